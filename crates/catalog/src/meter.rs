@@ -100,6 +100,9 @@ pub enum Phase {
     End,
     /// Nothing: the connection was at rest, and the peer or the network ended it.
     Closed,
+    /// Nothing yet: on a connection that had just been established no question was due, and the peer or the network ended it. Clients that
+    /// rest between questions only.
+    Unused,
     /// A callback of the client itself: it panicked or could not keep up. A bug of the client.
     Client,
 }
@@ -117,6 +120,7 @@ impl Phase {
             Phase::Cut => "cut",
             Phase::End => "end",
             Phase::Closed => "closed",
+            Phase::Unused => "unused",
             Phase::Client => "client",
         }
     }

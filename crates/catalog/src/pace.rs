@@ -228,7 +228,11 @@ impl<M: Meter, A: Ask> Asking<M, A> {
     }
 
     fn waiting_for(&self) -> Phase {
-        if let State::Asked { .. } = self.state { Phase::Answer } else { Phase::Closed }
+        match self.state {
+            State::Asked { .. } => Phase::Answer,
+            State::Resting(_) if self.heard => Phase::Closed,
+            State::New(_) | State::Resting(_) => Phase::Unused,
+        }
     }
 
     fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {

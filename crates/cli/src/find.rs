@@ -6,9 +6,11 @@ use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::values::number;
 use crate::workload::first_given;
-use crate::{limits, load, plan, thresholds};
-use serde::Serialize;
-use sockdrawer_load::{End, Judgement, Plan, Progress, Report, Search, Stop, Wall, cause, time};
+use crate::{limits, load, origin, plan, thresholds};
+use sockdrawer_catalog::time;
+use sockdrawer_load::doctor::listener;
+use sockdrawer_load::results::SearchDirectory;
+use sockdrawer_load::{End, Found, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
 use std::fmt;
 use std::time::Duration;
 
@@ -27,18 +29,24 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     if !arguments.load.yes {
         plan::guard(&varied(&base, vary, arguments.max))?;
     }
+    if let Some(need) = base.targets.iter().find_map(listener) {
+        let remedy = need.remedy.as_deref().unwrap_or_default();
+        return Err(Failure::preflight(format_args!("cannot {}: {remedy}", need.how)));
+    }
     let mut output = Output::open(arguments.load.json.take())?;
+    let directory = arguments.load.out.as_deref().map(SearchDirectory::create).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
     let mut search = Search::new(first, arguments.max);
-    output.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max))?;
-    let mut tries = Tries { vary: vary.name(), found: None, wall: None, runs: Vec::new() };
+    output.tell(begin(&base, vary, &search, (first, arguments.max)))?;
+    let mut found = Found::new(vary.name(), vary.words());
+    found.command = Some(origin::command());
     let mut failure = None;
     while let Some(amount) = search.next() {
         let confirming = search.is_confirming();
-        let tried = match one(&arguments, (&base, amount), &stop) {
+        let tried = match one(&arguments, (&base, amount, search.left()), &stop) {
             Ok(tried) => tried,
             // What was tried until then is told all the same.
             Err(error) => {
@@ -50,21 +58,47 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         if signalled.get().is_some() {
             break;
         }
-        output.tell(tried.line(vary, confirming))?;
-        search.tell(tried.held);
-        if !tried.held {
-            tries.wall.clone_from(&tried.wall);
+        match (tried.held, &tried.report) {
+            (false, None) => search.refuse(),
+            (held, _) => search.tell(held),
         }
-        tries.runs.push(tried);
+        let left = match (search.clone().next(), search.is_doubtful()) {
+            (None, _) => String::new(),
+            (_, true) => format!("; tried again; about {} left", search.left()),
+            (_, false) => format!("; about {} left", search.left()),
+        };
+        output.tell(tried.line(vary.words(), confirming) + &left)?;
+        found.add(tried);
     }
-    tries.found = search.found();
-    output.tell(tries.conclusion(vary, &search, failure.is_some() || signalled.get().is_some()))?;
-    output.report(&tries)?;
+    found.take(&search, failure.is_none() && signalled.get().is_none());
+    let kept = directory.map_or(Ok(()), |directory| directory.finish(&found).map_err(Failure::run));
+    output.tell(&found)?;
+    output.report(&found)?;
+    kept?;
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let exit = if tries.found.is_some() { Exit::Ok } else { Exit::Threshold };
+    let exit = if found.found.is_some() { Exit::Ok } else { Exit::Threshold };
     Ok(signalled.get().map_or(exit, |signal| signal.exit()))
+}
+
+/// The line that a search starts with: how far it goes, how long a try takes, and how many there may be.
+fn begin(base: &Plan, vary: Vary, search: &Search, (first, most): (u64, u64)) -> String {
+    let each = match base.end {
+        End::AfterFirstConnect(time) => time::format(time),
+        End::AfterLastConnect(time) => match base.connect_rate.filter(|_| vary == Vary::Connections) {
+            Some(rate) => format!("{} after its connects, at {}/s", time::format(time), number(rate)),
+            None => format!("{} after its connects", time::format(time)),
+        },
+        End::Never | End::AfterStages => "as long as its operations".to_owned(),
+    };
+    format!(
+        "the most {} that hold, from {} to {}: a try takes {each}, what fails is tried again; about {} tries if all hold",
+        vary.words(),
+        thousands(first),
+        thousands(most),
+        search.left()
+    )
 }
 
 /// The plan of every try, but for what is varied.
@@ -76,12 +110,7 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     if load.operations.is_some() {
         return Err(usage("--operations: each try takes its time, not a number of operations: use --duration or --hold"));
     }
-    let one_run = [
-        ("--out", load.out.is_some()),
-        ("--control", load.control.is_some()),
-        ("--dry-run", load.dry_run),
-        ("--ladder", load.acks.ladder),
-    ];
+    let one_run = [("--control", load.control.is_some()), ("--dry-run", load.dry_run), ("--ladder", load.acks.ladder)];
     if let Some(option) = first_given(one_run) {
         return Err(usage(format_args!(
             "{option} is for one run, and a search makes several: leave it out, --json has all of them"
@@ -118,24 +147,25 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
 }
 
 /// One try. What this machine has too little for does not hold, and is not run.
-fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> Result<Tried, Failure> {
+fn one(arguments: &FindArguments, (base, amount, left): (&Plan, u64, u64), stop: &Stop) -> Result<Try, Failure> {
     let mut plan = varied(base, arguments.vary, amount);
     if let Err(need) = budget::keep_within(&mut plan, arguments.load.force) {
-        return Ok(Tried { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
+        return Ok(Try { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
     let what = arguments.vary.words();
     let line = |progress: &Progress| {
-        let (standing, elapsed) = (progress.standing, progress.elapsed.as_secs_f64());
-        format!("{amount} {what}: {standing} connections stand, {elapsed:.1} s")
+        let (open, elapsed) = (progress.standing, progress.elapsed.as_secs_f64());
+        format!("{amount} {what}: {open} connections open, {elapsed:.1} s; about {left} tries left")
     };
     let mut report = load::one(&plan, stop, line)?;
     if let Some(failure) = nothing_there(&plan, &report) {
         return Err(failure);
     }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
+    origin::write(&mut report, &plan, &arguments.load.threshold)?;
     let held = load::verdict(&report) == Exit::Ok;
     let wall = report.wall.clone();
-    Ok(Tried { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
+    Ok(Try { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
 }
 
 /// A target that lets nobody in is no question of how many: there is nothing to search.
@@ -145,70 +175,7 @@ fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
         most.phase == "connect" && matches!(most.errno.as_str(), "ECONNREFUSED" | "ENOENT" | "EHOSTUNREACH" | "ENETUNREACH");
     let cause = cause(&most.phase, &most.errno, None).filter(|_| refuses && report.connections.established == 0)?;
     let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-    Some(Failure::preflight(format_args!("cannot connect to {targets} ({}): {}: {}", most.errno, cause.why, cause.remedy)))
-}
-
-/// What came of a search. Serialized, it is the documented result.
-#[derive(Debug, Serialize)]
-struct Tries {
-    /// What was varied.
-    vary: &'static str,
-    /// The most that held, twice.
-    found: Option<u64>,
-    /// What stopped the least that did not.
-    wall: Option<Wall>,
-    runs: Vec<Tried>,
-}
-
-/// One try.
-#[derive(Debug, Serialize)]
-struct Tried {
-    amount: u64,
-    held: bool,
-    thresholds: Vec<Judgement>,
-    wall: Option<Wall>,
-    /// None: it was not run, because this machine has too little for it.
-    report: Option<Box<Report>>,
-}
-
-impl Tried {
-    fn line(&self, vary: Vary, confirming: bool) -> String {
-        let word = match (self.held, confirming) {
-            (true, true) => "holds again",
-            (true, false) => "holds",
-            (false, _) => "does not hold",
-        };
-        let mut line = format!("{:>10} {}  {word:<13}", self.amount, vary.words());
-        if let Some(report) = &self.report {
-            let p99 = report.latency_us.operation.p99.map_or_else(|| "-".to_owned(), time);
-            let (failed, lost) = (report.connections.failed + report.operations.failed, report.connections.lost);
-            let rate = number(report.operations.per_second.round());
-            line += &format!("  p99 {p99}, {rate} operations/s, {failed} failed, {lost} lost");
-        }
-        let broken = self.thresholds.iter().filter(|judgement| !judgement.ok);
-        broken.for_each(|judgement| line += &format!("; not {}", judgement.expr));
-        if let Some(wall) = self.wall.as_ref().filter(|_| !self.held) {
-            line += &format!("; wall: {}", wall.name);
-        }
-        line
-    }
-}
-
-impl Tries {
-    fn conclusion(&self, vary: Vary, search: &Search, interrupted: bool) -> String {
-        let what = vary.words();
-        let found = match self.found {
-            Some(found) => format!("found: {found} {what}, twice"),
-            None if interrupted => return "interrupted before it was known".to_owned(),
-            None => format!("found: nothing holds, not even 1 {what}"),
-        };
-        let Some(failed) = search.failed() else { return format!("{found}: the most that was asked for (--max)") };
-        let wall = self.wall.as_ref().map_or_else(
-            || "what stopped it is not known".to_owned(),
-            |Wall { name, why, remedy }| format!("the wall is {name}: {why}; {remedy}"),
-        );
-        format!("{found}; {failed} do not hold: {wall}")
-    }
+    Some(Failure::preflight(format_args!("cannot connect to {targets}: {}: {}: {}", most.errno, cause.why, cause.remedy)))
 }
 
 fn usage(line: impl fmt::Display) -> Failure {

@@ -16,7 +16,9 @@ mod load;
 mod log;
 mod names;
 mod notify;
+mod origin;
 mod outcome;
+mod panel;
 mod parent;
 mod plan;
 mod print;
@@ -25,6 +27,7 @@ mod progress;
 mod report;
 mod serve;
 mod signals;
+mod terminal;
 mod thresholds;
 mod trial;
 mod upgrade;
@@ -35,6 +38,7 @@ mod workload;
 
 use arguments::Command;
 use outcome::{Exit, Failure};
+use sockdrawer_load::Report;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -62,6 +66,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Find(arguments)) => find::run(*arguments),
+        Some(Command::Schema) => print::line(Report::JSON_SCHEMA.trim_end()).map(|()| Exit::Ok),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Upgrade(arguments)) => upgrade::run(arguments),

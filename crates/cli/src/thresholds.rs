@@ -3,8 +3,10 @@
 use crate::names;
 use crate::outcome::{Exit, Failure};
 use crate::values::BadValue;
+use crate::workload::usage;
+use sockdrawer_catalog::http::Page;
 use sockdrawer_load::results::{BadThreshold, Figure, Threshold};
-use sockdrawer_load::{Judgement, Report};
+use sockdrawer_load::{Judgement, Plan, Report, Workload};
 
 /// The value of the option; a name that no result has is told with the closest one that it has.
 pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
@@ -21,6 +23,18 @@ pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
         return Err(BadValue("a change is one between two runs: leave the sign out here, or use compare".to_owned()));
     }
     Ok(threshold)
+}
+
+/// A threshold on a page that the run does not ask for would be missed for want of a measurement.
+pub(crate) fn have_their_pages(thresholds: &[Threshold], plan: &Plan) -> Result<(), Failure> {
+    let pages: &[Page] = if let Workload::Http(wanted) = &plan.workload { &wanted.pages } else { &[] };
+    let is_asked = |path: &str| pages.iter().any(|page| page.path == path);
+    let Some(threshold) = thresholds.iter().find(|threshold| threshold.page().is_some_and(|path| !is_asked(path))) else {
+        return Ok(());
+    };
+    let paths: Vec<&str> = pages.iter().map(|page| page.path.as_str()).collect();
+    let there = if paths.is_empty() { "http alone has pages".to_owned() } else { format!("it asks for {}", paths.join(", ")) };
+    Err(usage(format_args!("--threshold {threshold}: the run has no such page: {there}")))
 }
 
 /// What the result says to the thresholds is written into it.
@@ -43,7 +57,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_with_the_closest() {
         let BadValue(reason) = parse("opration.p99<5ms").expect_err("no such name");
-        assert!(reason.starts_with("unknown name `opration.p99`: did you mean `operation.p99`? There are p50, p90,"), "{reason}");
+        assert!(
+            reason.starts_with("unknown name `opration.p99`: did you mean `operation.p99`? There are min, mean, p50, p90,"),
+            "{reason}"
+        );
     }
 
     #[test]

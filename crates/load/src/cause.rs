@@ -1,5 +1,7 @@
 //! Why an error comes and what helps: a line for each kind.
 
+use crate::report::{Connections, Report};
+use crate::workload::Errors;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -24,6 +26,7 @@ impl fmt::Display for Cause {
 
 /// The limit that a run came up against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wall {
     /// Which.
     pub name: String,
@@ -48,7 +51,7 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     }
     let (why, remedy) = match phase {
         "connect" => connect(errno)?,
-        "send" | "answer" | "end" | "closed" => exchange(phase, errno)?,
+        "send" | "answer" | "end" | "closed" | "unused" => exchange(phase, errno)?,
         "verify" => ("the answer has other bytes than it must have", "name the workload that the server speaks"),
         "status" => match errno {
             "404" => ("the server has no such page", "ask for one that it has: --path"),
@@ -65,12 +68,41 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     Some(Cause { why, remedy })
 }
 
+/// So many connections, all that there were, show that it is not about one of them.
+const SEVERAL: u64 = 3;
+/// What ends in this time, in seconds, ends by one cause.
+const AT_ONCE: f64 = 0.5;
+
+/// Of a run whose connections were all ended by the peer at one moment.
+pub(crate) fn all_at_once(report: &Report, error: &Errors) -> Option<Cause> {
+    let is_end = |error: &&Errors| {
+        matches!(error.phase.as_ref(), "send" | "answer" | "closed")
+            && matches!(error.errno.as_str(), "EOF" | "ECONNRESET" | "EPIPE")
+    };
+    let Connections { established, closed, lost, .. } = report.connections;
+    // A server that answered none of them turned them away.
+    let answered = report.operations.ok >= established;
+    if !is_end(&error) || !answered || lost < SEVERAL || lost < established.saturating_sub(closed) {
+        return None;
+    }
+    let ends = || report.errors.iter().filter(is_end);
+    if ends().map(|end| end.count).sum::<u64>() < lost {
+        return None;
+    }
+    let first = ends().map(|end| end.first).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?;
+    let last = ends().map(|end| end.last).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)?;
+    (last - first <= AT_ONCE).then_some(Cause {
+        why: "the server ended all connections at one moment",
+        remedy: "it ended, was killed or restarted: see its log; or its idle timeout is shorter than --interval",
+    })
+}
+
 /// The client takes a connection for complete that the server's kernel has no place for: what it sends is dropped, until the kernel
 /// gives up and resets. New handshakes are not answered.
-fn overflown(phase: &str, errno: &str) -> Option<Cause> {
+pub(crate) fn overflown(phase: &str, errno: &str) -> Option<Cause> {
     let why = match (phase, errno) {
         ("connect", "ETIMEDOUT") => "the server's accept queue was full and its kernel dropped the handshake",
-        ("send" | "answer" | "closed" | "end", "ETIMEDOUT" | "ECONNRESET" | "EPIPE") => {
+        ("send" | "answer" | "closed" | "unused" | "end", "ETIMEDOUT" | "ECONNRESET" | "EPIPE") => {
             "connected, but the server's accept queue was full and its kernel dropped the connection"
         }
         _ => return None,
@@ -134,14 +166,16 @@ fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
             "the server reset the connection",
             "it crashed, was killed, closed with input unread, or turned the connection away: see its log and its limits",
         ),
-        (_, "EPIPE") => {
-            ("the server had closed when it was written to", "see the server's log, its idle time-out and its limits")
-        }
+        (_, "EPIPE") => ("the server had closed when it was written to", "see the server's log, its idle timeout and its limits"),
         ("answer" | "send", "EOF") => (
             "the server closed instead of answering",
             "see its log: it ended, turned the connection away, or did not understand the workload",
         ),
-        ("closed", "EOF") => ("the server closed a connection at rest", "see its idle time-out; ask more often: --interval"),
+        ("unused", "EOF") => (
+            "the server closed a new connection before a question was sent",
+            "it turned the connection away or ended: see its log, and its limits of connections, in all and per client",
+        ),
+        ("closed", "EOF") => ("the server closed an idle connection", "see its idle timeout; ask more often: --interval"),
         (_, "EHOSTUNREACH" | "ENETUNREACH" | "ENETDOWN") => ("the route went away", "check the network in between"),
         (_, "ENOBUFS" | "ENOMEM") => {
             ("the kernel has no memory left for sockets", "use fewer connections, or raise sysctl net.ipv4.tcp_mem")
@@ -169,7 +203,9 @@ mod tests {
             ("answer", "ECONNRESET", "the server reset"),
             ("answer", "EOF", "closed instead of answering"),
             ("send", "EPIPE", "had closed"),
-            ("closed", "EOF", "at rest"),
+            ("closed", "EOF", "idle connection"),
+            ("unused", "EOF", "before a question"),
+            ("unused", "ECONNRESET", "the server reset"),
             ("closed", "ECONNRESET", "the server reset"),
             ("end", "ETIMEDOUT", "did not close"),
             ("verify", "WRONG_BYTES", "other bytes"),
@@ -181,6 +217,28 @@ mod tests {
         assert_eq!(cause("connect", "errno 9999", None), None);
         let port = cause("connect", "EADDRNOTAVAIL", None).expect("it has one");
         assert!(port.to_string().contains("--source 127.0.0.2"), "{port}");
+    }
+
+    #[test]
+    fn the_end_of_all_connections_at_one_moment_is_that_of_the_server() {
+        let mut report = crate::report::tests::report();
+        report.connections = Connections { attempted: 9, established: 9, lost: 9, failed: 0, closed: 0, open: 0, peak: 9 };
+        let end = |phase: &'static str, errno: &str, first, last| Errors {
+            phase: phase.into(),
+            errno: errno.to_owned(),
+            count: 5,
+            first: Some(first),
+            last: Some(last),
+        };
+        report.errors = vec![end("closed", "EOF", 2.0, 2.1), end("answer", "ECONNRESET", 2.2, 2.4)];
+        let why = |report: &Report| report.cause(&report.errors[0]).map(|cause| cause.why);
+        assert_eq!(why(&report), Some("the server ended all connections at one moment"));
+        let idle = Some("the server closed an idle connection");
+        report.connections.lost = 8;
+        assert_eq!(why(&report), idle, "one stayed");
+        report.connections.lost = 9;
+        report.errors[1].last = Some(2.6);
+        assert_eq!(why(&report), idle, "one after the other");
     }
 
     #[test]

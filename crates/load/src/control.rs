@@ -8,8 +8,8 @@ const LONGEST: usize = 256;
 
 /// Takes orders for a run at an address.
 ///
-/// Each line is an [`Order`](crate::Order) in words, `status` or `help`, which tells the words. Each is answered by a line: `ok`,
-/// `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
+/// Each line is an [`Order`](crate::Order) in words, `status` or `help`, which tells the words. Each is answered by a line: `ok`, and where a
+/// bound is in the way what is done instead; `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
 ///
 /// ```
 /// # use sockdrawer_load::{Orders, control};
@@ -55,10 +55,7 @@ impl Line {
             "status" => serde_json::to_string(&self.orders.progress()).unwrap_or_else(|error| format!("error: {error}")),
             "help" => format!("{ORDERS}, status, help"),
             line => match line.parse() {
-                Ok(order) => {
-                    self.orders.give(order);
-                    "ok".to_owned()
-                }
+                Ok(order) => self.orders.ask(order).unwrap_or_else(|refused| format!("error: {refused}")),
                 Err(error) => format!("error: {error}"),
             },
         }

@@ -1,7 +1,9 @@
 //! Both ends of a run that is not there yet: what so many connections need beside what this machine's settings and limits give, and
-//! the command that mends each. It looks and changes nothing.
+//! the command that mends each. It looks, and changes nothing.
 
 use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst};
+use crate::cause::{Cause, cause};
+use crate::errno::errno_name;
 use crate::numbers::thousands;
 use crate::plan::Plan;
 use crate::proc::{self, descriptor_limit, open_descriptors};
@@ -10,6 +12,9 @@ use crate::workload::Workload;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self as unix, UnixStream};
 use std::time::Duration;
 
 /// What is looked at.
@@ -39,7 +44,10 @@ pub struct Findings {
 /// Connects per second that queues are looked at for: what a run makes on loopback unless told otherwise.
 const CONNECT_RATE: f64 = 1_000.0;
 
-/// Looks at this machine, now.
+/// A server that takes longer to accept a connection does not answer.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Looks at this machine, now, and connects once to the target.
 pub fn examine(ask: &Ask) -> Findings {
     let somewhere = || Address::Tcp(([127, 0, 0, 1], 9000).into());
     let plan = Plan {
@@ -52,6 +60,7 @@ pub fn examine(ask: &Ask) -> Findings {
     facts.servers_are_here &= ask.target.is_some() || ask.process.is_some();
     let mut needs = Budget::with(&plan, &facts).needs;
     needs.extend([soft_limit(&plan, &facts), resting(&plan), conntrack(&plan), buffers(&plan, &facts)].into_iter().flatten());
+    needs.extend(ask.target.as_ref().and_then(listener));
     if facts.servers_are_here {
         let processes = match (ask.process, &ask.target) {
             (Some(process), _) => vec![process],
@@ -121,6 +130,26 @@ fn buffers(plan: &Plan, facts: &Facts) -> Option<Need> {
             pages.saturating_add(pages / 2)
         )
     }))
+}
+
+/// Connects once, and closes at once. None: it was accepted; else the listener that lacks.
+pub fn listener(target: &Address) -> Option<Need> {
+    let connected = match target {
+        Address::Tcp(target) => TcpStream::connect_timeout(target, CONNECTS_WITHIN).map(drop),
+        Address::Unix(path) => UnixStream::connect(path).map(drop),
+        Address::Abstract(name) => {
+            unix::SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address)).map(drop)
+        }
+    };
+    let error = connected.err()?;
+    // The standard library's own time-out has no number.
+    let errno = error.raw_os_error().and_then(errno_name).unwrap_or("ETIMEDOUT");
+    let (why, remedy) = match cause("connect", errno, None) {
+        Some(Cause { why, remedy }) => (why.to_owned(), remedy),
+        None => (error.to_string(), "check the address"),
+    };
+    let how = format!("connect to {target}: {errno}: {why}");
+    Some(Need::new("server", "listener", (1, Some(0)), how).or(Fit::Lacking, |_| remedy.to_owned()))
 }
 
 fn listening(processes: &[u32]) -> Need {
@@ -220,6 +249,19 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_listens_no_connection_can_be_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let tcp = Address::Tcp(listener.local_addr().expect("it is bound"));
+        drop(listener);
+        for target in [tcp, Address::Unix("/nowhere/socket".into()), Address::Abstract(b"nothing has this name".to_vec())] {
+            let findings = examine(&Ask { target: Some(target), connections: 10, process: None });
+            assert!(!findings.ok, "{findings}");
+            assert_eq!(find(&findings, "server", "listener").fit, Fit::Lacking);
+            assert!(findings.to_string().contains("start the server"), "{findings}");
+        }
+    }
+
+    #[test]
     fn any_number_can_be_asked_about() {
         for (target, process) in [(None, None), (None, Some(std::process::id())), (Some("192.0.2.1:80"), None)] {
             let target = target.map(|target| target.parse().expect("an address"));
@@ -232,7 +274,8 @@ mod tests {
     fn a_server_elsewhere_is_not() {
         let target = Some("192.0.2.1:80".parse().expect("an address"));
         let findings = examine(&Ask { target, connections: 100_000, process: None });
-        assert!(findings.needs.iter().all(|need| need.end != "server"), "{findings}");
+        let of_server: Vec<_> = findings.needs.iter().filter(|need| need.end == "server").map(|need| need.what).collect();
+        assert!(of_server.iter().all(|what| *what == "listener"), "{findings}");
         assert!(
             find(&findings, "client", "ports").remedy.as_deref().is_some_and(|remedy| remedy.contains("--source")),
             "{findings}"

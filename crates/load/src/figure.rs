@@ -36,24 +36,29 @@ impl Measure {
 }
 
 /// One number of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// As it is called: its place in the JSON with dots, and without `latency_us.`.
     pub name: &'static str,
     /// What it measures.
     pub measure: Measure,
+    /// The path of the page of `http` that it is of; None: of the whole run.
+    pub(crate) page: Option<String>,
 }
 
 macro_rules! figures {
     ($($measure:ident: $($name:literal)*;)* => $($group:literal)*) => {
         &[
-            $($(Figure { name: $name, measure: Measure::$measure },)*)*
+            $($(Figure { name: $name, measure: Measure::$measure, page: None },)*)*
             $(
-                Figure { name: concat!($group, ".p50"), measure: Measure::Time },
-                Figure { name: concat!($group, ".p90"), measure: Measure::Time },
-                Figure { name: concat!($group, ".p99"), measure: Measure::Time },
-                Figure { name: concat!($group, ".p999"), measure: Measure::Time },
-                Figure { name: concat!($group, ".max"), measure: Measure::Time },
+                Figure { name: concat!($group, ".min"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".mean"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".p50"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".p90"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".p95"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".p99"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".p999"), measure: Measure::Time, page: None },
+                Figure { name: concat!($group, ".max"), measure: Measure::Time, page: None },
             )*
         ]
     };
@@ -64,9 +69,12 @@ const ENDED: [&str; 2] = ["operations.ok", "operations.failed"];
 
 impl Figure {
     /// Other names of some.
-    pub const SHORT: [(&'static str, &'static str); 7] = [
+    pub const SHORT: [(&'static str, &'static str); 10] = [
+        ("min", "operation.min"),
+        ("mean", "operation.mean"),
         ("p50", "operation.p50"),
         ("p90", "operation.p90"),
+        ("p95", "operation.p95"),
         ("p99", "operation.p99"),
         ("p999", "operation.p999"),
         ("max", "operation.max"),
@@ -86,11 +94,30 @@ impl Figure {
         => "operation" "connect" "first_byte" "uncorrected" "lag"
     };
 
+    /// Those that each page of a run of `http` has besides: `/a.p99`, `/a.first_byte.p50`, `/a.failed`.
+    const OF_PAGES: &'static [Figure] = figures! {
+        Count: "ok" "failed";
+        Rate: "rate";
+        => "operation" "first_byte"
+    };
+
     /// The one of this name.
     pub fn named(name: &str) -> Option<Figure> {
+        if name.starts_with('/') {
+            return Figure::of_page(name);
+        }
         let name = Figure::SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, name)| name);
         let name = name.strip_prefix("latency_us.").unwrap_or(name);
-        Figure::ALL.iter().find(|figure| figure.name == name).copied()
+        Figure::ALL.iter().find(|figure| figure.name == name).cloned()
+    }
+
+    /// A path may have dots: the longest name that the text ends with is meant.
+    fn of_page(text: &str) -> Option<Figure> {
+        let own = Figure::OF_PAGES.iter().map(|figure| (figure.name, figure));
+        let short = Figure::OF_PAGES.iter().filter_map(|figure| Some((figure.name.strip_prefix("operation.")?, figure)));
+        let ends = own.chain(short).filter_map(|(name, figure)| Some((text.strip_suffix(name)?.strip_suffix('.')?, figure)));
+        let (path, figure) = ends.min_by_key(|(path, _)| path.len())?;
+        Some(Figure { page: Some(path.to_owned()), ..figure.clone() })
     }
 
     /// Every name that [`Figure::named`] takes.
@@ -99,7 +126,14 @@ impl Figure {
     }
 
     /// Its value in this result, in the unit of the JSON; None where nothing was measured.
-    pub fn of(self, result: &Value) -> Option<f64> {
+    pub fn of(&self, result: &Value) -> Option<f64> {
+        if self.page.is_some() {
+            let (page, name) = (self.within(result)?, self.name);
+            return match name.split_once('.') {
+                Some((group, name)) => field(page, &format!("{group}_us.{name}")),
+                None => field(page, if name == "rate" { "per_second" } else { name }),
+            };
+        }
         match self.name {
             "failed" => sum(result, &["connections.failed", "operations.failed"]),
             name => field(&result["latency_us"], name).or_else(|| field(result, name)),
@@ -107,20 +141,29 @@ impl Figure {
     }
 
     /// How many percent it is of what it is a part of; None where there was nothing that could be a part.
-    pub fn percent_of(self, result: &Value) -> Option<f64> {
-        let whole = sum(result, self.whole()?).filter(|whole| *whole > 0.0)?;
+    pub fn percent_of(&self, result: &Value) -> Option<f64> {
+        let whole = sum(self.within(result)?, self.whole()?).filter(|whole| *whole > 0.0)?;
         Some(100.0 * self.of(result)? / whole)
     }
 
     /// What it is a part of, the sum of these; None: a share of it makes no sense.
-    pub(crate) fn whole(self) -> Option<&'static [&'static str]> {
+    pub(crate) fn whole(&self) -> Option<&'static [&'static str]> {
         match self.name {
+            "failed" if self.page.is_some() => Some(&["ok", "failed"]),
             "failed" => Some(&[ATTEMPTED, ENDED[0], ENDED[1]]),
             "connections.failed" => Some(&[ATTEMPTED]),
             "connections.lost" => Some(&["connections.established"]),
             "operations.failed" => Some(&ENDED),
             _ => None,
         }
+    }
+}
+
+impl Figure {
+    /// The part of a result that it is in: its page, or the whole.
+    fn within<'a>(&self, result: &'a Value) -> Option<&'a Value> {
+        let Some(path) = &self.page else { return Some(result) };
+        result["http"]["pages"].as_array()?.iter().find(|page| page["path"] == **path)
     }
 }
 
@@ -174,6 +217,17 @@ mod tests {
         for name in Figure::names() {
             assert!(Figure::named(name).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_page_of_http_has_figures_of_its_own() {
+        let page = |path: &str, p99: f64| json!({"path": path, "ok": 90, "failed": 10, "per_second": 45.0, "operation_us": {"p99": p99}});
+        let result = json!({"http": {"pages": [page("/a", 5.0), page("/a.html?x=1", 7.0)]}});
+        let of = |name: &str| Figure::named(name).and_then(|figure| figure.of(&result));
+        assert_eq!((of("/a.p99"), of("/a.operation.p99"), of("/a.html?x=1.p99")), (Some(5.0), Some(5.0), Some(7.0)));
+        assert_eq!((of("/a.failed"), of("/a.rate"), of("/b.p99"), of("/a.p98")), (Some(10.0), Some(45.0), None, None));
+        let failed = Figure::named("/a.failed").expect("a figure");
+        assert_eq!(failed.percent_of(&result), Some(10.0));
     }
 
     #[test]

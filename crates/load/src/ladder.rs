@@ -164,7 +164,7 @@ impl fmt::Display for Row {
         let speed_up = self.speed_up.map_or_else(|| "-".to_owned(), |times| format!("{times:.2} x"));
         let (rate, connections) = (millions(report.operations.per_second), self.connections);
         write!(f, "{:<29}{connections:>11}{rate:>12}{server:>12}{client:>12}{p50:>11}{p99:>11}{speed_up:>10}", self.name)?;
-        for Errors { phase, errno, count } in &report.errors {
+        for Errors { phase, errno, count, .. } in &report.errors {
             write!(f, "\n  error: {phase} {errno}: {count}")?;
         }
         Ok(())
@@ -258,12 +258,13 @@ mod tests {
             "the row with two reads has no cost"
         );
         let mut failed = measured(1.0, None);
-        failed.errors = vec![Errors { phase: "verify".into(), errno: "WRONG_BYTES".to_owned(), count: 2 }];
+        failed.errors =
+            vec![Errors { phase: "verify".into(), errno: "WRONG_BYTES".to_owned(), count: 2, first: None, last: None }];
         assert!(rows.add(&rungs[3], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
         assert!(
             serde_json::to_string(&rows)
                 .expect("it has no odd keys")
-                .starts_with(r#"{"runs":[{"name":"reply","speed_up":1.0,"schema":1"#)
+                .starts_with(r#"{"runs":[{"name":"reply","speed_up":1.0,"schema":"sockdrawer.load/2""#)
         );
     }
 }

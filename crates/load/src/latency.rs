@@ -136,8 +136,16 @@ impl Latency {
     /// The numbers that people read; None where nothing was measured.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.at(quantile);
-        let max = self.0.as_ref().map(|times| microseconds(times.max()));
-        Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max }
+        Percentiles {
+            min: self.min(),
+            mean: self.mean(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.as_ref().map(|times| microseconds(times.max())),
+        }
     }
 }
 
@@ -171,13 +179,20 @@ impl<'de> Deserialize<'de> for Latency {
     }
 }
 
-/// Microseconds that so many of the times did not exceed; None when there were no times.
+/// Microseconds that so many of the times did not exceed, their minimum and mean; null when nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Percentiles {
+    /// The minimum.
+    pub min: Option<f64>,
+    /// The mean.
+    pub mean: Option<f64>,
     /// Half of them.
     pub p50: Option<f64>,
     /// 90 %.
     pub p90: Option<f64>,
+    /// 95 %.
+    pub p95: Option<f64>,
     /// 99 %.
     pub p99: Option<f64>,
     /// 99.9 %.
@@ -200,14 +215,17 @@ pub(crate) struct Columns;
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")
+        ["mean", "p50", "p95", "p99", "p99.9", "max"].iter().enumerate().try_for_each(|(index, name)| {
+            let width = if index == 0 { 10 } else { 11 };
+            write!(f, "{name:>width$}")
+        })
     }
 }
 
 /// The percentiles in one line, each in the unit that people read it in.
 pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
     write!(f, "  {name:<10}")?;
-    for value in [values.p50, values.p90, values.p99, values.p999, values.max] {
+    for value in [values.mean, values.p50, values.p95, values.p99, values.p999, values.max] {
         write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
     }
     Ok(())
@@ -230,6 +248,7 @@ mod tests {
         let percentiles = one.percentiles();
         assert_eq!(one.count(), 1000);
         assert!(near(percentiles.p50, 500.0) && near(percentiles.p90, 900.0), "{percentiles:?}");
+        assert!(near(percentiles.min, 1.0) && near(percentiles.mean, 500.5) && near(percentiles.p95, 950.0), "{percentiles:?}");
         assert!(near(percentiles.p99, 990.0) && near(percentiles.p999, 999.0), "{percentiles:?}");
         assert!(near(percentiles.max, 1000.0), "{percentiles:?}");
     }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 /// What a reader of a result wants to know of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Machine {
     /// CPUs that are online, whichever of them this process may use.
     pub cpus: usize,

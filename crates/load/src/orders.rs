@@ -1,5 +1,7 @@
 //! What a run that goes on can be told: by people at its keys or its control socket, or by a search for the most that holds.
 
+use crate::numbers::float;
+use crate::plan::Plan;
 use crate::series::Progress;
 use sockdrawer_catalog::{count, time};
 use std::fmt;
@@ -26,6 +28,8 @@ pub enum Order {
     NextStage,
     /// The run is over.
     Stop,
+    /// The whole process was stopped, as by Ctrl-Z, and goes on. The run finds out for how long.
+    Continued,
 }
 
 impl fmt::Display for Order {
@@ -39,9 +43,13 @@ impl fmt::Display for Order {
             Order::Resume => f.write_str("resume"),
             Order::NextStage => f.write_str("next stage"),
             Order::Stop => f.write_str("stop"),
+            Order::Continued => f.write_str(STOPPED),
         }
     }
 }
+
+/// How the time begins in which a run was stopped as a whole, among its actions.
+pub(crate) const STOPPED: &str = "stopped";
 
 /// All that can be written, for those who ask.
 pub(crate) const ORDERS: &str = "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop";
@@ -88,45 +96,140 @@ impl FromStr for Order {
 /// Where orders wait until the run takes them, 20 times a second, and where it shows how it is going, twice a second.
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
-    given: Arc<Mutex<Vec<Order>>>,
-    /// None: as many connections as are asked for.
-    most: Option<usize>,
-    progress: Arc<Mutex<Progress>>,
+    kept: Arc<Mutex<Kept>>,
+    /// The most connections, and why there may be no more. None: as many as are asked for.
+    most: Option<(usize, &'static str)>,
+    /// The most operations per second.
+    most_per_second: Option<f64>,
 }
 
+#[derive(Debug)]
+struct Kept {
+    given: Vec<Order>,
+    progress: Progress,
+    /// What the run has when it has taken all that was given.
+    target: usize,
+    /// None: its operations have no interval.
+    interval: Option<Duration>,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { given: Vec::new(), progress: Progress::default(), target: 0, interval: Some(Duration::ZERO) }
+    }
+}
+
+/// Why an order is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 impl Orders {
-    /// None yet.
+    /// None yet, and no bounds.
     pub fn new() -> Orders {
         Orders::default()
     }
 
-    /// No more than so many connections, whatever is asked for.
+    /// For a run of this plan: no more connections than its processes have descriptors for.
+    pub fn of(plan: &Plan) -> Orders {
+        let fits = plan.fits(sockdrawer::raise_descriptor_limit().unwrap_or(1024)).max(plan.connections);
+        let orders = Orders { most: Some((fits, "as many as descriptors allow")), ..Orders::default() };
+        {
+            let mut kept = lock(&orders.kept);
+            kept.target = if plan.stages.is_empty() { plan.connections } else { 0 };
+            kept.interval = plan.has_interval().then(|| plan.workload.properties().interval);
+        }
+        orders
+    }
+
+    /// No more than so many connections, and operations per second, whatever is asked for; `why` is told.
     #[must_use]
-    pub fn up_to(mut self, most: usize) -> Orders {
-        self.most = Some(most);
+    pub fn up_to(mut self, connections: usize, per_second: f64, why: &'static str) -> Orders {
+        if self.most.is_none_or(|(most, _)| most > connections) {
+            self.most = Some((connections, why));
+        }
+        self.most_per_second = Some(per_second);
         self
     }
 
-    pub(crate) fn most(&self) -> usize {
-        self.most.unwrap_or(usize::MAX)
+    /// One more, after those that wait. It is carried out as far as the bounds allow.
+    pub fn give(&self, order: Order) {
+        drop(self.ask(order));
     }
 
-    /// One more, after those that wait.
-    pub fn give(&self, order: Order) {
-        lock(&self.given).push(order);
+    /// One more, after those that wait. Says what will be done: `ok`, and where a bound is in the way how many connections there will be.
+    ///
+    /// # Errors
+    /// When it cannot be carried out, not even in part.
+    pub fn ask(&self, order: Order) -> Result<String, Refused> {
+        let mut kept = lock(&self.kept);
+        let mut answer = "ok".to_owned();
+        let wanted = match order {
+            Order::More(count) => Some(kept.target.saturating_add(count)),
+            Order::Fewer(count) => Some(kept.target.saturating_sub(count)),
+            Order::Connections(count) => Some(count),
+            _ => None,
+        };
+        let mut done = order;
+        if let Some(wanted) = wanted {
+            kept.target = wanted;
+            if let Some((most, why)) = self.most_at(kept.interval).filter(|(most, _)| wanted > *most) {
+                answer = format!("ok, {most} connections: {why}");
+                (kept.target, done) = (most, Order::Connections(most));
+            }
+        }
+        if let Order::Interval(interval) = order {
+            if kept.interval.is_none() {
+                return Err(Refused("the operations of this workload have no interval".to_owned()));
+            }
+            let rate = if interval.is_zero() { f64::INFINITY } else { float(kept.target as u64) / interval.as_secs_f64() };
+            if let Some(most) = self.most_per_second.filter(|most| rate > *most) {
+                let connections = kept.target;
+                let interval = time::format(interval);
+                return Err(Refused(format!(
+                    "interval {interval}: {connections} connections would make more than {most} operations/s, the limit for a public address"
+                )));
+            }
+            kept.interval = Some(interval);
+        }
+        kept.given.push(done);
+        Ok(answer)
+    }
+
+    /// The most connections that may ask so often.
+    fn most_at(&self, interval: Option<Duration>) -> Option<(usize, &'static str)> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate is above 0, and more than 2^64 is all"
+        )]
+        let by_rate = self.most_per_second.zip(interval).map(|(rate, interval)| (rate * interval.as_secs_f64()) as usize);
+        let by_rate = by_rate.map(|most| (most, "more would make too many operations per second for a public address"));
+        self.most.into_iter().chain(by_rate).min_by_key(|(most, _)| *most)
     }
 
     pub(crate) fn take(&self) -> Vec<Order> {
-        std::mem::take(&mut lock(&self.given))
+        std::mem::take(&mut lock(&self.kept).given)
     }
 
     pub(crate) fn show(&self, progress: Progress) {
-        *lock(&self.progress) = progress;
+        let mut kept = lock(&self.kept);
+        if kept.given.is_empty() {
+            kept.target = usize::try_from(progress.target).unwrap_or(usize::MAX);
+        }
+        kept.progress = progress;
     }
 
     /// Where the run is.
     pub fn progress(&self) -> Progress {
-        *lock(&self.progress)
+        lock(&self.kept).progress
     }
 }
 
@@ -137,6 +240,7 @@ fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Hello, Workload};
 
     #[test]
     fn orders_are_short_words() {
@@ -158,5 +262,25 @@ mod tests {
         for wrong in ["", "+", "5", "+-5", "+5x", "interval", "interval soon", "stop it", "=99999999999999999999m"] {
             assert!(wrong.parse::<Order>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_beyond_a_bound_is_done_up_to_it_and_the_answer_says_so() {
+        let plan = Plan { connections: 64, ..Plan::new(Workload::ping(Duration::from_secs(1))) };
+        let orders = Orders::of(&plan).up_to(500, 1_000.0, "the limit of this test");
+        let ask = |text: &str| orders.ask(text.parse().expect(text)).map_err(|refused| refused.to_string());
+        assert_eq!(ask("+36"), Ok("ok".to_owned()));
+        assert_eq!(ask("+1m"), Ok("ok, 500 connections: the limit of this test".to_owned()));
+        let refused = ask("interval 499ms").expect_err("500 connections are 1,002 operations/s");
+        assert!(refused.contains("500 connections would make more than 1000 operations/s"), "{refused}");
+        assert!(ask("interval 0").is_err());
+        assert_eq!((ask("=100"), ask("interval 200ms")), (Ok("ok".to_owned()), Ok("ok".to_owned())));
+        assert!(ask("=201").is_ok_and(|answer| answer.starts_with("ok, 200 connections: more would make too many")));
+        let interval = Order::Interval(Duration::from_millis(200));
+        let done = [Order::More(36), Order::Connections(500), Order::Connections(100), interval, Order::Connections(200)];
+        assert_eq!(orders.take(), done);
+        let orders = Orders::of(&Plan::new(Workload::Hello(Hello)));
+        assert!(orders.ask(interval).is_err(), "each connection has one operation");
+        assert!(orders.ask(Order::More(usize::MAX)).is_ok_and(|answer| answer.ends_with("as many as descriptors allow")));
     }
 }

@@ -139,6 +139,18 @@ impl Plan {
         }
     }
 
+    /// Connections at once that its processes have descriptors for.
+    pub fn fits(&self, descriptors: usize) -> usize {
+        let room = descriptors.saturating_sub(OTHERS).max(1);
+        match (self.processes(descriptors), self.targets.is_empty()) {
+            (0, true) => room / 2,
+            (0, false) => room,
+            // The server's ends are in this process.
+            (_, true) => room,
+            (processes, false) => room.saturating_mul(processes),
+        }
+    }
+
     /// What one of so many agents does. Stages are told as they come.
     pub(crate) fn part(&self, number: usize, of: usize) -> Plan {
         let mut plan = self.clone();
@@ -203,6 +215,11 @@ pub(crate) mod tests {
         assert_eq!([far(1), far(1_000), far(1_001), far(5_000)], [0, 0, 2, 5]);
         let here = |connections| to(&[], connections).processes(1_256);
         assert_eq!([here(500), here(501), here(1_000)], [0, 1, 1], "a server in this process has the other ends");
+        let fits = |plan: Plan| plan.fits(1_256);
+        assert_eq!(
+            [fits(to(&["127.0.0.1:9"], 1)), fits(to(&["127.0.0.1:9"], 1_001)), fits(to(&[], 1)), fits(to(&[], 501))],
+            [1_000, 2_000, 500, 1_000]
+        );
         let exactly = Plan { processes: Processes::Exactly(3), ..plan(Workload::Hello(Hello)) };
         assert_eq!(exactly.processes(1_256), 3);
     }

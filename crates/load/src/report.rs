@@ -1,23 +1,44 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
-use crate::cause::{Wall, cause};
+use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, time};
+use crate::orders::STOPPED;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
 use crate::workload::{self, Acks, Errors, Latencies, Operations};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
 /// What came of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Report {
-    /// The number of this form; it grows when a field changes its meaning.
-    pub schema: u32,
+    /// The name and version of this form: sockdrawer.load/2. The version grows when a field changes its meaning, not when there are more.
+    pub schema: Cow<'static, str>,
+    /// The version of the program.
+    pub version: Cow<'static, str>,
+    /// The command line as it was typed; null where a program made the run through the library.
+    pub command: Option<String>,
+    /// The plan that was carried out: options by their long names, as in plan.toml; null where there was no command line.
+    pub plan: Option<Value>,
+    /// The servers, with blanks between; null: a server in the process of the clients.
+    pub target: Option<String>,
+    /// The first connect: RFC 3339, UTC.
+    pub started: String,
+    /// The end, when the last connection was closed: RFC 3339, UTC.
+    pub ended: String,
+    /// Whether the plan was carried out to its end; false: interrupted, stopped, or no connection was left.
+    pub complete: bool,
+    /// Why a run that is not complete ended early, in words.
+    pub ended_early: Option<String>,
+    /// The seed of random choices.
+    pub seed: u64,
     /// What the connections did.
     pub workload: Cow<'static, str>,
     /// Where.
@@ -52,6 +73,7 @@ pub struct Report {
 
 /// Connections of a run; attempted = established + failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connections {
     /// Connects whose end is known.
     pub attempted: u64,
@@ -71,6 +93,7 @@ pub struct Connections {
 
 /// Something that a run was told while it went on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Action {
     /// Seconds since the first connect.
     pub at: f64,
@@ -80,6 +103,7 @@ pub struct Action {
 
 /// The client's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Client {
     /// Memory that a connection took in its processes: growth at most, of 1,000 connections or more. A server in the same process is
     /// in it.
@@ -94,7 +118,9 @@ pub struct Client {
 
 impl Report {
     /// The form that this version writes and reads.
-    pub const SCHEMA: u32 = 1;
+    pub const SCHEMA: &'static str = "sockdrawer.load/2";
+    /// The JSON schema of it.
+    pub const JSON_SCHEMA: &'static str = include_str!("results/result.schema.json");
 
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
@@ -105,6 +131,11 @@ impl Report {
 }
 
 impl Report {
+    /// What an error means, by all that the run saw.
+    pub fn cause(&self, error: &Errors) -> Option<Cause> {
+        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.server.listen_overflows))
+    }
+
     /// What one operation took of this CPU time, in words.
     fn each(&self, cpu_seconds: Option<f64>) -> String {
         let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / float(self.operations.ok));
@@ -120,7 +151,10 @@ impl fmt::Display for Report {
             writeln!(f, "threshold    {judgement}")?;
         }
         if let Some(Wall { name, why, remedy }) = &self.wall {
-            writeln!(f, "wall         {name}: {why}; {remedy}")?;
+            writeln!(f, "limited by   {name}: {why}; {remedy}")?;
+        }
+        if let Some(why) = &self.ended_early {
+            writeln!(f, "ended early  {why}")?;
         }
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
@@ -139,15 +173,29 @@ impl fmt::Display for Report {
             writeln!(f)?;
         }
         row(f, "operation", &self.latency_us.operation)?;
+        if self.http.is_none() && self.latency_us.lag.max.is_some() {
+            writeln!(f)?;
+            row(f, "service", &self.latency_us.uncorrected)?;
+            writeln!(f)?;
+            row(f, "send delay", &self.latency_us.lag)?;
+            write!(f, "\n  operation: due to answered; service: sent to answered; send delay: due to sent")?;
+        }
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         if let Some(each) = self.client.bytes_per_connection {
             write!(f, "\nclient       {} for each connection", bytes(each))?;
         }
         write!(f, "{}", self.server)?;
-        for Errors { phase, errno, count } in &self.errors {
-            write!(f, "\nerror        {phase} {errno}: {count}")?;
-            if let Some(cause) = cause(phase, errno, self.server.listen_overflows) {
+        for Action { at, what } in self.actions.iter().filter(|action| action.what.starts_with(STOPPED)) {
+            let time = what.trim_start_matches(STOPPED);
+            write!(
+                f,
+                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
+            )?;
+        }
+        for error in &self.errors {
+            write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
+            if let Some(cause) = self.cause(error) {
                 write!(f, "; {cause}")?;
             }
         }
@@ -165,13 +213,30 @@ impl fmt::Display for Report {
 pub(crate) mod tests {
     use super::*;
     use crate::latency::Percentiles;
+    use serde_json::json;
 
     pub(crate) fn report() -> Report {
         let machine =
             Machine { cpus: 2, cpu: None, architecture: "x86_64".into(), kernel: Some("6.18".to_owned()), memory_bytes: None };
-        let operation = Percentiles { p50: Some(12.5), p90: Some(1_500.0), p99: Some(2_000_000.0), ..Percentiles::default() };
+        let operation = Percentiles {
+            mean: Some(20.5),
+            p50: Some(12.5),
+            p90: Some(1_500.0),
+            p95: Some(1_600.0),
+            p99: Some(2_000_000.0),
+            ..Percentiles::default()
+        };
         Report {
-            schema: 1,
+            schema: Report::SCHEMA.into(),
+            version: "0.1.0".into(),
+            command: Some("sockdrawer load ping 127.0.0.1:9000".to_owned()),
+            plan: Some(json!({"workload": "ping"})),
+            target: Some("127.0.0.1:9000".to_owned()),
+            started: "2026-11-24T12:00:00.000Z".to_owned(),
+            ended: "2026-11-24T12:00:02.000Z".to_owned(),
+            complete: true,
+            ended_early: None,
+            seed: 7,
             workload: "ping".into(),
             machine,
             seconds: 2.0,
@@ -184,7 +249,13 @@ pub(crate) mod tests {
                 uncorrected: Percentiles::default(),
                 lag: Percentiles::default(),
             },
-            errors: vec![Errors { phase: "connect".into(), errno: "ECONNREFUSED".to_owned(), count: 2 }],
+            errors: vec![Errors {
+                phase: "connect".into(),
+                errno: "ECONNREFUSED".to_owned(),
+                count: 2,
+                first: Some(0.25),
+                last: Some(0.5),
+            }],
             client: Client { bytes_per_connection: None, cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             server: Server::default(),
             wall: None,
@@ -197,7 +268,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }
@@ -224,9 +295,9 @@ pub(crate) mod tests {
 operations   100 ok, 3 failed, 50.0/s
 connections  10 attempted, 8 established, 2 failed, 1 lost, 8 at once
 time         2.000 s
-latency             p50        p90        p99      p99.9        max
-  connect             -          -          -          -          -
-  operation     12.5 us    1.50 ms     2.00 s          -          -
+latency            mean        p50        p95        p99      p99.9        max
+  connect             -          -          -          -          -          -
+  operation     20.5 us    12.5 us    1.60 ms     2.00 s          -          -
 CPU          2.50 ms per operation in the client, - in the server
 error        connect ECONNREFUSED: 2; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
@@ -240,7 +311,7 @@ error        connect ECONNREFUSED: 2; nothing listens there: start the server, o
         let report = Report { thresholds, wall: Some(Wall { name, why, remedy }), ..report() };
         let text = report.to_string();
         let first: Vec<&str> = text.lines().take(2).collect();
-        let expected = ["threshold    FAILED  p99<1s: 2.00 s", "wall         accept queue: it was full; a longer backlog"];
+        let expected = ["threshold    FAILED  p99<1s: 2.00 s", "limited by   accept queue: it was full; a longer backlog"];
         assert_eq!(first, expected);
     }
 }

@@ -1,28 +1,34 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
-use crate::agent::{Account, Agents, Remote, Word};
+use crate::agent::{Account, Agents, Remote, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
-use crate::orders::{Order, Orders};
+use crate::orders::{Order, Orders, STOPPED};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Report};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
-use crate::server::{LEAST_CONNECTIONS, Server, Watch};
+use crate::server::{LEAST_CONNECTIONS, Server, ServerSample, Watch};
 use crate::stop::Stop;
 use crate::wall::Evidence;
-use crate::workload::{Ended, Latencies, Operations, Tally};
+use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
+use sockdrawer_catalog::time;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
 /// From one sample to the next.
 const SECOND: Duration = Duration::from_secs(1);
+/// A run that ends so soon after a sample has no sample of the rest alone: its end takes some milliseconds of CPU and packets, which would be
+/// told as many times as much per second.
+const SHORT: Duration = Duration::from_millis(250);
+/// Between two looks there is so much time where this process was stopped, and not where its machine is busy.
+const STOPPED_FOR: Duration = Duration::from_millis(250);
 /// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
@@ -57,16 +63,27 @@ pub struct Run<'a> {
     agents: Agents,
     watch: Watch,
     start: Instant,
+    started: SystemTime,
     schedule: Schedule,
     orders: Orders,
     actions: Vec<Action>,
     /// Since when nothing begins.
     suspended: Option<Duration>,
+    /// When this process did not run between two looks, and for how long; the last time.
+    gap: (Duration, Duration),
+    /// When all connections that are wanted had been tried, and when the run was over.
+    connected: Option<Duration>,
+    over: Option<Duration>,
+    phase: Phase,
     peak: u64,
     /// All up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
-    last: Last,
+    /// The sample before, and the one before that.
+    last: Mark,
+    earlier: Mark,
+    /// How long operations took in the time of the last sample.
+    operation: Percentiles,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
     /// By how much the memory of all clients grew at most.
@@ -74,21 +91,27 @@ pub struct Run<'a> {
     evidence: Evidence,
 }
 
-/// The sample before.
-#[derive(Debug, Default)]
-struct Last {
+/// What was counted when a sample was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
     at: Duration,
-    cpu: Option<Duration>,
-    operation: Percentiles,
+    cpu: Duration,
+    numbers: Numbers,
 }
 
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Its time has passed, or somebody stopped it.
+    /// Its time has passed.
     Time,
     /// There is nothing left to do.
     Done,
+    /// A signal or another thread stopped it.
+    Interrupted,
+    /// A command stopped it.
+    Stopped,
+    /// No connection was left, and none is replaced.
+    NoneLeft,
 }
 
 impl<'a> Run<'a> {
@@ -112,14 +135,21 @@ impl<'a> Run<'a> {
             agents,
             watch,
             start,
+            started: SystemTime::now(),
             schedule,
             orders: Orders::new(),
             actions: Vec::new(),
             suspended: None,
+            gap: Default::default(),
+            connected: None,
+            over: None,
+            phase: Phase::default(),
             peak: 0,
             sum: Tally::default(),
             recent: Tally::default(),
-            last: Last::default(),
+            last: Mark::default(),
+            earlier: Mark::default(),
+            operation: Percentiles::default(),
             elsewhere: (Duration::ZERO, 0),
             grown_bytes: 0,
             evidence: Evidence::new(),
@@ -140,9 +170,11 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
-        // Before any is closed: what stands to the end is what memory is told of.
+        self.over = Some(self.start.elapsed());
         let standing = self.agents.state().standing;
         self.agents.halt()?;
+        self.tell_progress(standing, Phase::Ending, &mut observer);
+        // Before any is closed: what stands to the end is what memory is told of.
         self.watch.weigh(standing);
         self.gather(false);
         // What this side ends from now on stood when the time was over.
@@ -151,7 +183,7 @@ impl<'a> Run<'a> {
         let connects = self.agents.state().connects;
         self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
-        self.sample(Phase::Ending, ended, &mut observer);
+        self.sample(ended, &mut observer);
         let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
         if let Agents::Here(here) = &self.agents {
@@ -170,50 +202,58 @@ impl<'a> Run<'a> {
             at: end,
         };
         let mut report = self.report(closed, &run, server);
+        report.ended_early = ended_early(over, self.plan, &report);
+        report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
-        report.wall = self.evidence.wall(&report);
+        // Clients that were stopped are late for that reason.
+        let was_stopped = report.actions.iter().any(|action| action.what.starts_with(STOPPED));
+        report.wall = self.evidence.wall(&report).filter(|wall| !was_stopped || wall.name != "client CPU");
         Ok(report)
     }
 
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
-        let (mut connected, mut tick, mut second) = (None, TICK, SECOND);
+        let (mut tick, mut second, mut before) = (TICK, SECOND, Duration::ZERO);
         let mut slice = FIRST_SLICE;
         loop {
             let state = self.agents.state();
             let now = self.start.elapsed();
+            let gap = now.saturating_sub(std::mem::replace(&mut before, now));
+            if gap >= STOPPED_FOR {
+                self.gap = (now, gap);
+            }
             if let Some(reason) = state.stopped {
                 return Err(Error::Stopped { reason });
             }
             self.peak = self.peak.max(state.peak);
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
-                return Ok(Over::Done);
+                return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
-            if connected.is_none() && is_connected {
-                connected = Some(now);
+            if self.connected.is_none() && is_connected {
+                self.connected = Some(now);
             }
-            let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
                 self.gather(false);
-                if now >= second {
-                    self.sample(phase, Duration::ZERO, observer);
+                self.phase = self.phase(&state);
+                if now >= second && self.ends().is_none_or(|ends| ends >= now + SHORT) {
+                    self.sample(Duration::ZERO, observer);
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
                 }
-                let progress = self.progress(phase, state.standing);
-                self.orders.show(progress);
-                observer.progress(&progress);
+                self.tell_progress(state.standing, self.phase, observer);
                 tick = (tick + TICK).max(now);
             }
-            if self.obey(now)? || stop.is_set() {
+            if self.obey(now)? {
+                return Ok(Over::Stopped);
+            }
+            if stop.is_set() {
+                return Ok(Over::Interrupted);
+            }
+            if self.ends().is_some_and(|ends| now >= ends) {
                 return Ok(Over::Time);
             }
-            let deadline = self.deadline(connected);
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Ok(Over::Time);
-            }
-            let next = [deadline, self.schedule.ends()].into_iter().flatten().fold(tick, Duration::min);
+            let next = [self.ends(), self.schedule.ends()].into_iter().flatten().fold(tick, Duration::min);
             stop.wait(next.saturating_sub(now).min(slice));
             slice = (2 * slice).min(SLICE);
         }
@@ -224,7 +264,6 @@ impl<'a> Run<'a> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
             let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let most = self.orders.most();
             let mut what = order.to_string();
             let wanted = match order {
                 Order::More(count) => Some(target.saturating_add(count)),
@@ -233,14 +272,10 @@ impl<'a> Run<'a> {
                 _ => None,
             };
             if let Some(wanted) = wanted {
-                self.schedule.set(wanted.min(most));
-                if wanted > most {
-                    what += &format!(": {most} at most");
-                }
+                self.schedule.set(wanted);
             }
             match order {
                 Order::NextStage => self.schedule.skip(now),
-                Order::Interval(_) if !self.plan.has_interval() => what += &format!(": not of {}", self.plan.workload.name()),
                 Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
                 Order::Suspend => {
                     self.suspended.get_or_insert(now);
@@ -251,6 +286,11 @@ impl<'a> Run<'a> {
                     self.schedule.shift(now.saturating_sub(since));
                     self.agents.tell(Word::Resume);
                 }
+                // The signal may be told a moment after the look that found the gap.
+                Order::Continued if now.saturating_sub(self.gap.0) < SECOND && !self.gap.1.is_zero() => {
+                    what += &format!(" for {:.1} s", std::mem::take(&mut self.gap).1.as_secs_f64());
+                }
+                Order::Continued => continue,
                 _ => {}
             }
             self.actions.push(Action { at: now.as_secs_f64(), what });
@@ -265,13 +305,40 @@ impl<'a> Run<'a> {
         Ok(false)
     }
 
-    fn deadline(&self, connected: Option<Duration>) -> Option<Duration> {
+    /// When its time is over, as far as that is known yet.
+    fn ends(&self) -> Option<Duration> {
         match self.plan.end {
             End::Never => None,
-            End::AfterStages => self.schedule.is_over().then_some(Duration::ZERO),
+            // A pause is no part of a stage.
+            End::AfterStages => {
+                let paused = self.suspended.map_or(Duration::ZERO, |since| self.start.elapsed().saturating_sub(since));
+                Some(self.schedule.ends_all() + paused)
+            }
             End::AfterFirstConnect(time) => Some(time),
-            End::AfterLastConnect(time) => connected.map(|connected| connected + time),
+            End::AfterLastConnect(time) => self.connected.map(|connected| connected + time),
         }
+    }
+
+    /// What it is about. Connections that are replaced are made all the time: once each that is wanted was tried, the run is in its course.
+    fn phase(&self, state: &State) -> Phase {
+        let numbers = self.numbers();
+        let wanted = match self.plan.workload.properties().schedule {
+            Some(_) => 1,
+            None => self.schedule.target(self.start.elapsed()) as u64,
+        };
+        let all_tried = state.is_connected() || (self.plan.renews() && numbers.established + numbers.failed >= wanted);
+        match (self.schedule.is_ramping(), all_tried) {
+            (true, _) => Phase::Ramping,
+            (false, true) => Phase::Holding,
+            (false, false) => Phase::Connecting,
+        }
+    }
+
+    /// All that was counted until now.
+    fn numbers(&self) -> Numbers {
+        let mut numbers = self.sum.numbers;
+        numbers.add(&self.recent.numbers);
+        numbers
     }
 
     /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
@@ -296,32 +363,46 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn progress(&self, phase: Phase, standing: u64) -> Progress {
-        let mut numbers = self.sum.numbers;
-        numbers.add(&self.recent.numbers);
+    fn tell_progress(&self, standing: u64, phase: Phase, observer: &mut impl Observer) {
         let elapsed = self.start.elapsed();
-        let target = self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64;
-        let operation = self.last.operation;
-        Progress { elapsed, phase, target, standing, numbers, operation, suspended: self.suspended.is_some() }
+        let progress = Progress {
+            elapsed,
+            ends: self.ends(),
+            phase,
+            target: self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64,
+            standing,
+            numbers: self.numbers(),
+            operation: self.operation,
+            suspended: self.suspended.is_some(),
+        };
+        self.orders.show(progress);
+        observer.progress(&progress);
     }
 
-    /// Tells of the time since the sample before.
-    fn sample(&mut self, phase: Phase, ended: Duration, observer: &mut impl Observer) {
+    /// Tells of the time since the sample before. Rates of a short rest are those since the sample before that one, and what only that
+    /// sample knew is not told again.
+    fn sample(&mut self, ended: Duration, observer: &mut impl Observer) {
         let at = self.start.elapsed();
         let recent = std::mem::take(&mut self.recent);
         self.sum.add(&recent);
         let length = at.saturating_sub(self.last.at);
-        let rate = |count: u64| if length.is_zero() { 0.0 } else { float(count) / length.as_secs_f64() };
+        let is_short = length < SHORT;
+        let since = if is_short { self.earlier } else { self.last };
+        let stretch = at.saturating_sub(since.at).as_secs_f64().max(1e-9);
+        let rate = |now: u64, before: u64| float(now - before) / stretch;
         let numbers = self.sum.numbers;
         let cpu = self.watch.client(ended).map(|client| client + self.elsewhere.0);
-        let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
-        let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
+        let busy =
+            cpu.filter(|_| !since.at.is_zero() || !is_short).map(|cpu| cpu.saturating_sub(since.cpu).as_secs_f64() / stretch);
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
         // What the first byte took is told of the whole run.
         let latency_us = Latencies { first_byte: None, ..recent.latencies() };
+        let server = self.watch.sample(standing, numbers);
+        // An end that takes longer than what was before it in this time is what this time is about.
+        let ending = self.over.is_some_and(|over| at - over > length / 2);
         let sample = Sample {
             at: at.as_secs_f64(),
-            phase,
+            phase: if ending { Phase::Ending } else { self.phase },
             target: self.schedule.target(at) as u64,
             standing,
             connections: Counted {
@@ -332,20 +413,24 @@ impl<'a> Run<'a> {
                 closed: numbers.closed,
             },
             operations: Done { ok: numbers.operations_ok, failed: numbers.operations_failed },
-            per_second: PerSecond { connects: rate(recent.numbers.established), operations: rate(recent.numbers.operations_ok) },
+            per_second: PerSecond {
+                connects: rate(numbers.established, since.numbers.established),
+                operations: rate(numbers.operations_ok, since.numbers.operations_ok),
+            },
             latency_us,
-            errors: self.sum.errors(),
+            errors: self.sum.errors(self.start),
             client: ClientSample {
                 cpu: busy,
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
                 processes: self.agents.processes(),
             },
-            server: self.watch.sample(standing, numbers),
+            server: if is_short { server.map(ServerSample::without_rates) } else { server },
         };
         self.evidence.see(&sample, proc::memory_left());
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
-        self.last = Last { at, cpu, operation: latency_us.operation };
+        self.operation = latency_us.operation;
+        self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }
 
     /// Growth while the most stood, of so many that what is not theirs weighs little.
@@ -358,7 +443,16 @@ impl<'a> Run<'a> {
         let numbers = &tally.numbers;
         let (acks, http) = plan.workload.own(tally, run);
         Report {
-            schema: Report::SCHEMA,
+            schema: Report::SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
+            plan: None,
+            target: Some(plan.targets.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")).filter(|all| !all.is_empty()),
+            started: rfc3339(self.started),
+            ended: rfc3339(SystemTime::now()),
+            complete: true,
+            ended_early: None,
+            seed: plan.seed,
             workload: plan.workload.name().into(),
             machine: Machine::this(),
             seconds: run.seconds,
@@ -377,7 +471,7 @@ impl<'a> Run<'a> {
                 per_second: run.per_second(numbers.operations_ok),
             },
             latency_us: tally.latencies(),
-            errors: tally.errors(),
+            errors: tally.errors(self.start),
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
                 cpu_seconds: run.cpu[0],
@@ -410,11 +504,32 @@ fn descriptors() -> usize {
     sockdrawer::raise_descriptor_limit().unwrap_or(1024)
 }
 
+fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// In words, where a run was over before its plan was.
+fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
+    let why = match over {
+        Over::Time | Over::Done => return None,
+        Over::Interrupted => "interrupted",
+        Over::Stopped => "stopped by a command",
+        Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
+        Over::NoneLeft => "no connection was left, and none is replaced",
+    };
+    let of = match plan.end {
+        End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
+        End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
+        End::AfterStages | End::Never => String::new(),
+    };
+    Some(format!("{why}, after {:.1} s{of}", report.seconds))
+}
+
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
 /// run's time, or to the last operation that was under way then.
 fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
     let end = match (over, last) {
-        (Over::Done, Some(last)) => last,
+        (Over::Done | Over::NoneLeft, Some(last)) => last,
         (_, last) => last.map_or(end, |last| last.max(end)),
     };
     end.saturating_duration_since(start).as_secs_f64()

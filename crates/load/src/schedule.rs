@@ -93,6 +93,17 @@ impl Schedule {
         self.ends.is_none()
     }
 
+    /// Whether the stage under way makes connections more or fewer.
+    pub(crate) fn is_ramping(&self) -> bool {
+        self.ends.is_some() && self.from != self.to
+    }
+
+    /// When the last stage ends; once it has, that was always so.
+    pub(crate) fn ends_all(&self) -> Duration {
+        let left = self.stages.iter().skip(self.next).map(|stage| stage.time).sum::<Duration>();
+        self.ends.map_or(Duration::ZERO, |ends| ends + left)
+    }
+
     /// When the stage under way ends.
     pub(crate) fn ends(&self) -> Option<Duration> {
         self.ends
@@ -134,10 +145,12 @@ mod tests {
         assert_eq!([0, 5, 9].map(|second| schedule.target(at(second))), [0, 50, 90]);
         assert!(!schedule.step(at(9)) && schedule.step(at(10)));
         assert_eq!((schedule.aim(), schedule.target(at(12))), (Aim { connections: 100, rate: Some(7.0) }, 100));
+        assert_eq!((schedule.is_ramping(), schedule.ends_all()), (false, at(35)));
         assert!(schedule.step(at(16)), "a second late, the next ends when it would have");
         assert_eq!((schedule.aim(), schedule.ends()), (Aim { connections: 0, rate: Some(5.0) }, Some(at(35))));
-        assert_eq!(schedule.target(at(25)), 50);
+        assert_eq!((schedule.target(at(25)), schedule.is_ramping()), (50, true));
         assert!(!schedule.is_over() && schedule.step(at(35)) && schedule.is_over());
+        assert!(!schedule.is_ramping() && schedule.ends_all() <= at(35));
         assert_eq!(schedule.target(at(99)), 0);
     }
 

@@ -1,5 +1,5 @@
 //! The search for the most that holds: up by doubling until something fails, then between what held and what did not, and once more
-//! what held, because one run may be lucky.
+//! what held, because one run may be lucky. What fails is tried again before it counts, because one run may be unlucky.
 
 use crate::numbers::float;
 
@@ -24,6 +24,8 @@ pub struct Search {
     held: Vec<u64>,
     /// The least that failed.
     failed: Option<u64>,
+    /// What failed once, and is tried again.
+    doubtful: Option<u64>,
     confirmed: bool,
     asked: Option<u64>,
 }
@@ -32,7 +34,15 @@ impl Search {
     /// Begins with `first`, and never asks for more than `most`; both at least 1.
     pub fn new(first: u64, most: u64) -> Search {
         let most = most.max(1);
-        Search { first: first.clamp(1, most), most, held: Vec::new(), failed: None, confirmed: false, asked: None }
+        Search {
+            first: first.clamp(1, most),
+            most,
+            held: Vec::new(),
+            failed: None,
+            doubtful: None,
+            confirmed: false,
+            asked: None,
+        }
     }
 
     /// What to try next; None: the search is over.
@@ -40,6 +50,7 @@ impl Search {
     pub fn next(&mut self) -> Option<u64> {
         self.asked = match (self.held.last().copied(), self.failed) {
             _ if self.confirmed => None,
+            _ if self.doubtful.is_some() => self.doubtful,
             (None, None) => Some(self.first),
             (None, Some(1)) => None,
             (None, Some(failed)) => Some(failed / 2),
@@ -51,9 +62,20 @@ impl Search {
         self.asked
     }
 
+    /// What was asked for last cannot hold, and is not tried again.
+    pub fn refuse(&mut self) {
+        self.doubtful = self.asked;
+        self.tell(false);
+    }
+
     /// Whether what was asked for last held.
     pub fn tell(&mut self, held: bool) {
         let Some(asked) = self.asked.take() else { return };
+        let failed_before = self.doubtful.take() == Some(asked);
+        if !held && !failed_before {
+            self.doubtful = Some(asked);
+            return;
+        }
         match (held, self.held.last() == Some(&asked)) {
             (true, true) => self.confirmed = true,
             (true, false) => self.held.push(asked),
@@ -74,6 +96,27 @@ impl Search {
     /// The least that did not hold.
     pub fn failed(&self) -> Option<u64> {
         self.failed
+    }
+
+    /// Whether what is asked for now has failed once.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.is_some()
+    }
+
+    /// About how many tries are left, that which is asked for now included: those to the most, or to where it is close; fewer if one fails.
+    pub fn left(&self) -> u64 {
+        let halvings = |gap: f64| gap.log2().ceil().max(0.0);
+        let held = self.held.last().copied();
+        let steps = match (held, self.failed) {
+            _ if self.confirmed => return 0,
+            (_, None) => halvings(float(self.most) / float(held.unwrap_or(self.first))) + if held.is_none() { 1.0 } else { 0.0 },
+            (None, Some(failed)) => halvings(float(failed)),
+            (Some(held), Some(failed)) if is_close(held, failed) => 0.0,
+            (Some(held), Some(failed)) => halvings(float(failed - held) / (CLOSE * float(held)).max(1.0)),
+        };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "logarithms of counts are small")]
+        let steps = steps as u64;
+        steps + 1 + u64::from(self.doubtful.is_some())
     }
 
     /// Whether what is asked for now has held before.
@@ -104,7 +147,7 @@ mod tests {
     #[test]
     fn it_doubles_then_halves_the_gap_and_tries_again_what_held() {
         let (asked, found) = asked(Search::new(100, 10_000), |amount| amount <= 750);
-        assert_eq!((asked, found), (vec![100, 200, 400, 800, 600, 700, 750, 775, 750], Some(750)));
+        assert_eq!((asked, found), (vec![100, 200, 400, 800, 800, 600, 700, 750, 775, 775, 750], Some(750)));
     }
 
     #[test]
@@ -115,8 +158,29 @@ mod tests {
 
     #[test]
     fn what_fails_at_first_is_looked_for_below() {
-        assert_eq!(asked(Search::new(100, 300), |amount| amount <= 3), (vec![100, 50, 25, 12, 6, 3, 4, 3], Some(3)));
-        assert_eq!(asked(Search::new(4, 9), |_| false), (vec![4, 2, 1], None));
+        assert_eq!(
+            asked(Search::new(100, 300), |amount| amount <= 3),
+            (vec![100, 100, 50, 50, 25, 25, 12, 12, 6, 6, 3, 4, 4, 3], Some(3))
+        );
+        assert_eq!(asked(Search::new(4, 9), |_| false), (vec![4, 4, 2, 2, 1, 1], None));
+    }
+
+    #[test]
+    fn what_failed_once_by_chance_is_tried_again_and_what_cannot_hold_is_not() {
+        let mut chance = 0;
+        let (asked_for, found) = asked(Search::new(100, 400), |amount| {
+            chance += u32::from(amount == 200);
+            amount != 200 || chance > 1
+        });
+        assert_eq!((asked_for, found), (vec![100, 200, 200, 400, 400], Some(400)));
+        let mut search = Search::new(100, 400);
+        for _ in 0..2 {
+            search.next();
+            search.tell(true);
+        }
+        assert_eq!((search.next(), search.left()), (Some(400), 2), "400, and 400 again");
+        search.refuse();
+        assert_eq!((search.next(), search.failed(), search.left()), (Some(300), Some(400), 6), "five halvings to 210, and again");
     }
 
     #[test]

@@ -10,16 +10,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Connects are due or under way, or connections are asked to end.
+    /// Connects are due or under way.
     #[default]
     Connecting,
+    /// A stage is under way in which the connections become more or fewer.
+    Ramping,
     /// As many connections as are wanted were tried.
     Holding,
     /// The time is over; what is under way is awaited.
     Ending,
 }
 
-/// A moment of a run. Counts are since the run began; rates and latencies are those since the sample before.
+/// A moment of a run. Counts are since the run began; rates and latencies are those since the sample before. The last one may be of a short
+/// rest: its rates are those since the sample before that, or are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
@@ -97,6 +100,9 @@ pub struct Progress {
     /// Since the first connect; serialized, in seconds.
     #[serde(serialize_with = "as_seconds")]
     pub elapsed: Duration,
+    /// When its time is over, since the first connect, as far as that is known; in seconds.
+    #[serde(serialize_with = "as_seconds_where_known")]
+    pub ends: Option<Duration>,
     /// What it is about.
     pub phase: Phase,
     /// Connections that are wanted.
@@ -113,6 +119,10 @@ pub struct Progress {
 
 fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.as_secs_f64())
+}
+
+fn as_seconds_where_known<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(to)
 }
 
 /// The times that a [`Sample`] summarizes, whole.

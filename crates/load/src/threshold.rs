@@ -89,6 +89,11 @@ impl Threshold {
         matches!(self.bound, Bound::Change(_) | Bound::ChangePercent(_))
     }
 
+    /// The path of the page of `http` that it is about; None: it is about the whole run.
+    pub fn page(&self) -> Option<&str> {
+        self.figure.page.as_deref()
+    }
+
     /// What a result says to it. A change has not been measured in one result.
     pub fn check(&self, result: &Value) -> Judgement {
         self.judge(self.read(result).filter(|_| !self.is_change()))
@@ -135,18 +140,22 @@ impl FromStr for Threshold {
 
     fn from_str(text: &str) -> Result<Threshold, BadThreshold> {
         let malformed = |reason: &str| BadThreshold::Malformed(reason.to_owned());
-        let at = text.find(['<', '>', '=', '!']).ok_or_else(|| malformed("no comparison in it: write one such as p99<50ms"))?;
+        // The path of a page may have signs of comparison in it, a bound has none.
+        let signs = ['<', '>', '=', '!'];
+        let last = |text: &str| text.trim_end_matches(|c| !signs.contains(&c)).trim_end_matches(signs).len();
+        let at = if text.trim_start().starts_with('/') { Some(last(text)).filter(|at| *at > 0) } else { text.find(signs) };
+        let at = at.ok_or_else(|| malformed("no comparison in it: write one such as p99<50ms"))?;
         let (name, rest) = text.split_at(at);
         let operator = OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)));
         let (bound, operator) = operator.ok_or_else(|| malformed("no such comparison: there are <, <=, >, >=, == and !="))?;
         let figure = Figure::named(name.trim()).ok_or_else(|| BadThreshold::UnknownName(name.trim().to_owned()))?;
-        let bound = Bound::of(figure, bound.trim()).map_err(BadThreshold::Malformed)?;
+        let bound = Bound::of(&figure, bound.trim()).map_err(BadThreshold::Malformed)?;
         Ok(Threshold { text: text.trim().to_owned(), figure, operator, bound })
     }
 }
 
 impl Bound {
-    fn of(figure: Figure, text: &str) -> Result<Bound, String> {
+    fn of(figure: &Figure, text: &str) -> Result<Bound, String> {
         let (sign, size) = match text.strip_prefix('+') {
             Some(size) => (Some(1.0), size),
             None => text.strip_prefix('-').map_or((None, text), |size| (Some(-1.0), size)),
@@ -166,7 +175,7 @@ impl Bound {
     }
 }
 
-fn no_bound(figure: Figure, text: &str) -> String {
+fn no_bound(figure: &Figure, text: &str) -> String {
     let example = match figure.measure {
         Measure::Time => "is no time with its unit: write 50ms, 250us, 10ns or 1s",
         Measure::Seconds => "is no time: write 5 or 5s (seconds), 50ms or 2m (minutes)",
@@ -213,6 +222,7 @@ pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
 
 /// A threshold and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Judgement {
     /// As it was written.
     pub expr: String,
@@ -276,6 +286,7 @@ mod tests {
             "operations": {"ok": 2990, "failed": 10, "per_second": 1495.0},
             "latency_us": {"connect": {"p99": null}, "operation": {"p50": 0.8, "p99": 12_500.0}},
             "server": {"bytes_per_connection": 4096.0},
+            "http": {"pages": [{"path": "/a?b=c", "ok": 90, "failed": 10, "operation_us": {"p99": 7_000.0}}]},
         })
     }
 
@@ -304,6 +315,8 @@ mod tests {
             "server.bytes_per_connection<=4k",
             " p99 < 50 ms ",
             "operations.ok<0.003m",
+            "/a?b=c.p99<=7ms",
+            " /a?b=c.failed < 11% ",
         ];
         let failed = [
             "p99<12ms",
@@ -379,6 +392,8 @@ mod tests {
             ("p99=5ms", "no such comparison: there are <, <=, >, >=, == and !="),
             ("p99<50", "`50` is no time with its unit: write 50ms, 250us, 10ns or 1s"),
             ("p99<50%", "operation.p99 is no share of anything: write a value, or a change such as +10%"),
+            ("/a", "no comparison in it: write one such as p99<50ms"),
+            ("/a.p99<50", "`50` is no time with its unit: write 50ms, 250us, 10ns or 1s"),
             ("lost==none", "`none` is no count: write a number such as 0, 250, 10k or 2m"),
             ("lost<1e3", "`1e3` is no count: write a number such as 0, 250, 10k or 2m"),
             ("failed<x%", "`x%` is no number of percent: write one such as 0.1%"),
@@ -388,6 +403,6 @@ mod tests {
             assert_eq!(text.parse::<Threshold>(), Err(BadThreshold::Malformed(reason.to_owned())), "{text}");
         }
         let unknown = "p98<5ms".parse::<Threshold>().expect_err("no such number");
-        assert!(unknown.to_string().starts_with("unknown name `p98`: there are p50, p90, p99,"), "{unknown}");
+        assert!(unknown.to_string().starts_with("unknown name `p98`: there are min, mean, p50, p90, p95, p99,"), "{unknown}");
     }
 }

@@ -1,7 +1,7 @@
 //! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
 //! named.
 
-use crate::cause::{ACCEPT_FASTER, Wall, cause};
+use crate::cause::{ACCEPT_FASTER, Wall, cause, overflown};
 use crate::numbers::{float, median, time};
 use crate::proc;
 use crate::report::Report;
@@ -14,8 +14,9 @@ const FULL: f64 = 0.9;
 const ONE_THREAD: std::ops::RangeInclusive<f64> = 0.93..=1.05;
 /// Lag that no pause of a scheduler explains, in microseconds.
 const MUCH_LAG: f64 = 10_000.0;
-/// Lag that matters where it is half of the latency.
+/// Lag that matters where it is half of the latency, of clients that use this part of their CPUs: others are late by what else runs there.
 const SOME_LAG: f64 = 1_000.0;
+const BUSY: f64 = 0.5;
 /// Of fewer operations the 99th percentile is a few.
 const MANY: u64 = 1_000;
 /// Segments that are sent again, of all: beyond this a network is full, or loses.
@@ -103,16 +104,15 @@ impl Evidence {
         let (client, server) = (middle(&self.client), middle(&self.server));
         let (cpus, machine) = (self.cpus, self.machine);
         if client >= FULL * cpus && client > 0.0 {
-            let why = format!("the clients used {client:.1} of {cpus:.0} CPUs: what was measured is their own limit too");
+            let why = format!("the load generator used {client:.1} of {cpus:.0} CPUs: what was measured is its own limit too");
             return Some(wall("client CPU", why, "put the clients on another machine, or on one with more CPUs"));
         }
         if server >= FULL * machine && server > 0.0 {
             return Some(wall("server CPU", format!("the server used {server:.1} of {machine:.0} CPUs"), SERVER_CPU));
         }
         if client + server >= FULL * machine && server > 0.0 {
-            let why = format!(
-                "client and server share {machine:.0} CPUs and used all: {client:.1} the clients, {server:.1} the server"
-            );
+            let why =
+                format!("client and server share {machine:.0} CPUs and used all: {client:.1} the client, {server:.1} the server");
             let remedy = "put the clients on another machine";
             return Some(wall(if client > server { "client CPU" } else { "server CPU" }, why, remedy));
         }
@@ -126,10 +126,14 @@ impl Evidence {
     fn lag(&self, report: &Report) -> Option<Wall> {
         let lag = report.latency_us.lag.p99.filter(|_| report.operations.ok >= MANY)?;
         let operation = report.latency_us.operation.p99.unwrap_or(0.0);
-        if lag < MUCH_LAG && (lag < SOME_LAG || lag < operation / 2.0) {
+        let is_busy = median(self.client.clone()).is_some_and(|busy| busy >= BUSY * self.cpus);
+        if lag < MUCH_LAG && !(is_busy && lag >= SOME_LAG && lag >= operation / 2.0) {
             return None;
         }
-        let why = format!("the clients asked late by themselves: by {} in 1 % of the operations", time(lag));
+        let why = format!(
+            "the load generator could not keep its schedule: 1 % of the operations were sent {} late or later",
+            time(lag)
+        );
         Some(wall(
             "client CPU",
             why,
@@ -178,11 +182,12 @@ fn of_errors(report: &Report) -> Option<Wall> {
     })
 }
 
-/// The kernel's counter alone is not enough: others may listen in the server's network. Nor are errors; a connect that took a second
-/// had its handshake dropped.
+/// The kernel's counter alone is not enough: others may listen in the server's network. It takes an error that a full queue makes, or a
+/// connect that took a second, because its handshake was dropped.
 fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
-    let was_felt = !report.is_clean() || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
+    let is_of_it = |error: &Errors| overflown(&error.phase, &error.errno).is_some();
+    let was_felt = report.errors.iter().any(is_of_it) || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
     let why = format!("{overflows} connections found the server's accept queue full");
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
@@ -209,7 +214,7 @@ mod tests {
     fn failed(phase: &'static str, errno: &str) -> Report {
         let mut report = clean();
         report.operations.failed = 5;
-        report.errors = vec![Errors { phase: phase.into(), errno: errno.to_owned(), count: 5 }];
+        report.errors = vec![Errors { phase: phase.into(), errno: errno.to_owned(), count: 5, first: None, last: None }];
         report
     }
 
@@ -245,6 +250,7 @@ mod tests {
         assert_eq!(with(failed("answer", "ETIMEDOUT"), 7, 50.0), "accept queue");
         assert_eq!(with(clean(), 7, 1_040_000.0), "accept queue");
         assert_eq!(with(clean(), 7, 50.0), "none", "another server's");
+        assert_eq!(with(failed("closed", "EOF"), 7, 50.0), "none", "a full queue ends no connection in order");
         assert_eq!(with(failed("answer", "ETIMEDOUT"), 0, 50.0), "none");
     }
 
@@ -303,13 +309,14 @@ mod tests {
 
     #[test]
     fn lag_of_the_clients_is_told() {
-        let with = |lag, operation| {
+        let with = |client, lag, operation| {
             let mut report = clean();
             (report.latency_us.lag.p99, report.latency_us.operation.p99) = (Some(lag), Some(operation));
-            name(&at_rest(), &report)
+            name(&Evidence { client: vec![client], ..at_rest() }, &report)
         };
-        assert_eq!((with(12_000.0, 1e6), with(1_500.0, 2_000.0)), ("client CPU".into(), "client CPU".into()));
-        assert_eq!((with(1_500.0, 9_000.0), with(500.0, 600.0)), ("none".into(), "none".into()));
+        assert_eq!((with(0.3, 12_000.0, 1e6), with(2.0, 1_500.0, 2_000.0)), ("client CPU".into(), "client CPU".into()));
+        assert_eq!((with(2.0, 1_500.0, 9_000.0), with(2.0, 500.0, 600.0)), ("none".into(), "none".into()));
+        assert_eq!(with(0.3, 1_500.0, 2_000.0), "none", "what else runs there makes idle clients late");
     }
 
     #[test]

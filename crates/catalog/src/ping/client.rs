@@ -119,7 +119,12 @@ mod tests {
         asked.receive(b"Po");
         asked.finish();
         assert_eq!(outcome(&mut asked), (vec![(Phase::Answer, None)], vec![End::Lost]));
+        let mut new = connect(client(SECOND, Budget::Unlimited));
+        new.end(Closed::Error(104));
+        assert_eq!(outcome(&mut new), (vec![(Phase::Unused, Some(104))], vec![End::Lost]));
         let mut resting = connect(client(SECOND, Budget::Unlimited));
+        resting.advance(SECOND);
+        resting.receive(b"Pong");
         resting.end(Closed::Error(104));
         assert_eq!(outcome(&mut resting), (vec![(Phase::Closed, Some(104))], vec![End::Lost]));
         let mut killed = back_to_back();

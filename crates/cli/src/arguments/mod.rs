@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Find(Box<FindArguments>),
     /// Make the page of a run again, and print its result.
     Report(ReportArguments),
+    /// Print the JSON schema of a result: of load --json, and of result.json.
+    Schema,
     /// Compare two runs, or two sets of runs.
     Compare(CompareArguments),
     /// Replace a server by a new build of its program, which takes over its listeners and live connections.
@@ -91,6 +93,9 @@ pub(crate) struct ServeArguments {
     /// How long connections that cannot move may stay here once this process is replaced; then they are asked to end [default: for ever].
     #[arg(long, value_name = "T", value_parser = time, requires = "upgrade")]
     pub(crate) stays: Option<Duration>,
+    /// How long connections may take to end by themselves once the server is asked to end; then they are cut [default: 30s].
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) drain: Option<Duration>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,

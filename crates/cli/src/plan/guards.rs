@@ -12,10 +12,10 @@ const MOST_CONNECTIONS: usize = 10_000;
 /// Of connects, and of operations.
 const MOST_PER_SECOND: f64 = 5_000.0;
 
-/// The most connections that a run may be told to have while it goes on; None: any number.
-pub(crate) fn most(plan: &Plan) -> Option<usize> {
+/// The most connections, and operations per second, that a run may be told to have while it goes on; None: any number.
+pub(crate) fn most(plan: &Plan) -> Option<(usize, f64)> {
     let far = plan.targets.iter().any(|target| !is_near(target));
-    far.then_some(MOST_CONNECTIONS.max(plan.connections))
+    far.then_some((MOST_CONNECTIONS.max(plan.connections), MOST_PER_SECOND))
 }
 
 /// Refuses what is more than that to a public address.

@@ -11,6 +11,7 @@ pub(crate) use text::text;
 use crate::arguments::LoadArguments;
 use crate::names::Protocol;
 use crate::outcome::Failure;
+use crate::thresholds;
 use crate::values::{Url, chosen_seed};
 use crate::workload::{Asks, first_given, messages, round_trips, usage, wanted};
 use sockdrawer::Address;
@@ -61,6 +62,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     if !arguments.yes {
         guard(&plan)?;
     }
+    thresholds::have_their_pages(&arguments.threshold, &plan)?;
     Ok(plan)
 }
 

@@ -178,7 +178,8 @@ pub(crate) fn seed(text: &str) -> Result<u64, BadValue> {
 
 /// A seed that differs from run to run: the standard library keys its hash maps with the system's random numbers.
 pub(crate) fn chosen_seed() -> u64 {
-    RandomState::new().hash_one(0)
+    // Short enough to be typed again, and for programs that read numbers of JSON as floats.
+    RandomState::new().hash_one(0) >> 32
 }
 
 /// Where a report goes: `-` or a file.

@@ -111,6 +111,8 @@ fn killed(clients: &str) {
     let report = adds_up(&end);
     assert_eq!(number(&report, "/connections/lost"), 50, "{report}");
     let expected = [
+        "unused EOF",
+        "unused ECONNRESET",
         "closed EOF",
         "closed ECONNRESET",
         "answer EOF",
@@ -174,7 +176,8 @@ fn a_server_that_resets_is_named() {
     assert_eq!(end.code, Some(1), "{end:?}");
     let report = adds_up(&end);
     assert_eq!(number(&report, "/connections/lost"), number(&report, "/connections/established"), "{report}");
-    let expected = ["connect ECONNRESET", "closed ECONNRESET", "answer ECONNRESET", "send ECONNRESET", "send EPIPE"];
+    let expected =
+        ["connect ECONNRESET", "unused ECONNRESET", "closed ECONNRESET", "answer ECONNRESET", "send ECONNRESET", "send EPIPE"];
     assert!(named(&report).iter().all(|error| expected.contains(&error.as_str())), "{report}");
     assert!(end.stderr.contains("the server reset the connection"), "{end:?}");
 }

@@ -1,7 +1,7 @@
 //! `sockdrawer load http` against servers that do what servers do: every request is counted once, and as both ends saw it.
 
 use crate::program::{self, End, Program};
-use crate::report::{number, report};
+use crate::report::{errors, number, report};
 use crate::web::{Then, Web};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
@@ -145,13 +145,13 @@ fn every_failure_is_counted_once_and_by_its_kind() {
     let failed = json!({"connect": 0, "receive": 4, "exceptions": 2, "status": 6});
     assert_eq!(number(&report, "/http/other_lengths"), 4, "{report}");
     assert_eq!(report["http"]["failed"], failed, "{report}");
-    let errors = json!([
+    let expected = json!([
         {"phase": "answer", "errno": "ECONNRESET", "count": 2},
         {"phase": "status", "errno": "404", "count": 6},
         {"phase": "format", "errno": "NO_HTTP", "count": 2},
         {"phase": "cut", "errno": "EOF", "count": 2}
     ]);
-    assert_eq!(report["errors"], errors, "{report}");
+    assert_eq!(errors(&report), expected, "{report}");
     assert_eq!((&report["http"]["pages"][0]["ok"], &report["http"]["pages"][0]["failed"]), (&json!(8), &json!(12)));
     assert_eq!(server.asked(), 20);
 }
@@ -259,7 +259,7 @@ fn an_interrupt_reports_what_was_reached() {
     let end = program.end();
     let report: Value = serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"));
     assert_eq!((end.code, counts(&report)), (Some(130), [3, 3, 0, 0, 0, 3]), "{report}");
-    assert_eq!(report["errors"], json!([{"phase": "unfinished", "errno": "CUT_OFF", "count": 3}]));
+    assert_eq!(errors(&report), json!([{"phase": "unfinished", "errno": "CUT_OFF", "count": 3}]));
     assert_eq!((&report["http"]["failed"]["exceptions"], &report["http"]["pages"][0]["failed"]), (&json!(3), &json!(3)));
 }
 

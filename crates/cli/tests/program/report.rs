@@ -18,3 +18,13 @@ pub(crate) fn number(report: &Value, pointer: &str) -> u64 {
 pub(crate) fn numbers<const N: usize>(report: &Value, pointers: [&str; N]) -> [u64; N] {
     pointers.map(|pointer| number(report, pointer))
 }
+
+/// What went wrong and how often, without when.
+#[track_caller]
+pub(crate) fn errors(report: &Value) -> Value {
+    let mut errors = report["errors"].clone();
+    for error in errors.as_array_mut().expect("a list") {
+        error.as_object_mut().expect("an object").retain(|key, _| !matches!(key.as_str(), "first" | "last"));
+    }
+    errors
+}

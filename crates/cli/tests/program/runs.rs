@@ -6,6 +6,8 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A folder of its own, away when the test leaves it.
 struct Folder(PathBuf);
@@ -69,6 +71,39 @@ fn a_run_leaves_all_that_it_measured() {
     assert!(plan.contains("interval = \"5ms\"") && plan.contains("threshold = [\"p99<1s\"]"), "{plan}");
     let again = sockdrawer(&format!("load --plan {directory}/plan.toml --dry-run"));
     assert_eq!(again.code, Some(0), "the plan is one for --plan: {again:?}");
+}
+
+#[test]
+fn the_end_of_a_run_is_no_peak_of_its_series() {
+    let folder = Folder::new("end");
+    let samples = |directory: &str| -> Vec<Value> {
+        read(directory, "series.ndjson").lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+    };
+    let directory = folder.path("timed");
+    let end = sockdrawer(&format!("load ping -c 100 --interval 50ms --connect-rate 10k -d 2 --out {directory}"));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let timed = samples(&directory);
+    assert_eq!(timed.len(), 2, "the end belongs to the last second: {timed:?}");
+    assert_eq!(timed[1]["phase"], "holding", "{timed:?}");
+    assert!(timed[1]["at"].as_f64().is_some_and(|at| at >= 2.0), "{timed:?}");
+    // A signal may come just after a sample; what is left then is told without rates of its own.
+    let directory = folder.path("stopped");
+    let program = Program::of(&format!("load ping -c 100 --interval 50ms --connect-rate 10k -d 60 --out {directory}"));
+    let until = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(format!("{directory}/series.ndjson")).map_or(0, |text| text.lines().count()) < 2 {
+        assert!(Instant::now() < until, "two seconds never pass");
+        thread::yield_now();
+    }
+    program.signal(Signal::INT);
+    assert_eq!(program.end().code, Some(130));
+    let stopped = samples(&directory);
+    let [.., before, last] = stopped.as_slice() else { panic!("{stopped:?}") };
+    let at = |sample: &Value| sample["at"].as_f64().expect("seconds");
+    let rate = |sample: &Value| sample["per_second"]["operations"].as_f64().expect("a rate");
+    if at(last) - at(before) < 0.25 {
+        assert_eq!(last["server"]["packets_in"], Value::Null, "{stopped:?}");
+        assert!(rate(last) < 1.5 * rate(before), "{stopped:?}");
+    }
 }
 
 #[test]
@@ -219,7 +254,7 @@ fn what_is_no_run_is_told_in_one_line() {
     told(format!("compare {} {object}", folder.path("nothing")), "No such file");
     told(format!("compare {0} {0}", folder.path("")), "there is no result, and no directory with one");
     file("result.json", "{\"schema\": 1000}");
-    told(format!("report {}", folder.path("")), "its schema is 1000, this version reads 1");
+    told(format!("report {}", folder.path("")), "its schema is 1000, this version reads \"sockdrawer.load/2\"");
     file("result.json", "{\"schema\": 1");
     told(format!("report {}", folder.path("")), "EOF while parsing");
 }

@@ -20,6 +20,8 @@ use std::fmt;
 const KERNEL_BYTES: u64 = 3_900;
 /// What this program takes at most for a connection, of either end.
 const OWN_BYTES: u64 = 512;
+/// Descriptors of a process that starts others, besides those it has and the pipes: event loops, files, and both ends of the next pipes.
+const SPARE: u64 = 24;
 /// What a queue must hold when nobody accepts for a moment: the connects of 100 ms.
 const PAUSE: f64 = 0.1;
 
@@ -42,7 +44,9 @@ impl Budget {
     }
 
     pub(crate) fn with(plan: &Plan, facts: &Facts) -> Budget {
-        let mut needs = vec![descriptors(plan, facts), files(plan, facts)];
+        let mut needs = vec![descriptors(plan, facts)];
+        needs.extend(pipes(plan, facts));
+        needs.push(files(plan, facts));
         let room = facts.ports.as_ref().and_then(|ports| ports.room(plan));
         let fit = room.map(|room| room.fit(plan));
         if let Some(room) = room {
@@ -96,6 +100,19 @@ fn descriptors(plan: &Plan, facts: &Facts) -> Need {
         };
         format!("use {other}, or ulimit -Hn {whole} as root before it starts{}", above_nr_open(whole))
     })
+}
+
+/// Of the process that starts those of the clients: two pipes to each, where that is too many. None: it is not.
+fn pipes(plan: &Plan, facts: &Facts) -> Option<Need> {
+    let others = plan.processes(usize::try_from(facts.descriptors).unwrap_or(usize::MAX)) as u64;
+    let needed = others.saturating_mul(2).saturating_add(facts.open + SPARE);
+    let how = format!("in this process, 2 for each of the {others} processes that run clients");
+    let need = Need::new("client", "descriptors", (needed, Some(facts.descriptors)), how);
+    let need = need.or(Fit::Lacking, |_| {
+        let whole = (plan.connections as u64).saturating_add(OTHERS as u64);
+        format!("ulimit -Hn {whole} as root before it starts{}, or use fewer connections", above_nr_open(whole))
+    });
+    (others > 0 && need.fit == Fit::Lacking).then_some(need)
 }
 
 /// No process may have more than this, whatever its limit.
@@ -255,6 +272,17 @@ mod tests {
         let exactly = need(&exactly, &facts(), "descriptors");
         assert_eq!((exactly.fit, exactly.had), (Fit::Lacking, Some(98_720)));
         assert!(exactly.remedy.is_some_and(|remedy| remedy.contains("--processes auto") && remedy.contains("ulimit -Hn 20256")));
+    }
+
+    #[test]
+    fn a_process_that_starts_others_needs_pipes_to_them() {
+        let few = Facts { descriptors: 64, ..facts() };
+        let budget = Budget::with(&ping(100, LOCAL), &few);
+        let need = budget.lacking().expect("100 processes are 200 pipes");
+        assert_eq!((need.what, need.needed, need.had), ("descriptors", 228, Some(64)));
+        assert!(need.remedy.as_ref().is_some_and(|remedy| remedy.starts_with("ulimit -Hn 356 as root")), "{need}");
+        let enough = Budget::with(&ping(100_000, LOCAL), &facts());
+        assert_eq!(enough.needs.iter().filter(|need| need.what == "descriptors").count(), 1);
     }
 
     #[test]

@@ -12,13 +12,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is compared, in this order.
-const FIGURES: [&str; 16] = [
+const FIGURES: [&str; 18] = [
     "connections.peak",
     "failed",
     "lost",
     "rate",
+    "mean",
     "p50",
     "p90",
+    "p95",
     "p99",
     "p999",
     "max",
@@ -143,7 +145,7 @@ impl Side {
         let unreadable = |reason: String| DirectoryError::Unreadable(file.to_owned(), reason);
         let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
         let result: Value = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        if result["schema"].as_u64().is_none() || result["workload"].as_str().is_none() {
+        if result["schema"].is_null() || result["workload"].as_str().is_none() {
             return Err(unreadable("it is no result of load: it has no schema and no workload".to_owned()));
         }
         let plan = fs::read_to_string(file.with_file_name(PLAN)).ok();
@@ -155,7 +157,7 @@ impl Side {
         self.runs.iter().map(|run| run.result.clone()).collect()
     }
 
-    fn spread(&self, figure: Figure) -> Option<Spread> {
+    fn spread(&self, figure: &Figure) -> Option<Spread> {
         let values: Vec<f64> = self.runs.iter().filter_map(|run| figure.of(&run.result)).collect();
         let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
         Some(Spread { median: median(values)?, min, max })
@@ -179,7 +181,7 @@ impl Comparison {
             }
         }
         let is_repeated = before.runs.len() > 1 || after.runs.len() > 1;
-        let figures = FIGURES.iter().filter_map(|name| Row::of(Figure::named(name)?, before, after, is_repeated)).collect();
+        let figures = FIGURES.iter().filter_map(|name| Row::of(&Figure::named(name)?, before, after, is_repeated)).collect();
         let (results_before, results_after) = (before.results(), after.results());
         let judge = |threshold: &Threshold| threshold.check_change(&results_before, &results_after);
         Ok(Comparison {
@@ -194,7 +196,7 @@ impl Comparison {
 }
 
 impl Row {
-    fn of(figure: Figure, before: &Side, after: &Side, is_repeated: bool) -> Option<Row> {
+    fn of(figure: &Figure, before: &Side, after: &Side, is_repeated: bool) -> Option<Row> {
         let (before, after) = (before.spread(figure), after.spread(figure));
         before.or(after)?;
         let both = before.zip(after);

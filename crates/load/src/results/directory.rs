@@ -5,6 +5,7 @@ use super::files::{DirectoryError, PLAN, RESULT, SERIES};
 use super::log::Log;
 use super::page;
 use super::recorded::Recorded;
+use crate::found::Found;
 use crate::report::Report;
 use crate::series::{Interval, Sample};
 use std::fs::{self, File};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// For people.
 const PAGE: &str = "report.html";
+/// What came of a search, as `find --json` prints it.
+const SEARCH: &str = "search.json";
 
 /// The directory of a run that goes on.
 #[derive(Debug)]
@@ -84,6 +87,39 @@ impl Directory {
 
     fn replace(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
         replace(&self.path.join(name), text)
+    }
+}
+
+/// The directory of a search.
+#[derive(Debug)]
+pub struct SearchDirectory {
+    path: PathBuf,
+}
+
+impl SearchDirectory {
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// When there is a run or a search in it, or it cannot be written.
+    pub fn create(path: &Path) -> Result<SearchDirectory, DirectoryError> {
+        fs::create_dir_all(path).map_err(unwritable(path))?;
+        if [RESULT, SERIES, SEARCH].iter().any(|name| path.join(name).exists()) {
+            return Err(DirectoryError::Taken(path.to_owned()));
+        }
+        // What cannot be written is told before the search, not behind it.
+        let page = path.join(PAGE);
+        File::create(&page).map_err(unwritable(&page))?;
+        Ok(SearchDirectory { path: path.to_owned() })
+    }
+
+    /// Writes what came of it, and the page that shows it.
+    ///
+    /// # Errors
+    /// When one of them cannot be written.
+    pub fn finish(&self, found: &Found) -> Result<(), DirectoryError> {
+        let text = serde_json::to_string_pretty(found).map_err(|error| unwritable(&self.path)(error.into()))?;
+        replace(&self.path.join(SEARCH), &(text + "\n"))?;
+        replace(&self.path.join(PAGE), &page::search(found))
     }
 }
 

@@ -10,9 +10,11 @@ mod recorded;
 pub use crate::figure::{Figure, Measure};
 pub use crate::threshold::{BadThreshold, Threshold};
 pub use compare::{Comparison, NoComparison, Row, Side, Spread};
-pub use directory::{Directory, show};
+pub use directory::{Directory, SearchDirectory, show};
 pub use files::DirectoryError;
 pub use recorded::Recorded;
 
+#[cfg(test)]
+mod json_schema;
 #[cfg(test)]
 mod reference;

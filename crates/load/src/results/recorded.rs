@@ -39,10 +39,10 @@ impl Recorded {
 /// A result of the form that this version knows.
 fn result(text: &str) -> Result<Report, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match value["schema"].as_u64() {
-        Some(schema) if schema == u64::from(Report::SCHEMA) => serde_json::from_value(value).map_err(|error| error.to_string()),
-        Some(schema) => Err(format!("its schema is {schema}, this version reads {}", Report::SCHEMA)),
-        None => Err("it has no schema".to_owned()),
+    match &value["schema"] {
+        Value::String(schema) if schema == Report::SCHEMA => serde_json::from_value(value).map_err(|error| error.to_string()),
+        Value::Null => Err("it has no schema".to_owned()),
+        schema => Err(format!("its schema is {schema}, this version reads \"{}\"", Report::SCHEMA)),
     }
 }
 

@@ -13,8 +13,11 @@ pub(super) struct Stat {
     pub(super) parent: u32,
     /// When it was started, in ticks of the kernel.
     pub(super) started: u64,
-    /// CPU time of it and of those that it waited for, in ticks.
+    /// Its CPU time, and that of the processes that it waited for, in ticks.
     pub(super) ticks: u64,
+    pub(super) waited_for: u64,
+    /// Page faults of those: more than none of each.
+    pub(super) faults_waited_for: u64,
     /// Pages of it that are in memory.
     pub(super) pages: u64,
 }
@@ -25,8 +28,14 @@ pub(super) fn stat(id: u32) -> Option<Stat> {
     // Its name is in parentheses and may contain anything: the rest begins with the third field.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
-    Some(Stat { parent: u32::try_from(field(4)?).ok()?, started: field(22)?, ticks, pages: field(24)? })
+    Some(Stat {
+        parent: u32::try_from(field(4)?).ok()?,
+        started: field(22)?,
+        ticks: field(14)? + field(15)?,
+        waited_for: field(16)? + field(17)?,
+        faults_waited_for: field(11)?,
+        pages: field(24)?,
+    })
 }
 
 /// All that is there now, by its number.

@@ -203,7 +203,7 @@ impl Follow {
             self.see_memory(&family);
             self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
         }
-        let cpu = duration(family.values().map(|stat| stat.ticks).sum());
+        let cpu = duration(family.values().map(|stat| stat.ticks + stat.waited_for).sum());
         // What ended without being waited for takes its time along.
         Some(cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)))
     }

@@ -7,18 +7,29 @@ use rustix::param::clock_ticks_per_second;
 use sockdrawer::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a process has used, counted twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     /// When it was started, in ticks of the kernel: another one may get its number.
     started: u64,
-    /// Its threads and processes that it waited for, those that ended too; in ticks.
+    /// Its threads, those that ended too; in ticks.
     ticks: u64,
+    /// The processes that it waited for: their ticks and page faults.
+    waited_for: (u64, u64),
     /// Its threads that are there, exactly.
     threads: BTreeMap<u32, Duration>,
 }
+
+/// A server opens its listening sockets before its connections: of a process so many descriptors are looked at, from the lowest on. With
+/// 160,000 descriptors in eight processes that had nothing to do with it, looking at all took a second.
+const MOST_DESCRIPTORS: usize = 1_024;
+/// A machine with more processes than can be looked at in this time needs --server-pid.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Ticks are whole ones of user and of system time: of fewer than these, what is cut off may be a third.
+const LEAST_TICKS: u64 = 5;
 
 /// All that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where it
 /// is this process.
@@ -38,8 +49,11 @@ pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
     for target in targets {
         sockets.append(&mut listening::sockets(target)?);
     }
-    let (mut owners, mut owned) = (Vec::new(), BTreeSet::new());
+    let (mut owners, mut owned, until) = (Vec::new(), BTreeSet::new(), Instant::now() + PATIENCE);
     for id in ids("/proc") {
+        if Instant::now() > until {
+            break;
+        }
         let has: Vec<u64> = descriptors(id).filter(|socket| sockets.contains(socket)).collect();
         if !has.is_empty() {
             owners.push(id);
@@ -58,20 +72,35 @@ pub(super) fn these(roots: &[u32]) -> Option<BTreeMap<u32, Process>> {
 }
 
 /// What they used from `before` to `now`. One that was not there before is new: a worker that replaces another. None where one has
-/// gone, and its time with it.
+/// gone, and its time with it, or where the time of those that ended is too short for the kernel's count of it.
 pub(super) fn since(before: &BTreeMap<u32, Process>, now: &BTreeMap<u32, Process>) -> Option<Duration> {
     let stays = |(id, process): (&u32, &Process)| now.get(id).is_some_and(|now| now.started == process.started);
-    before.iter().all(stays).then(|| now.iter().map(|(id, now)| now.used(before.get(id))).sum())
+    if !before.iter().all(stays) {
+        return None;
+    }
+    now.iter().map(|(id, now)| now.used(before.get(id))).sum()
 }
 
 impl Process {
-    fn used(&self, before: Option<&Process>) -> Duration {
+    fn used(&self, before: Option<&Process>) -> Option<Duration> {
         let ticks = self.ticks.saturating_sub(before.map_or(0, |before| before.ticks));
         let earlier = |id| before.and_then(|before| before.threads.get(id).copied()).unwrap_or_default();
         let threads: Duration = self.threads.iter().map(|(id, now)| now.saturating_sub(earlier(id))).sum();
-        // User and system time are each cut to whole ticks. What is beyond that was used by threads and processes that ended.
+        // User and system time are each cut to whole ticks. What is beyond that was used by threads that ended.
         let sure = duration(ticks.saturating_sub(2));
-        if sure > threads { duration(ticks) } else { threads }
+        let own = if sure > threads { duration(ticks) } else { threads };
+        Some(own + self.of_children(before)?)
+    }
+
+    /// What processes used that it has waited for since.
+    fn of_children(&self, before: Option<&Process>) -> Option<Duration> {
+        let (ticks_before, faults_before) = before.map_or((0, 0), |before| before.waited_for);
+        let (ticks, faults) = self.waited_for;
+        let ticks = ticks.saturating_sub(ticks_before);
+        match faults > faults_before {
+            false => Some(Duration::ZERO),
+            true => Some(duration(ticks)).filter(|_| ticks >= LEAST_TICKS),
+        }
     }
 }
 
@@ -81,16 +110,16 @@ pub(super) fn duration(ticks: u64) -> Duration {
 
 /// None when it has ended, or the kernel does not count.
 fn process(id: u32) -> Option<Process> {
-    let Stat { started, ticks, .. } = stat(id)?;
+    let Stat { started, ticks, waited_for, faults_waited_for, .. } = stat(id)?;
     let folder = format!("/proc/{id}/task");
     let threads = ids(&folder).filter_map(|id| Some((id, scheduled(&format!("{folder}/{id}"))?))).collect();
-    Some(Process { started, ticks, threads })
+    Some(Process { started, ticks, waited_for: (waited_for, faults_waited_for), threads })
 }
 
-/// The sockets that a process has; none where this user may not look.
+/// The sockets that a process has among its lowest descriptors; none where this user may not look.
 fn descriptors(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
-    links.filter_map(|link| {
+    links.take(MOST_DESCRIPTORS).filter_map(|link| {
         let to = fs::read_link(link.path()).ok()?;
         to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     })
@@ -102,7 +131,7 @@ mod tests {
 
     fn one(started: u64, ticks: u64, threads: &[(u32, u64)]) -> Process {
         let threads = threads.iter().map(|(id, milliseconds)| (*id, Duration::from_millis(*milliseconds))).collect();
-        Process { started, ticks, threads }
+        Process { started, ticks, waited_for: (0, 0), threads }
     }
 
     fn milliseconds(before: &[(u32, Process)], now: &[(u32, Process)]) -> Option<u128> {
@@ -117,6 +146,14 @@ mod tests {
         assert_eq!(milliseconds(&before, &[(7, one(1, 102, &[(7, 900), (8, 119)]))]), Some(14));
         assert_eq!(milliseconds(&before, &[(7, one(1, 103, &[(7, 901), (8, 106), (9, 14)]))]), Some(16), "a new thread");
         assert_eq!(milliseconds(&before, &[(7, one(1, 150, &[(7, 901)]))]), Some(500), "what a thread used that ended");
+    }
+
+    #[test]
+    fn processes_that_ended_are_counted_or_it_is_not_known() {
+        let with = |ticks, faults| [(7, Process { waited_for: (ticks, faults), ..one(1, 100, &[(7, 900)]) })];
+        assert_eq!(milliseconds(&with(50, 300), &with(90, 301)), Some(400));
+        assert_eq!(milliseconds(&with(50, 300), &with(50, 300)), Some(0), "none ended");
+        assert_eq!(milliseconds(&with(50, 300), &with(51, 301)), None, "10 ms, or nearly 30");
     }
 
     #[test]
@@ -136,6 +173,16 @@ mod tests {
         assert!(listening::sockets(&address).is_some_and(|sockets| sockets.len() == 1));
         drop(listener);
         assert_eq!(listening::sockets(&address), None);
+    }
+
+    #[test]
+    fn the_descriptors_of_a_process_are_not_all_looked_at() {
+        sockdrawer::raise_descriptor_limit().expect("a limit");
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        // More than are looked at, and the time for that does not grow with them.
+        let sockets: Vec<_> = (0..MOST_DESCRIPTORS + 500).map(|_| one.try_clone().expect("a descriptor")).collect();
+        let seen = descriptors(std::process::id()).count();
+        assert!(seen > MOST_DESCRIPTORS / 2 && seen <= MOST_DESCRIPTORS, "{seen} of {}", sockets.len());
     }
 
     #[test]

@@ -38,8 +38,24 @@ pub struct ServerSample {
     pub processes: u32,
 }
 
+impl ServerSample {
+    /// Of a time too short to divide by.
+    pub(crate) fn without_rates(self) -> ServerSample {
+        ServerSample {
+            cpu: None,
+            context_switches_per_second: None,
+            bits_in: None,
+            bits_out: None,
+            packets_in: None,
+            packets_out: None,
+            ..self
+        }
+    }
+}
+
 /// The server's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Server {
     /// CPU time, where it is known.
     pub cpu_seconds: Option<f64>,

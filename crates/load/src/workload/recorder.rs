@@ -1,7 +1,7 @@
 //! The meter of one loop's clients.
 
 use super::shared::Shared;
-use super::tally::Tally;
+use super::tally::{Seen, Tally};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,11 +95,11 @@ impl Meter for Recorder {
     }
 
     fn failed(&mut self, phase: Phase, errno: Option<i32>) {
-        *self.tally.errors.entry((phase, errno)).or_default() += 1;
+        self.tally.errors.entry((phase, errno)).or_default().add(&Seen::now());
         match phase {
             Phase::Connect => self.tally.numbers.failed += 1,
             // The connection was at rest: it is lost, but no operation was under way.
-            Phase::Closed => {}
+            Phase::Closed | Phase::Unused => {}
             // Those under way are told when the connection ends.
             _ if self.of_messages => {}
             _ => self.operations_failed(1),
@@ -133,7 +133,7 @@ mod tests {
     use sockdrawer_catalog::{Budget, Client, Pace, ping};
 
     fn errors(tally: &Tally) -> Vec<String> {
-        tally.errors().iter().map(|Errors { phase, errno, count }| format!("{phase} {errno} {count}")).collect()
+        tally.errors(Instant::now()).iter().map(|Errors { phase, errno, count, .. }| format!("{phase} {errno} {count}")).collect()
     }
 
     #[test]

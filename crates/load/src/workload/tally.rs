@@ -52,7 +52,7 @@ pub(crate) struct Tally {
     pub(crate) late_due: Latency,
     /// From when a question was due until this side came to ask it.
     pub(crate) lag: Latency,
-    pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
+    pub(crate) errors: BTreeMap<(Phase, Option<i32>), Seen>,
     /// Of the operations that failed: cut off by this side at the end of the run.
     pub(crate) unfinished: u64,
     /// Messages that were written, and acks that came. Workload `acks` only.
@@ -74,8 +74,8 @@ impl Tally {
         self.late_begun.add(&other.late_begun);
         self.late_due.add(&other.late_due);
         self.lag.add(&other.lag);
-        for (error, count) in &other.errors {
-            *self.errors.entry(*error).or_default() += count;
+        for (error, seen) in &other.errors {
+            self.errors.entry(*error).or_default().add(seen);
         }
         self.unfinished += other.unfinished;
         self.written += other.written;
@@ -109,17 +109,22 @@ impl Tally {
         }
     }
 
-    /// What went wrong, and how often.
-    pub(crate) fn errors(&self) -> Vec<Errors> {
-        let errors = self.errors.iter().map(|((phase, errno), count)| Errors {
+    /// What went wrong, how often, and when, from the start of the run.
+    pub(crate) fn errors(&self, start: Instant) -> Vec<Errors> {
+        let since = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(start).as_secs_f64());
+        let errors = self.errors.iter().map(|((phase, errno), seen)| Errors {
             phase: phase.name().into(),
             errno: error_name(*phase, *errno),
-            count: *count,
+            count: seen.count,
+            first: since(seen.first),
+            last: since(seen.last),
         });
         let unfinished = (self.unfinished > 0).then(|| Errors {
             phase: "unfinished".into(),
             errno: "CUT_OFF".to_owned(),
             count: self.unfinished,
+            first: None,
+            last: None,
         });
         errors.chain(unfinished).collect()
     }
@@ -130,8 +135,32 @@ impl Tally {
     }
 }
 
+/// Errors of one kind: how many, and when the first and the last one came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) count: u64,
+    #[serde(with = "crate::moment")]
+    pub(crate) first: Option<Instant>,
+    #[serde(with = "crate::moment")]
+    pub(crate) last: Option<Instant>,
+}
+
+impl Seen {
+    pub(crate) fn now() -> Seen {
+        let now = Some(Instant::now());
+        Seen { count: 1, first: now, last: now }
+    }
+
+    pub(crate) fn add(&mut self, other: &Seen) {
+        self.count += other.count;
+        self.first = self.first.into_iter().chain(other.first).min();
+        self.last = self.last.max(other.last);
+    }
+}
+
 /// Operations of a run: each one begun is in one of the two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Operations {
     /// That ended well.
     pub ok: u64,
@@ -143,6 +172,7 @@ pub struct Operations {
 
 /// Microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latencies {
     /// From the start of a connect until the connection stood.
     pub connect: Percentiles,
@@ -158,10 +188,12 @@ pub struct Latencies {
 }
 
 /// Errors of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Errors {
     /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
-    /// first body), `end` (of the stream), `closed` (nothing);
+    /// first body), `end` (of the stream), `closed` (nothing), `unused` (nothing yet: the
+    /// connection was new);
     /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: Cow<'static, str>,
     /// The errno's name, or the status that came, `NO_HTTP`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
@@ -169,6 +201,10 @@ pub struct Errors {
     pub errno: String,
     /// How often.
     pub count: u64,
+    /// When the first one came, in seconds since the run began; null where that is not kept.
+    pub first: Option<f64>,
+    /// When the last one came.
+    pub last: Option<f64>,
 }
 
 /// A run that is over, as results of one workload alone need it.

@@ -58,6 +58,9 @@ fn sample(second: u32, seconds: u32) -> Sample {
     let lost = if second >= stall { 40 } else { 0 };
     let slow = if is_stalled { 4_000.0 } else { 1.0 };
     let times = |p50: f64| Percentiles {
+        min: Some(noise(p50) * 0.4),
+        mean: Some(noise(p50) * 1.2),
+        p95: Some(noise(p50) * 2.0),
         p50: Some(noise(p50)),
         p90: Some(noise(p50) * 1.6),
         p99: Some(noise(p50) * 4.0),
@@ -66,7 +69,7 @@ fn sample(second: u32, seconds: u32) -> Sample {
     };
     let fields = json!({
         "at": second,
-        "phase": if is_ramp { "connecting" } else if second + seconds / 20 >= seconds { "ending" } else { "holding" },
+        "phase": if is_ramp { "ramping" } else if second + seconds / 20 >= seconds { "ending" } else { "holding" },
         "target": target,
         "standing": target - lost,
         "connections": {"attempted": target + 3, "established": target, "failed": 3, "lost": lost, "closed": 0},
@@ -105,9 +108,18 @@ fn sample(second: u32, seconds: u32) -> Sample {
 }
 
 fn report(seconds: u32) -> Report {
-    let times = |p50: f64| json!({"p50": p50, "p90": p50 * 1.8, "p99": p50 * 9.0, "p999": p50 * 60.0, "max": p50 * 17_000.0});
+    let times = |p50: f64| json!({"min": p50 * 0.4, "mean": p50 * 1.2, "p50": p50, "p90": p50 * 1.8, "p95": p50 * 2.2, "p99": p50 * 9.0, "p999": p50 * 60.0, "max": p50 * 17_000.0});
     let fields: Value = json!({
-        "schema": 1,
+        "schema": Report::SCHEMA,
+        "version": "0.1.0",
+        "command": "sockdrawer load ping 10.0.0.2:9000 --stage 30s:100k --hold 2m --interval 10s --out '<run 1>'",
+        "plan": {"workload": "ping", "targets": ["10.0.0.2:9000"], "stage": ["30s:100k"], "hold": "2m"},
+        "target": "10.0.0.2:9000",
+        "started": "2026-11-24T12:00:00.000Z",
+        "ended": "2026-11-24T12:03:00.000Z",
+        "complete": true,
+        "ended_early": null,
+        "seed": 7,
         "workload": "ping",
         "machine": {"cpus": 2, "cpu": "A CPU & its <friends>", "architecture": "x86_64", "kernel": "6.18", "memory_bytes": 25_769_803_776_u64},
         "seconds": seconds,

@@ -48,6 +48,7 @@ fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
     for sample in samples {
         let name = match sample.phase {
             Phase::Connecting => "connecting",
+            Phase::Ramping => "ramping",
             Phase::Holding => "",
             Phase::Ending => "ending",
         };
@@ -139,7 +140,7 @@ impl Chart {
 
     /// The names of the lines, each with the most that it reached: what is shown unless a moment is pointed at.
     fn legend(&self) -> String {
-        let mut legend = "<p class=\"legend\"><span class=\"when\">at most</span>".to_owned();
+        let mut legend = "<p class=\"legend\"><span class=\"when\">peak</span>".to_owned();
         for line in &self.lines {
             let most = line.most().map_or_else(String::new, |most| self.unit.short(most));
             let (name, style) = (escape(&line.name), &line.style);
@@ -168,7 +169,7 @@ impl Chart {
             let short = |value| self.unit.short(value);
             let last = line.values.iter().rev().flatten().next().map(|(_, high)| short(*high));
             if let (Some(most), Some(last)) = (line.most().map(short), last) {
-                let _ = write!(text, " {}: at most {most}, {last} at the end.", escape(&line.name));
+                let _ = write!(text, " {}: peak {most}, {last} at the end.", escape(&line.name));
             }
         }
         text

@@ -13,9 +13,10 @@ const KINDS: usize = 5;
 
 type Percentile = fn(&Percentiles) -> Option<f64>;
 
-const PERCENTILES: [(&str, &str, Percentile); 5] = [
+const PERCENTILES: [(&str, &str, Percentile); 6] = [
     ("p50", "c1", |times| times.p50),
     ("p90", "c2", |times| times.p90),
+    ("p95", "c6", |times| times.p95),
     ("p99", "c3", |times| times.p99),
     ("p99.9", "c4", |times| times.p999),
     ("max", "c5 thin", |times| times.max),
@@ -47,22 +48,22 @@ impl Charts<'_> {
     }
 
     fn of_clients(&self) -> [Chart; 7] {
-        let standing = self.line("standing", "c1 area", |sample| Some(float(sample.standing)));
+        let standing = self.line("open", "c1 area", |sample| Some(float(sample.standing)));
         let target = self.line("target", "c6 dashed", |sample| Some(float(sample.target)));
         let connects = self.line("connects", "c1 area", |sample| Some(sample.per_second.connects));
         let operations = self.line("operations", "c1 area", |sample| Some(sample.per_second.operations));
         let operation = self.percentiles(|sample| &sample.latency_us.operation);
         let connect = self.percentiles(|sample| &sample.latency_us.connect);
         let lag = self.percentiles(|sample| &sample.latency_us.lag);
-        let late = "How late this side was to begin what was due: where it is long, the client is the limit.";
+        let late = "How late the load generator sent what was due: where it is long, the load generator is the limit.";
         [
-            Chart::linear("Connections", "Those that stand, and those that are wanted.", Unit::Count, vec![standing, target]),
-            Chart::linear("Connects", "Connections that came to stand, per second.", Unit::Rate, vec![connects]),
-            Chart::linear("Operations", "That ended well, per second.", Unit::Rate, vec![operations]),
+            Chart::linear("Connections", "Open connections, and the target.", Unit::Count, vec![standing, target]),
+            Chart::linear("Connects", "Connections established per second.", Unit::Rate, vec![connects]),
+            Chart::linear("Operations", "Operations that succeeded, per second.", Unit::Rate, vec![operations]),
             Chart::logarithmic("Latency of operations", "From when an operation was due to its end.", Unit::Time, operation),
-            Chart::logarithmic("Latency of connects", "Until a connection stood.", Unit::Time, connect),
-            Chart::logarithmic("Pacing lag", late, Unit::Time, lag),
-            Chart::linear("Errors", "So far, by what was waited for and what came.", Unit::Count, self.errors()),
+            Chart::logarithmic("Latency of connects", "Until the connection was established.", Unit::Time, connect),
+            Chart::logarithmic("Send delay", late, Unit::Time, lag),
+            Chart::linear("Errors", "So far, by what the client waited for and what came.", Unit::Count, self.errors()),
         ]
     }
 
@@ -115,7 +116,7 @@ impl Charts<'_> {
         let packets =
             vec![self.server("in", "c1", |server| server.packets_in), self.server("out", "c3", |server| server.packets_out)];
         let switches = vec![self.server("switches", "c1", |server| server.context_switches_per_second)];
-        let divided = "Memory divided by the connections that stand; what a server needs without any is in it.";
+        let divided = "Memory divided by the open connections; what a server needs without any is in it.";
         [
             Chart::linear("CPU", "CPUs that each end kept busy.", Unit::Cpus, cpu),
             Chart::logarithmic("Memory per connection", divided, Unit::Bytes, of_each),

@@ -3,9 +3,12 @@
 
 mod chart;
 mod charts;
+mod curve;
 mod scale;
 mod tables;
 mod unit;
+
+pub(super) use curve::page as search;
 
 use super::recorded::Recorded;
 use chart::Times;
@@ -35,14 +38,20 @@ pub(super) fn page(run: &Recorded) -> String {
     // In a script, only this could be taken for its end.
     let numbers = numbers.to_string().replace('<', "\\u003c");
     let (summary, details) = (tables::summary(run), tables::details(run));
+    let body =
+        format!("{summary}<main>\n<section class=\"charts\" aria-label=\"Charts\">\n{drawn}</section>\n{details}</main>\n");
+    let script = format!("<script type=\"application/json\" id=\"numbers\">{numbers}</script>\n<script>\n{SCRIPT}</script>\n");
+    document(&title, &body, &script)
+}
+
+/// A page that loads nothing.
+fn document(title: &str, body: &str, script: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{summary}\
-         <main>\n<section class=\"charts\" aria-label=\"Charts\">\n{drawn}</section>\n{details}</main>\n\
-         <script type=\"application/json\" id=\"numbers\">{numbers}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}{script}</body>\n</html>\n"
     )
 }
 

@@ -48,7 +48,7 @@
     shown = point;
     for (const chart of charts) {
       chart.cursor.hidden = point === null;
-      chart.when.textContent = point === null ? "at most" : moment(numbers.at[point]);
+      chart.when.textContent = point === null ? "peak" : moment(numbers.at[point]);
       chart.values.forEach((value, line) => {
         value.textContent = point === null ? chart.most[line] : words(chart.figure.dataset.unit, chart.lines[line][point]);
       });

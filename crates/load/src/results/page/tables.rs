@@ -1,21 +1,60 @@
 //! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
 
 use super::unit::{Unit, escape, moment};
-use crate::cause::{Wall, cause};
+use crate::cause::Wall;
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
 use crate::workload::Errors;
+use serde_json::Value;
 use std::fmt::Write;
 
-/// Of the page: what was run.
+/// Of the page: what was done.
 pub(super) fn title(run: &Recorded) -> String {
-    let connections = run.samples.iter().map(|sample| sample.standing).max();
-    let connections = run.report.as_ref().map(|report| report.connections.peak).or(connections).unwrap_or(0);
-    let workload = run.report.as_ref().map_or("an interrupted run", |report| &report.workload);
-    escape(&format!("{workload}, {} connections", Unit::Count.short(float(connections))))
+    let Some(report) = &run.report else {
+        let connections = run.samples.iter().map(|sample| sample.standing).max().unwrap_or(0);
+        return format!("a run without a result, {} connections", thousands(connections));
+    };
+    let targets: Vec<&str> = report.target.iter().flat_map(|target| target.split(' ')).collect();
+    let target = match targets.as_slice() {
+        [] => "a server in this program".to_owned(),
+        [target] => (*target).to_owned(),
+        [first, others @ ..] => format!("{first} and {} more", others.len()),
+    };
+    escape(&format!("{} to {target}, {}", report.workload, asked(report)))
+}
+
+/// How much was asked for.
+fn asked(report: &Report) -> String {
+    let option = |name: &str| report.plan.as_ref().and_then(|plan| plan.get(name));
+    let peak = report.connections.peak;
+    match (option("rate").and_then(Value::as_f64), option("stage"), option("connections").and_then(Value::as_u64)) {
+        (Some(rate), ..) => format!("{} a second", Unit::Count.short(rate)),
+        (None, Some(_), _) => format!("in stages, up to {} connections", thousands(peak)),
+        (None, None, Some(1)) => "1 connection".to_owned(),
+        (None, None, connections) => format!("{} connections", thousands(connections.unwrap_or(peak))),
+    }
+}
+
+/// When it was, how long, by what, and the command.
+pub(super) fn origin(report: &Report, length: &str) -> String {
+    let started = report.started.get(..19).unwrap_or(&report.started).replace('T', " ");
+    let parts = [
+        format!("{} UTC", escape(&started)),
+        length.to_owned(),
+        format!("sockdrawer {}", escape(&report.version)),
+        format!("seed {}", report.seed),
+    ];
+    let mut origin = format!("<p class=\"of\">{}</p>\n", parts.map(|part| format!("<span>{part}</span>")).join(" "));
+    if let Some(command) = &report.command {
+        let _ = writeln!(origin, "<pre class=\"command\">{}</pre>", escape(command));
+    }
+    if let Some(why) = &report.ended_early {
+        let _ = writeln!(origin, "<p class=\"early\"><strong>The run ended early:</strong> {}.</p>", escape(why));
+    }
+    origin
 }
 
 /// The head of the page.
@@ -23,6 +62,7 @@ pub(super) fn summary(run: &Recorded) -> String {
     let mut head = format!("<header>\n<p class=\"brand\">sockdrawer load</p>\n<h1>{}</h1>\n", title(run));
     match &run.report {
         Some(report) => {
+            head += &origin(report, &moment(report.seconds));
             head += &verdict(report);
             head += &tiles(&of_report(report));
         }
@@ -49,10 +89,8 @@ fn verdict(report: &Report) -> String {
     }
     if let Some(Wall { name, why, remedy }) = &report.wall {
         let [name, why, remedy] = [name, why, remedy].map(|text| escape(text));
-        let _ = writeln!(
-            verdict,
-            "<p class=\"wall\"><strong>The wall: {name}.</strong> What shows it: {why}.<em>What moves it: {remedy}.</em></p>"
-        );
+        let _ =
+            writeln!(verdict, "<p class=\"wall\"><strong>Limited by: {name}.</strong> {why}.<em>What helps: {remedy}.</em></p>");
     }
     verdict
 }
@@ -63,7 +101,7 @@ type Tile = (&'static str, String, String, bool);
 fn of_report(report: &Report) -> Vec<Tile> {
     let (connections, operations) = (&report.connections, &report.operations);
     let time = |value| known(Unit::Time, value);
-    let Percentiles { p50, p99, max, .. } = report.latency_us.operation;
+    let Percentiles { mean, p50, p95, p99, max, .. } = report.latency_us.operation;
     let each = report
         .server
         .bytes_per_connection
@@ -76,7 +114,7 @@ fn of_report(report: &Report) -> Vec<Tile> {
             format!("{} in {}", thousands(operations.ok), moment(report.seconds)),
             false,
         ),
-        ("p99", time(p99), format!("p50 {}, max {}", time(p50), time(max)), false),
+        ("p99", time(p99), format!("mean {}, p50 {}, p95 {}, max {}", time(mean), time(p50), time(p95), time(max)), false),
     ];
     tiles.extend(ended_badly([connections.failed, operations.failed], connections.lost, connections.established));
     tiles.extend(each);
@@ -97,7 +135,7 @@ fn of_sample(sample: &Sample) -> Vec<Tile> {
     let (connections, operations) = (&sample.connections, &sample.operations);
     let mut tiles = vec![
         ("until", moment(sample.at), "since the first connect".to_owned(), false),
-        ("connections", thousands(sample.standing), format!("of {} wanted", thousands(sample.target)), false),
+        ("connections", thousands(sample.standing), format!("target {}", thousands(sample.target)), false),
         ("operations", thousands(operations.ok), "ended well".to_owned(), false),
     ];
     tiles.extend(ended_badly([connections.failed, operations.failed], connections.lost, connections.established));
@@ -141,7 +179,7 @@ fn actions(report: &Report) -> String {
 
 fn errors(report: &Report) -> String {
     let row = |error: &Errors| {
-        let cause = cause(&error.phase, &error.errno, report.server.listen_overflows);
+        let cause = report.cause(error);
         let what = format!("{} {}", error.phase, error.errno);
         vec![what, thousands(error.count), cause.map_or_else(unknown, |cause| cause.to_string())]
     };
@@ -156,14 +194,15 @@ fn errors(report: &Report) -> String {
 fn latencies(report: &Report) -> String {
     let times = &report.latency_us;
     let row = |name: &str, times: &Percentiles| {
-        let values = [times.p50, times.p90, times.p99, times.p999, times.max];
+        let values = [times.min, times.mean, times.p50, times.p90, times.p95, times.p99, times.p999, times.max];
         let values = values.map(|value| known(Unit::Time, value));
         [name.to_owned()].into_iter().chain(values).collect::<Vec<_>>()
     };
-    let mut rows = vec![row("operation", &times.operation), row("uncorrected", &times.uncorrected)];
+    let mut rows =
+        vec![row("operation: due to answered", &times.operation), row("service: sent to answered", &times.uncorrected)];
     rows.extend(times.first_byte.as_ref().map(|times| row("first byte", times)));
-    rows.extend([row("connect", &times.connect), row("pacing lag", &times.lag)]);
-    table("Latency", "", &["", "p50", "p90", "p99", "p99.9", "max"], &rows)
+    rows.extend([row("connect", &times.connect), row("send delay: due to sent", &times.lag)]);
+    table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
 }
 
 fn counts(report: &Report) -> String {
@@ -209,7 +248,7 @@ fn text(title: &str, text: &str) -> String {
 }
 
 /// The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
-fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = format!("<article><h2>{title}</h2><div class=\"wide\"><table class=\"{class}\">");
     if columns.iter().any(|column| !column.is_empty()) {
         let head: String = columns.iter().map(|column| format!("<th scope=\"col\">{column}</th>")).collect();

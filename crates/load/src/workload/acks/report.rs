@@ -26,6 +26,7 @@ const SCHEDULED_AT_LEAST: f64 = 1_000.0;
 
 /// Messages and their acks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Acks {
     /// What the client was told of the server.

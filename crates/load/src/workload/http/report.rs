@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// The object `http` of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Http {
     /// Who ended connections: `server`, `fin`, `rst`, or `keep-alive`.
     pub close: Cow<'static, str>,
@@ -46,6 +47,7 @@ pub struct Http {
 
 /// Bytes of answers that were right.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Transfer {
     /// All of them.
     pub bytes: u64,
@@ -57,6 +59,7 @@ pub struct Transfer {
 
 /// Failures by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failures {
     /// There was no connection.
     pub connect: u64,
@@ -77,6 +80,7 @@ impl Failures {
 
 /// A line of the table that `ab` ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Within {
     /// So many percent of the requests
     pub percent: u8,
@@ -86,6 +90,7 @@ pub struct Within {
 
 /// The parts of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Times {
     /// Until the connection stood.
     pub connect: Spread,
@@ -99,6 +104,7 @@ pub struct Times {
 
 /// Microseconds; None when there was nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The least.
     pub min: Option<f64>,
@@ -114,6 +120,7 @@ pub struct Spread {
 
 /// How a schedule was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Schedule {
     /// Connections that were to begin each second.
     pub rate: f64,
@@ -129,6 +136,7 @@ pub struct Schedule {
 
 /// Kept connections that the server ended after an answer; each was replaced, no request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Renewed {
     /// The answer said so.
     pub announced: u64,
@@ -138,6 +146,7 @@ pub struct Renewed {
 
 /// The requests for one page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PageReport {
     /// What was asked for.
     pub path: String,
@@ -234,15 +243,15 @@ fn schedule(rate: f64, figures: &Figures, run: &Ended) -> Schedule {
 
 fn failures(tally: &Tally) -> Failures {
     let mut failures = Failures { exceptions: tally.unfinished, ..Failures::default() };
-    for ((phase, _), count) in &tally.errors {
+    for ((phase, _), seen) in &tally.errors {
         *match phase {
             Phase::Connect => &mut failures.connect,
             Phase::Send | Phase::Answer | Phase::Cut | Phase::End => &mut failures.receive,
             Phase::Status => &mut failures.status,
             // No request was under way.
-            Phase::Closed => continue,
+            Phase::Closed | Phase::Unused => continue,
             _ => &mut failures.exceptions,
-        } += count;
+        } += seen.count;
     }
     failures
 }

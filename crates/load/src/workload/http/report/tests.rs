@@ -1,6 +1,7 @@
 //! The words and the numbers of a report.
 
 use super::*;
+use crate::workload::tally::Seen;
 use std::time::Instant;
 
 #[test]
@@ -18,7 +19,7 @@ fn each_failure_is_of_one_kind() {
         (Phase::Client, None, 9),
         (Phase::Closed, None, 100),
     ];
-    let errors = errors.map(|(phase, errno, count)| ((phase, errno), count)).into_iter().collect();
+    let errors = errors.map(|(phase, errno, count)| ((phase, errno), Seen { count, ..Seen::default() })).into_iter().collect();
     let failures = failures(&Tally { errors, unfinished: 10, ..Tally::default() });
     assert_eq!(failures, Failures { connect: 1, receive: 20, exceptions: 30, status: 7 });
     assert_eq!(failures.sum(), 55);
@@ -72,8 +73,8 @@ fn people_get_all_of_it_in_words_they_know() {
         pages: vec![page("/test/fast"), page("/b")],
     };
     let row = |name: &str| format!("  {name:<10}     1.0 us    2.00 ms   500.0 ns          -     3.00 s\n");
-    let empty = |name: &str| format!("  {name:<10}          -          -          -          -          -");
-    let columns = "                    p50        p90        p99      p99.9        max\n";
+    let empty = |name: &str| format!("  {name:<10}          -          -          -          -          -          -");
+    let columns = "                   mean        p50        p95        p99      p99.9        max\n";
     let page = |path| {
         let rows = format!("{columns}{}\n{}", empty("first byte"), empty("operation"));
         format!("\npage         {path}, weight 9: 90 ok, 1 failed, 45.0/s\n{rows}")
