@@ -6,9 +6,9 @@ use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::{self, Signal};
 use crate::{keys, limits, origin, plan, print, progress, thresholds, words, workload};
-use sockdrawer::{Address, Drain, Error};
+use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Observer, Orders, Plan, Progress, Report, Run, Sample, Stop};
+use sockdrawer_load::{Interval, Metrics, Observer, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
     output.tell(words::start(&plan) + &words)?;
     output.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
@@ -43,12 +44,19 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if keys.is_some() {
         print::tell(keys::HELP);
     }
-    let mut watching = Watching { live: progress::Live::new(), directory };
+    if let Some((_, served)) = &metrics {
+        for at in served.addresses() {
+            let scheme = if let Address::Tcp(_) = at { "http://" } else { "" };
+            output.tell(format_args!("metrics      {scheme}{at}/metrics"))?;
+        }
+    }
+    let (metrics, served) = metrics.unzip();
+    let mut watching = Watching { live: progress::Live::new(), directory, metrics };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
     drop(keys);
-    if let Some(control) = control {
-        control.shutdown(Drain::within(Duration::ZERO));
+    for served in control.into_iter().chain(served) {
+        served.shutdown(Drain::within(Duration::ZERO));
     }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
@@ -65,6 +73,12 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 struct Watching {
     live: progress::Live,
     directory: Option<Directory>,
+    metrics: Option<Metrics>,
+}
+
+fn serve_metrics(at: Address, plan: &Plan) -> Result<(Metrics, Pool), Error> {
+    let kept = Metrics::new(plan);
+    metrics(at, &kept).map(|served| (kept, served))
 }
 
 impl Observer for &mut Watching {
@@ -73,6 +87,9 @@ impl Observer for &mut Watching {
     }
 
     fn sample(&mut self, sample: &Sample, interval: &Interval<'_>) {
+        if let Some(metrics) = &self.metrics {
+            metrics.add(sample, interval);
+        }
         if let Some(Err(error)) = self.directory.as_mut().map(|directory| directory.add(sample, interval)) {
             print::tell(format_args!("warning: {error}; the run goes on, its samples end here"));
         }
