@@ -6,12 +6,13 @@ use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use sockdrawer_load::{Order, Orders, Progress};
 use std::io::{IsTerminal, Read, stderr, stdin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What the keys do, for the line below the plan.
-pub(crate) const HELP: &str = "keys: + more connections, - fewer, space suspend or resume, n next stage, q stop";
+/// What the keys do, for the last line of the panel.
+pub(crate) const HELP: &str = "+ more  - fewer  space suspend  n next stage  q stop";
 /// Between two looks whether the terminal is for this program again, where a key was for another one.
 const ASIDE: Duration = Duration::from_millis(300);
 /// A key changes the connections by so many of a hundred of those that are wanted.
@@ -19,23 +20,48 @@ const STEP: u64 = 10;
 
 /// How the terminal was before; None: nothing was changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+/// Whether keys count.
+static LISTENS: AtomicBool = AtomicBool::new(false);
 
 /// Keys count from now on, where standard input and standard error are a terminal that this program has for itself.
 pub(crate) fn listen(orders: &Orders) -> Option<Keys> {
-    if !stdin().is_terminal() || !stderr().is_terminal() || !is_foreground() {
+    if !stdin().is_terminal() || !stderr().is_terminal() {
         return None;
     }
-    let before = tcgetattr(stdin()).ok()?;
-    let mut modes = before.clone();
-    modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-    // A read waits for one byte, however long that takes.
-    (modes.special_codes[SpecialCodeIndex::VMIN], modes.special_codes[SpecialCodeIndex::VTIME]) = (1, 0);
-    *before_now() = Some(before);
-    tcsetattr(stdin(), OptionalActions::Now, &modes).ok()?;
+    LISTENS.store(true, Ordering::Relaxed);
+    renew();
     let (keys, orders) = (Keys, orders.clone());
     // Nobody waits for it: it ends with the program.
     thread::Builder::new().name("keys".to_owned()).spawn(move || read(&orders)).ok()?;
     Some(keys)
+}
+
+/// The terminal gives keys as they are pressed, if it does not yet: not while another program has it, and again after a shell had it, which
+/// leaves its own modes behind.
+pub(crate) fn renew() {
+    if !LISTENS.load(Ordering::Relaxed) || !is_foreground() {
+        return;
+    }
+    let Ok(before) = tcgetattr(stdin()) else { return };
+    let lines = LocalModes::ICANON | LocalModes::ECHO;
+    if !before.local_modes.intersects(lines) {
+        return;
+    }
+    let mut modes = before.clone();
+    modes.local_modes.remove(lines);
+    // A read waits for one byte, however long that takes.
+    (modes.special_codes[SpecialCodeIndex::VMIN], modes.special_codes[SpecialCodeIndex::VTIME]) = (1, 0);
+    *before_now() = Some(before);
+    let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
+}
+
+/// Does something while the terminal is as it was.
+pub(crate) fn without(does: impl FnOnce()) {
+    let listened = LISTENS.swap(false, Ordering::Relaxed);
+    restore();
+    does();
+    LISTENS.store(listened, Ordering::Relaxed);
+    renew();
 }
 
 /// While it is there, the terminal gives keys as they are pressed.
@@ -43,13 +69,15 @@ pub(crate) struct Keys;
 
 impl Drop for Keys {
     fn drop(&mut self) {
+        LISTENS.store(false, Ordering::Relaxed);
         restore();
     }
 }
 
-/// Gives the terminal back as it was: also for whoever ends the program at once.
+/// Gives the terminal back as it was, also where the program ends at once or is stopped. In the background it is another program's, and to
+/// change it would stop this one.
 pub(crate) fn restore() {
-    if let Some(before) = before_now().take() {
+    if let Some(before) = before_now().take().filter(|_| is_foreground()) {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
     }
 }

@@ -4,11 +4,11 @@ use crate::arguments::LoadArguments;
 use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
-use crate::signals::{self, Signal};
-use crate::{keys, limits, origin, plan, print, progress, thresholds, words, workload};
+use crate::signals::Signal;
+use crate::{keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Metrics, Observer, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
+use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -39,19 +39,15 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
     output.tell(words::start(&plan) + &words)?;
     output.tell(&budget)?;
+    if let Some((_, served)) = &metrics {
+        tell_where(served, &output)?;
+    }
     let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
     let keys = keys::listen(&orders);
-    if keys.is_some() {
-        print::tell(keys::HELP);
-    }
-    if let Some((_, served)) = &metrics {
-        for at in served.addresses() {
-            let scheme = if let Address::Tcp(_) = at { "http://" } else { "" };
-            output.tell(format_args!("metrics      {scheme}{at}/metrics"))?;
-        }
-    }
+    suspend_by_signals(&orders, &stop)?;
+    let live = progress::Live::new(words::title(&plan), plan.operations, keys.is_some());
     let (metrics, served) = metrics.unzip();
-    let mut watching = Watching { live: progress::Live::new(), directory, metrics };
+    let mut watching = Watching { live, directory, metrics };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
     drop(keys);
@@ -65,6 +61,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
     let written = output.report(&report);
     let told = output.tell(&report);
+    // The terminal that has gone takes no words.
+    let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
 }
@@ -81,17 +79,25 @@ fn serve_metrics(at: Address, plan: &Plan) -> Result<(Metrics, Pool), Error> {
     metrics(at, &kept).map(|served| (kept, served))
 }
 
+fn tell_where(metrics: &Pool, output: &Output) -> Result<(), Failure> {
+    metrics.addresses().iter().try_for_each(|at| {
+        let scheme = if let Address::Tcp(_) = at { "http://" } else { "" };
+        output.tell(format_args!("metrics      {scheme}{at}/metrics"))
+    })
+}
+
 impl Observer for &mut Watching {
     fn progress(&mut self, progress: &Progress) {
         self.live.show(progress);
     }
 
     fn sample(&mut self, sample: &Sample, interval: &Interval<'_>) {
+        self.live.sample(sample);
         if let Some(metrics) = &self.metrics {
             metrics.add(sample, interval);
         }
         if let Some(Err(error)) = self.directory.as_mut().map(|directory| directory.add(sample, interval)) {
-            print::tell(format_args!("warning: {error}; the run goes on, its samples end here"));
+            self.live.note(format_args!("warning: {error}; the run goes on, its samples end here"));
         }
     }
 }
@@ -125,6 +131,31 @@ pub(crate) fn verdict(report: &Report) -> Exit {
     }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
+}
+
+/// What is under way is answered in this time, by most servers.
+const AT_REST: Duration = Duration::from_millis(150);
+
+/// Before Ctrl-Z stops the process, the run is suspended, so that nothing waits for an answer while nothing reads it; the run finds out how
+/// long it was stopped, by whatever signal.
+fn suspend_by_signals(orders: &Orders, stop: &Stop) -> Result<(), Failure> {
+    let (stopped, continued, stop) = (orders.clone(), orders.clone(), stop.clone());
+    let stopping = move || {
+        let suspends = !stopped.progress().suspended;
+        if suspends {
+            stopped.give(Order::Suspend);
+            stop.wait(AT_REST);
+        }
+        terminal::leave();
+        keys::without(signals::stop_now);
+        if suspends {
+            stopped.give(Order::Resume);
+        }
+    };
+    signals::watch_stops(stopping, move || {
+        terminal::leave();
+        continued.give(Order::Continued);
+    })
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

@@ -20,6 +20,8 @@ pub(crate) enum Exit {
     Threshold = 99,
     /// Processes that ran clients died: what they did not say is not known.
     AgentsLost = 4,
+    /// SIGHUP; what was reached until then was reported, if not to the terminal that has gone.
+    HungUp = 129,
     /// SIGINT; what was reached until then was reported.
     Interrupted = 130,
     /// SIGTERM; what was reached until then was reported.

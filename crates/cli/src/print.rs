@@ -1,6 +1,7 @@
 //! All printing of the program. A reader that went away is not an error: `sockdrawer serve ping | head -1` keeps serving.
 
 use crate::outcome::Failure;
+use crate::terminal;
 use crate::values::Destination;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -153,11 +154,28 @@ impl Output {
     }
 }
 
-/// Rewrites the last line of a terminal on standard error; `text` is not ended by a line break.
+/// Rewrites the last line of a terminal on standard error, as far as it fits; `text` is not ended by a line break.
 pub(crate) fn rewrite(text: impl fmt::Display) {
     const START_OF_LINE_AND_ERASE: &str = "\r\x1b[K";
+    let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns - 1);
+    let text: String = text.to_string().chars().take(columns).collect();
     let mut stderr = io::stderr().lock();
     let _ = write!(stderr, "{START_OF_LINE_AND_ERASE}{text}").and_then(|()| stderr.flush());
+}
+
+/// Draws these lines on the terminal on standard error, in place of the last `above` ones. The cursor rests below them, where whatever
+/// is written next may begin, and is hidden only while the lines come, all in one write: a program that is killed leaves a terminal that
+/// is as it was. False: the terminal takes nothing now, as after Ctrl-S.
+pub(crate) fn draw(above: usize, lines: &[&str]) -> bool {
+    let mut text = "\x1b[?25l\r".to_owned();
+    if above > 0 {
+        text += &format!("\x1b[{above}A");
+    }
+    lines.iter().for_each(|line| text += &format!("{line}\x1b[K\n"));
+    text += "\x1b[J\x1b[?25h";
+    let stderr = rustix::stdio::stderr();
+    let takes = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default()));
+    takes == Ok(1) && io::stderr().lock().write_all(text.as_bytes()).is_ok()
 }
 
 /// Written as one piece, so that lines of several threads and programs do not mix.

@@ -1,91 +1,125 @@
-//! How a run is going, on standard error: a line that is rewritten on a terminal, now and then a line elsewhere.
+//! How a run is going, on standard error: a panel that is drawn again and again on a terminal, a line each second elsewhere.
 
-use crate::print;
-use sockdrawer_load::{Numbers, Phase, Progress, time};
-use std::io::{IsTerminal, stderr};
+use crate::panel::{Line, Panel, per_second, phase};
+use crate::terminal::{self, Looks};
+use crate::{keys, print};
+use sockdrawer_load::{Numbers, Progress, Sample, thousands, time};
 use std::time::Duration;
-
-/// Between two lines where they stay: in a log, two a second would be noise.
-const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// What is shown.
 pub(crate) struct Live {
-    on_terminal: bool,
-    shown: Option<Duration>,
+    panel: Panel,
+    looks: Looks,
+    /// How it looked last: the columns of each line.
+    drawn: Vec<usize>,
+    /// The second of the last line.
+    shown: u64,
     before: (Duration, Numbers),
 }
 
 impl Live {
-    pub(crate) fn new() -> Live {
-        Live { on_terminal: stderr().is_terminal(), shown: None, before: Default::default() }
+    /// Of a run with this title, which ends after so many operations.
+    pub(crate) fn new(title: String, operations: Option<u64>, has_keys: bool) -> Live {
+        let mut panel = Panel::new(title, operations);
+        panel.keys = has_keys.then_some(keys::HELP);
+        let looks = Looks::of_environment();
+        Live { panel, looks, drawn: Vec::new(), shown: 0, before: Default::default() }
     }
 
     /// Shows where the run is; the engine calls it twice a second.
     pub(crate) fn show(&mut self, progress: &Progress) {
-        if !self.on_terminal && progress.elapsed < self.shown.unwrap_or_default() + BETWEEN_LINES {
+        let Some(size) = terminal::size() else {
+            let second = progress.elapsed.as_secs();
+            if second > std::mem::replace(&mut self.shown, second) {
+                let rate = self.rate(progress);
+                print::tell_within(Duration::ZERO, line(progress, rate));
+            }
+            return;
+        };
+        // What another program shows meanwhile is not drawn over; the panel begins below it.
+        if !terminal::is_foreground() {
+            self.drawn.clear();
             return;
         }
-        self.shown = Some(progress.elapsed);
-        let line = self.line(progress);
-        match self.on_terminal {
-            true => print::rewrite(line),
-            false => print::tell(line),
+        if terminal::was_left() {
+            self.drawn.clear();
+        }
+        keys::renew();
+        let rate = self.rate(progress);
+        let lines = self.panel.draw(progress, rate, size, self.looks);
+        let lines = lines.unwrap_or_else(|| vec![Line::of(self.looks, size.0, &line(progress, rate))]);
+        let text: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+        // A terminal that takes nothing now keeps what it shows.
+        if print::draw(self.height(size.0), &text) {
+            self.drawn = lines.iter().map(|line| line.columns).collect();
         }
     }
 
-    /// No more: what follows begins on a line of its own.
-    pub(crate) fn end(self) {
-        if self.on_terminal && self.shown.is_some() {
-            print::tell("");
-        }
+    /// A second is over.
+    pub(crate) fn sample(&mut self, sample: &Sample) {
+        self.panel.see(sample);
     }
 
-    /// The rates are those since the last line.
-    fn line(&mut self, progress: &Progress) -> String {
-        let numbers = &progress.numbers;
-        let before = std::mem::replace(&mut self.before, (progress.elapsed, *numbers));
+    /// A line that stays, above the panel.
+    pub(crate) fn note(&mut self, text: impl std::fmt::Display) {
+        self.erase();
+        print::tell(text);
+    }
+
+    /// No more: what follows takes its place.
+    pub(crate) fn end(mut self) {
+        self.erase();
+    }
+
+    fn erase(&mut self) {
+        if let Some((columns, _)) = terminal::size().filter(|_| !self.drawn.is_empty() && terminal::is_foreground()) {
+            print::draw(self.height(columns), &[]);
+        }
+        self.drawn.clear();
+    }
+
+    /// Rows of what was drawn: most terminals break lines again that have become too long.
+    fn height(&self, columns: usize) -> usize {
+        self.drawn.iter().map(|line| line.div_ceil(columns).max(1)).sum()
+    }
+
+    /// Operations per second since it was asked for last.
+    fn rate(&mut self, progress: &Progress) -> f64 {
+        let before = std::mem::replace(&mut self.before, (progress.elapsed, progress.numbers));
         let since = progress.elapsed.saturating_sub(before.0).as_secs_f64();
-        let rate = |now: u64, before: u64| if since > 0.0 { float(now.saturating_sub(before)) / since } else { 0.0 };
-        let phase = match progress.phase {
-            _ if progress.suspended => "suspended",
-            Phase::Connecting => "connecting",
-            Phase::Ramping => "ramping",
-            Phase::Holding => "holding",
-            Phase::Ending => "ending",
-        };
-        let connections = match (progress.standing, progress.target) {
-            (standing, target) if standing == target => format!("{standing} connections"),
-            (standing, target) => format!("{standing} of {target} connections"),
-        };
-        let connects = match rate(numbers.established, before.1.established) {
-            0.0 => String::new(),
-            connects => format!(" (+{connects:.0}/s)"),
-        };
-        let operations = rate(numbers.operations_ok, before.1.operations_ok);
-        let times = match (progress.operation.p50, progress.operation.p99) {
-            (Some(p50), Some(p99)) => format!(", p50 {} p99 {}", time(p50), time(p99)),
-            _ => String::new(),
-        };
-        let (elapsed, failed, lost) = (progress.elapsed.as_secs_f64(), numbers.failed + numbers.operations_failed, numbers.lost);
-        format!(
-            "{elapsed:.1} s: {phase}, {connections}{connects}, {operations:.1} operations/s{times}, {failed} failed, {lost} lost"
-        )
+        #[expect(clippy::cast_precision_loss, reason = "operations between two lines are far fewer than 2^53")]
+        let operations = (progress.numbers.operations_ok - before.1.operations_ok) as f64;
+        if since > 0.0 { operations / since } else { 0.0 }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "operations between two lines are far fewer than 2^53")]
-fn float(count: u64) -> f64 {
-    count as f64
+/// All of it in one line.
+fn line(progress: &Progress, rate: f64) -> String {
+    let numbers = &progress.numbers;
+    let connections = match (progress.standing, progress.target) {
+        (standing, target) if standing == target => thousands(standing),
+        (standing, target) => format!("{} of {}", thousands(standing), thousands(target)),
+    };
+    let mut line = format!("{} s {}, {connections} open, {}", progress.elapsed.as_secs(), phase(progress).0, per_second(rate));
+    if let (Some(p50), Some(p99)) = (progress.operation.p50, progress.operation.p99) {
+        line += &format!(", p50 {}, p99 {}", time(p50), time(p99));
+    }
+    for (count, what) in [(numbers.failed + numbers.operations_failed, "failed"), (numbers.lost, "lost")] {
+        if count > 0 {
+            line += &format!(", {} {what}", thousands(count));
+        }
+    }
+    line
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sockdrawer_load::Percentiles;
+    use sockdrawer_load::{Percentiles, Phase};
 
     #[test]
     fn the_rate_is_that_since_the_last_line() {
-        let mut live = Live { on_terminal: true, shown: None, before: Default::default() };
+        let mut live = Live::new(String::new(), None, false);
         let at = |milliseconds, operations_ok, established| Progress {
             elapsed: Duration::from_millis(milliseconds),
             target: 4,
@@ -93,11 +127,13 @@ mod tests {
             numbers: Numbers { operations_ok, lost: 1, failed: 2, operations_failed: 2, established, closed: 0 },
             ..Progress::default()
         };
-        live.line(&at(500, 100, 4));
-        let line = live.line(&at(1000, 400, 4));
-        assert_eq!(line, "1.0 s: connecting, 3 of 4 connections, 600.0 operations/s, 4 failed, 1 lost");
+        live.rate(&at(500, 100, 4));
+        let next = at(1000, 400, 4);
+        let rate = live.rate(&next);
+        assert_eq!(line(&next, rate), "1 s connecting, 3 of 4 open, 600/s, 4 failed, 1 lost");
         let operation = Percentiles { p50: Some(80.0), p99: Some(1500.0), ..Percentiles::default() };
-        let line = live.line(&Progress { phase: Phase::Holding, operation, ..at(1500, 500, 5) });
-        assert_eq!(line, "1.5 s: holding, 4 connections (+2/s), 200.0 operations/s, p50 80.0 us p99 1.50 ms, 4 failed, 1 lost");
+        let next = Progress { phase: Phase::Holding, operation, ..at(3500, 405, 5) };
+        let rate = live.rate(&next);
+        assert_eq!(line(&next, rate), "3 s holding, 4 open, 2.0/s, p50 80.0 us, p99 1.50 ms, 4 failed, 1 lost");
     }
 }

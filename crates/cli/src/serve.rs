@@ -13,7 +13,7 @@ use sockdrawer::{
 };
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// How long connections may take to end by themselves after SIGTERM or SIGINT.
+/// How long connections may take to end by themselves after SIGTERM, SIGINT or SIGHUP, unless told otherwise.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
@@ -37,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let log = if arguments.verbose { Some(Log::start(io::stderr())?) } else { None };
     let (place, stays) = (arguments.upgrade.clone(), arguments.stays);
+    let drain = arguments.drain.unwrap_or(DRAIN_DEADLINE);
     let config = config(arguments)?;
     let observed = log.clone();
     let config = config.observer(move |event: &sockdrawer::observe::Event| {
@@ -47,10 +48,10 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let (news, told) = mpsc::channel();
     let (signalled, upgrades) = (news.clone(), news.clone());
     signals::drain_or_end(move || drop(signalled.send(News::Signal)), move || drop(upgrades.send(News::Upgrade)))?;
-    let (pool, upgrade) = start(config, place, stays)?;
+    let (pool, upgrade) = start(config, place, stays.map(|time| (time, drain)))?;
     notify::send("READY=1");
     tell_addresses(&pool)?;
-    let ended = end(&pool, upgrade.as_ref(), &news, &told);
+    let ended = end(&pool, upgrade.as_ref(), drain, (&news, &told));
     if let Some(log) = log {
         log.tell(events::in_all(&pool.status().counts));
         log.flush(PATIENCE);
@@ -59,11 +60,15 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
 }
 
 /// A pool that takes over from the server that is there, if it is to meet one.
-fn start(config: Config, place: Option<PathBuf>, stays: Option<Duration>) -> Result<(Pool, Option<Arc<Upgrade>>), Failure> {
+fn start(
+    config: Config,
+    place: Option<PathBuf>,
+    stays: Option<(Duration, Duration)>,
+) -> Result<(Pool, Option<Arc<Upgrade>>), Failure> {
     let Some(place) = place else { return Ok((Pool::start(config)?, None)) };
     let mut upgrade = Upgrade::at(place).version(env!("CARGO_PKG_VERSION"));
-    if let Some(time) = stays {
-        upgrade = upgrade.stays(time, Drain::within(DRAIN_DEADLINE));
+    if let Some((time, drain)) = stays {
+        upgrade = upgrade.stays(time, Drain::within(drain));
     }
     let upgrade = upgrade.begin()?;
     let pool = upgrade.start("serve", config)?;
@@ -94,7 +99,12 @@ enum News {
 }
 
 /// Waits for the first signal, then for the end of the drain.
-fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
+fn end(
+    pool: &Pool,
+    upgrade: Option<&Arc<Upgrade>>,
+    drain: Duration,
+    (news, told): (&Sender<News>, &Receiver<News>),
+) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
     let mut draining = false;
@@ -119,7 +129,7 @@ fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &
                 notify::send("STOPPING=1");
                 (draining, quiet) = (true, true);
                 let pool = pool.clone();
-                tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(DRAIN_DEADLINE))))?;
+                tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(drain))))?;
             }
             News::Upgrade => match upgrade.cloned() {
                 Some(upgrade) => spawn("upgrade", move || tell_upgrade(&upgrade))?,
@@ -128,11 +138,11 @@ fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &
             News::Draining(0) => {}
             News::Draining(left) => {
                 let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
-                let line =
-                    format!("draining {connections}, at most {} s in all; a second signal ends now", DRAIN_DEADLINE.as_secs());
+                let again = if io::stderr().is_terminal() { "Ctrl-C again" } else { "a second signal" };
+                let line = format!("draining {connections}, at most {} in all; {again} ends now", words(drain));
                 print::tell_within(Duration::ZERO, line);
             }
-            News::Drained(drained) => return drained_exit(drained),
+            News::Drained(drained) => return drained_exit(drained, drain),
             // The drain tells more of the same end.
             News::Stopped(Ok(())) if draining => {}
             News::Stopped(stopped) => return stopped.map(|()| Exit::Ok).map_err(Failure::from),
@@ -165,13 +175,20 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure>
         .map_err(|error| Failure::run(format_args!("cannot start a thread: {error}; allow more of them (ulimit -u)")))
 }
 
-fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
+/// A time as it is said.
+fn words(time: Duration) -> String {
+    if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { sockdrawer_catalog::time::format(time) }
+}
+
+fn drained_exit(drained: Drained, within: Duration) -> Result<Exit, Failure> {
     if drained.cut == 0 {
         return Ok(Exit::Ok);
     }
     let Drained { asked, cut, .. } = drained;
-    let seconds = DRAIN_DEADLINE.as_secs();
-    Err(Failure::run(format_args!("{cut} of {asked} connections had not finished after {seconds} s and were ended")))
+    let within = words(within);
+    Err(Failure::run(format_args!(
+        "{cut} of {asked} connections had not finished after {within} and were ended; give them longer: --drain"
+    )))
 }
 
 /// The high arguments: what the pool is asked to be.
@@ -308,9 +325,10 @@ mod tests {
     #[test]
     fn only_a_drain_that_cut_nobody_off_is_complete() {
         let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
-        assert_eq!(drained_exit(drained(3, 0)), Ok(Exit::Ok));
-        let cut = drained_exit(drained(2, 1)).expect_err("one was cut off");
-        assert_eq!((cut.exit, cut.to_string().contains("1 of 3 connections")), (Exit::Failed, true), "{cut}");
+        assert_eq!(drained_exit(drained(3, 0), DRAIN_DEADLINE), Ok(Exit::Ok));
+        let cut = drained_exit(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
+        let text = cut.to_string();
+        assert_eq!((cut.exit, text.contains("1 of 3 connections had not finished after 1500ms")), (Exit::Failed, true), "{cut}");
     }
 
     fn configured(words: &str) -> Config {

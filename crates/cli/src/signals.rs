@@ -2,8 +2,9 @@
 
 use crate::outcome::{Exit, Failure};
 use crate::print;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub(crate) enum Signal {
     Interrupt,
     /// `kill`, systemd, Docker.
     Terminate,
+    /// The terminal has gone.
+    HangUp,
 }
 
 impl Signal {
@@ -22,15 +25,34 @@ impl Signal {
         match self {
             Signal::Interrupt => Exit::Interrupted,
             Signal::Terminate => Exit::Terminated,
+            Signal::HangUp => Exit::HungUp,
         }
     }
 }
 
 /// Calls `on_signal` for each signal from now on. Call it before anything that takes time, or a signal ends the program at once.
 pub(crate) fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Result<(), Failure> {
-    watch_these(&[SIGINT, SIGTERM], move |signal| {
-        on_signal(if signal == SIGINT { Signal::Interrupt } else { Signal::Terminate });
+    watch_these(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
+        on_signal(match signal {
+            SIGINT => Signal::Interrupt,
+            SIGHUP => Signal::HangUp,
+            _ => Signal::Terminate,
+        });
     })
+}
+
+/// Calls `stopping` when Ctrl-Z is to stop this process, which has to call [`stop_now`], and `continued` when it goes on, whatever stopped it.
+pub(crate) fn watch_stops(
+    mut stopping: impl FnMut() + Send + 'static,
+    mut continued: impl FnMut() + Send + 'static,
+) -> Result<(), Failure> {
+    watch_these(&[SIGTSTP, SIGCONT], move |signal| if signal == SIGTSTP { stopping() } else { continued() })
+}
+
+/// Stops this process until it is told to go on.
+pub(crate) fn stop_now() {
+    // Only a signal that does not exist is refused.
+    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
 }
 
 /// Calls `drain` at the first SIGINT, SIGTERM or SIGHUP; a second SIGINT or SIGTERM ends the program at once, with exit code 1, from here:
@@ -61,9 +83,19 @@ pub(crate) fn pass_on(pass: impl FnMut(i32) + Send + 'static) -> Result<(), Fail
     watch_these(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], pass)
 }
 
+/// As the kernel has it.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 const SECOND: &str = "error: a second signal: connections were ended before they had finished; send one to drain them";
 
+/// A hangup that is ignored since before the program began stays so, because nohup(1) asked for it, and so does Ctrl-Z where a shell without
+/// job control started it.
 fn watch_these(numbers: &[i32], mut on_signal: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
+    let numbers = numbers.iter().filter(|number| !matches!(**number, SIGHUP | SIGTSTP) || !is_ignored(**number));
     let cannot =
         |error| Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"));
     let mut signals = Signals::new(numbers).map_err(cannot)?;

@@ -55,6 +55,16 @@ pub(crate) fn start(plan: &Plan) -> String {
     line
 }
 
+/// What is loaded, in a few words.
+pub(crate) fn title(plan: &Plan) -> String {
+    let name = plan.workload.name();
+    match plan.targets.as_slice() {
+        [] => format!("load {name}, a server in this program"),
+        [target] => format!("load {name} {target}"),
+        [first, rest @ ..] => format!("load {name} {first} and {} more", rest.len()),
+    }
+}
+
 /// How many connections there are.
 fn connections(plan: &Plan) -> String {
     match plan.connections {

@@ -28,6 +28,8 @@ pub enum Order {
     NextStage,
     /// The run is over.
     Stop,
+    /// The whole process was stopped, as by Ctrl-Z, and goes on. The run finds out for how long.
+    Continued,
 }
 
 impl fmt::Display for Order {
@@ -41,9 +43,13 @@ impl fmt::Display for Order {
             Order::Resume => f.write_str("resume"),
             Order::NextStage => f.write_str("next stage"),
             Order::Stop => f.write_str("stop"),
+            Order::Continued => f.write_str(STOPPED),
         }
     }
 }
+
+/// How the time begins in which a run was stopped as a whole, among its actions.
+pub(crate) const STOPPED: &str = "stopped";
 
 /// All that can be written, for those who ask.
 pub(crate) const ORDERS: &str = "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop";

@@ -4,6 +4,7 @@ use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, time};
+use crate::orders::STOPPED;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
@@ -190,6 +191,13 @@ impl fmt::Display for Report {
             write!(f, "\nclient       {} for each connection", bytes(each))?;
         }
         write!(f, "{}", self.server)?;
+        for Action { at, what } in self.actions.iter().filter(|action| action.what.starts_with(STOPPED)) {
+            let time = what.trim_start_matches(STOPPED);
+            write!(
+                f,
+                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
+            )?;
+        }
         for error in &self.errors {
             write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
             if let Some(cause) = self.cause(error) {

@@ -5,7 +5,7 @@ use crate::agent::{Account, Agents, Remote, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
-use crate::orders::{Order, Orders};
+use crate::orders::{Order, Orders, STOPPED};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Report};
@@ -27,6 +27,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A run that ends so soon after a sample has no sample of the rest alone: its end takes some milliseconds of CPU and packets, which would be
 /// told as many times as much per second.
 const SHORT: Duration = Duration::from_millis(250);
+/// Between two looks there is so much time where this process was stopped, and not where its machine is busy.
+const STOPPED_FOR: Duration = Duration::from_millis(250);
 /// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
@@ -67,6 +69,8 @@ pub struct Run<'a> {
     actions: Vec<Action>,
     /// Since when nothing begins.
     suspended: Option<Duration>,
+    /// When this process did not run between two looks, and for how long; the last time.
+    gap: (Duration, Duration),
     /// When all connections that are wanted had been tried, and when the run was over.
     connected: Option<Duration>,
     over: Option<Duration>,
@@ -140,6 +144,7 @@ impl<'a> Run<'a> {
             orders: Orders::new(),
             actions: Vec::new(),
             suspended: None,
+            gap: Default::default(),
             connected: None,
             over: None,
             phase: Phase::default(),
@@ -172,9 +177,10 @@ impl<'a> Run<'a> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
         self.over = Some(self.start.elapsed());
-        // Before any is closed: what stands to the end is what memory is told of.
         let standing = self.agents.state().standing;
         self.agents.halt()?;
+        self.tell_progress(standing, Phase::Ending, &mut observer);
+        // Before any is closed: what stands to the end is what memory is told of.
         self.watch.weigh(standing);
         self.gather(false);
         // What this side ends from now on stood when the time was over.
@@ -205,17 +211,23 @@ impl<'a> Run<'a> {
         report.ended_early = ended_early(over, self.plan, &report);
         report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
-        report.wall = self.evidence.wall(&report);
+        // Clients that were stopped are late for that reason.
+        let was_stopped = report.actions.iter().any(|action| action.what.starts_with(STOPPED));
+        report.wall = self.evidence.wall(&report).filter(|wall| !was_stopped || wall.name != "client CPU");
         Ok(report)
     }
 
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
-        let (mut tick, mut second) = (TICK, SECOND);
+        let (mut tick, mut second, mut before) = (TICK, SECOND, Duration::ZERO);
         let mut slice = FIRST_SLICE;
         loop {
             let state = self.agents.state();
             let now = self.start.elapsed();
+            let gap = now.saturating_sub(std::mem::replace(&mut before, now));
+            if gap >= STOPPED_FOR {
+                self.gap = (now, gap);
+            }
             if let Some(reason) = state.stopped {
                 return Err(Error::Stopped { reason });
             }
@@ -235,9 +247,7 @@ impl<'a> Run<'a> {
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
                 }
-                let progress = self.progress(state.standing);
-                self.orders.show(progress);
-                observer.progress(&progress);
+                self.tell_progress(state.standing, self.phase, observer);
                 tick = (tick + TICK).max(now);
             }
             if self.obey(now)? {
@@ -260,7 +270,7 @@ impl<'a> Run<'a> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
             let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let what = order.to_string();
+            let mut what = order.to_string();
             let wanted = match order {
                 Order::More(count) => Some(target.saturating_add(count)),
                 Order::Fewer(count) => Some(target.saturating_sub(count)),
@@ -282,6 +292,11 @@ impl<'a> Run<'a> {
                     self.schedule.shift(now.saturating_sub(since));
                     self.agents.tell(Word::Resume);
                 }
+                // The signal may be told a moment after the look that found the gap.
+                Order::Continued if now.saturating_sub(self.gap.0) < SECOND && !self.gap.1.is_zero() => {
+                    what += &format!(" for {:.1} s", std::mem::take(&mut self.gap).1.as_secs_f64());
+                }
+                Order::Continued => continue,
                 _ => {}
             }
             self.actions.push(Action { at: now.as_secs_f64(), what });
@@ -362,18 +377,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn progress(&self, standing: u64) -> Progress {
+    fn tell_progress(&self, standing: u64, phase: Phase, observer: &mut impl Observer) {
         let elapsed = self.start.elapsed();
-        Progress {
+        let progress = Progress {
             elapsed,
             ends: self.ends(),
-            phase: self.phase,
+            phase,
             target: self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64,
             standing,
             numbers: self.numbers(),
             operation: self.operation,
             suspended: self.suspended.is_some(),
-        }
+        };
+        self.orders.show(progress);
+        observer.progress(&progress);
     }
 
     /// Tells of the time since the sample before. Rates of a short rest are those since the sample before that one, and what only that

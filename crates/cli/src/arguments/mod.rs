@@ -93,6 +93,9 @@ pub(crate) struct ServeArguments {
     /// How long connections that cannot move may stay here once this process is replaced; then they are asked to end [default: for ever].
     #[arg(long, value_name = "T", value_parser = time, requires = "upgrade")]
     pub(crate) stays: Option<Duration>,
+    /// How long connections may take to end by themselves once the server is asked to end; then they are cut [default: 30s].
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) drain: Option<Duration>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,

@@ -169,7 +169,7 @@ fn messages_that_an_interrupt_cuts_off_add_up() {
     assert!(program.line().starts_with("2 connections"));
     let standing = |error: &mut dyn std::io::BufRead| {
         let mut line = String::new();
-        while !line.contains(" 2 connections") {
+        while !line.contains(" 2 open") {
             line.clear();
             error.read_line(&mut line).expect("progress is told");
         }

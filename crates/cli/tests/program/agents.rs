@@ -56,7 +56,7 @@ fn assert_adds_up(report: &serde_json::Value) {
 #[test]
 fn one_that_dies_is_told_and_its_connections_are_lost() {
     let mut program = load("ping --processes 2 -c 20 --interval 100ms -d 8 --json -");
-    wait_for(&mut program, "holding, 20 connections");
+    wait_for(&mut program, "holding, 20 open");
     kill_process(children(&program)[0], Signal::KILL).expect("it runs");
     let end = program.end();
     assert_eq!(end.code, Some(4), "{end:?}");
@@ -68,7 +68,7 @@ fn one_that_dies_is_told_and_its_connections_are_lost() {
 #[test]
 fn an_interrupt_reports_what_was_reached() {
     let mut program = load("ping --processes 2 -c 20 --interval 100ms -d 60 --json -");
-    wait_for(&mut program, "holding, 20 connections");
+    wait_for(&mut program, "holding, 20 open");
     program.signal(Signal::INT);
     let end = program.end();
     assert_eq!(end.code, Some(130), "{end:?}");
@@ -80,7 +80,7 @@ fn an_interrupt_reports_what_was_reached() {
 #[test]
 fn whoever_is_killed_leaves_no_process_behind() {
     let mut program = load("ping --processes 2 -c 20 --interval 100ms -d 60 --json -");
-    wait_for(&mut program, "holding, 20 connections");
+    wait_for(&mut program, "holding, 20 open");
     let processes: Vec<OwnedFd> =
         children(&program).into_iter().map(|id| pidfd_open(id, PidfdFlags::empty()).expect("it runs")).collect();
     assert_eq!(processes.len(), 2);

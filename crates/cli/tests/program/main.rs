@@ -21,6 +21,7 @@ mod runs;
 mod series;
 mod serve;
 mod strangers;
+mod terminal;
 mod thresholds;
 mod trial;
 mod upgrade;

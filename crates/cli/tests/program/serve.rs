@@ -252,6 +252,38 @@ fn a_drain_that_takes_long_says_what_it_waits_for() {
 }
 
 #[test]
+fn a_drain_takes_as_long_as_it_may() {
+    // A program that does not hear SIGTERM.
+    let script = "trap '' TERM; echo in; while :; do sleep 60; done";
+    let words = ["serve", "exec", "-l", "127.0.0.1:0", "--drain", "1500ms", "--", "sh", "-c", script];
+    let mut server = Program::start(&words);
+    let address = listening_on(&mut server).parse().expect("a real port");
+    let stream = connect(address);
+    assert_eq!(exchange(&stream, b"", 2), b"in");
+    server.signal(Signal::HUP);
+    assert_eq!(server.error_line(), "draining 1 connection, at most 1500ms in all; a second signal ends now");
+    let end = server.end();
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stderr.contains("1 of 1 connections had not finished after 1500ms"), "{end:?}");
+}
+
+#[test]
+fn a_hang_up_that_nohup_ignores_ends_nothing() {
+    let mut command = Command::new("sh");
+    let script = format!("trap '' HUP; exec {} serve ping -l 127.0.0.1:0", env!("CARGO_BIN_EXE_sockdrawer"));
+    command.args(["-c", &script]);
+    let mut server = Program::run(command);
+    let line = server.line();
+    let address = line.strip_prefix("listening on ").expect("it listens").parse().expect("an address");
+    let stream = connect(address);
+    server.signal(Signal::HUP);
+    assert_eq!(exchange(&stream, b"Ping", 4), b"Pong");
+    assert_eq!(exchange(connect(address), b"Ping", 4), b"Pong", "it still accepts");
+    drop(stream);
+    end_cleanly(server, Signal::TERM);
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let (server, address) = serve("ping");
     let stream = connect(address);

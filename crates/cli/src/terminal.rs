@@ -1,0 +1,85 @@
+//! The terminal on standard error: how large it is, what it can show, and whether this program has it.
+
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use std::env;
+use std::io::{IsTerminal, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is drawn with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Looks {
+    /// Blocks of Unicode; else signs that every terminal has.
+    pub(crate) has_blocks: bool,
+    /// The eight colours that every terminal has, in the shades that fit its background; never for what the words do not say too.
+    pub(crate) has_colours: bool,
+}
+
+impl Looks {
+    /// As the environment says it.
+    pub(crate) fn of_environment() -> Looks {
+        Looks::of(|name| env::var(name).ok())
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Looks {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // The first of them that is set decides, see locale(7).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+        // The console of Linux has no blocks of an eighth.
+        let is_console = set("TERM").is_some_and(|terminal| terminal == "linux");
+        Looks {
+            has_blocks: !is_console && (locale.contains("utf-8") || locale.contains("utf8")),
+            // https://no-color.org
+            has_colours: set("NO_COLOR").is_none(),
+        }
+    }
+}
+
+/// Columns and rows; None where standard error is no terminal, or one that cannot be drawn on.
+pub(crate) fn size() -> Option<(usize, usize)> {
+    let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
+    if is_dumb || !stderr().is_terminal() {
+        return None;
+    }
+    let size = tcgetwinsize(stderr()).ok()?;
+    // A terminal that nobody told its size says 0.
+    let or = |given: u16, unless: usize| if given == 0 { unless } else { usize::from(given) };
+    Some((or(size.ws_col, 80), or(size.ws_row, 24)))
+}
+
+/// Something else may have been written since the last draw.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// This program was stopped, and another one wrote meanwhile.
+pub(crate) fn leave() {
+    LEFT.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was so since it was asked for last.
+pub(crate) fn was_left() -> bool {
+    LEFT.swap(false, Ordering::Relaxed)
+}
+
+/// Whether this program is in the foreground: what it writes from the background is between the lines of another one.
+pub(crate) fn is_foreground() -> bool {
+    tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_what_can_be_shown() {
+        let looks = |set: &[(&str, &str)]| {
+            let Looks { has_blocks, has_colours } =
+                Looks::of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()));
+            (has_blocks, has_colours)
+        };
+        assert_eq!(looks(&[]), (false, true));
+        assert_eq!(looks(&[("LANG", "en_GB.UTF-8")]), (true, true));
+        assert_eq!(looks(&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")]), (false, true));
+        assert_eq!(looks(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("NO_COLOR", "1")]), (true, false));
+        assert_eq!(looks(&[("LANG", "C.UTF-8"), ("TERM", "linux"), ("NO_COLOR", "")]), (false, true));
+    }
+}
