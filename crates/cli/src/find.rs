@@ -122,9 +122,10 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
             "{option} is for one run, and a search makes several: leave it out, --json has all of them"
         )));
     }
-    // A search for connections is about holding them: pings are few.
+    // A search for connections is about holding them: each is asked once in a try, or every few seconds.
     if arguments.vary == Vary::Connections && load.workload == Protocol::Ping {
-        load.operation.interval.get_or_insert(EACH);
+        let each = load.hold.or(load.duration).unwrap_or(EACH).min(EACH);
+        load.operation.interval.get_or_insert(each);
     }
     let rate_given = load.connect_rate.is_some();
     let time_given = load.duration.is_some() || load.hold.is_some();

@@ -536,7 +536,11 @@ fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
     let of = match plan.end {
         End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
         End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
-        End::AfterStages | End::Never => String::new(),
+        End::AfterStages => format!(" of {}", time::format(plan.stages.iter().map(|stage| stage.time).sum())),
+        End::Never => {
+            let ended = report.operations.ok + report.operations.failed;
+            plan.operations.map_or_else(String::new, |operations| format!(": {ended} of {operations} operations"))
+        }
     };
     Some(format!("{why}, after {:.1} s{of}", report.seconds))
 }
