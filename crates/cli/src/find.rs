@@ -110,7 +110,12 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     if load.operations.is_some() {
         return Err(usage("--operations: each try takes its time, not a number of operations: use --duration or --hold"));
     }
-    let one_run = [("--control", load.control.is_some()), ("--dry-run", load.dry_run), ("--ladder", load.acks.ladder)];
+    let one_run = [
+        ("--control", load.control.is_some()),
+        ("--dry-run", load.dry_run),
+        ("--verbose", load.verbose),
+        ("--ladder", load.acks.ladder),
+    ];
     if let Some(option) = first_given(one_run) {
         return Err(usage(format_args!(
             "{option} is for one run, and a search makes several: leave it out, --json has all of them"

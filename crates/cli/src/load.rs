@@ -36,8 +36,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
-    output.tell(words::start(&plan) + &words)?;
-    output.tell(&budget)?;
+    output.tell_folded(words::start(&plan) + &words)?;
+    let told = if arguments.verbose { Some(budget) } else { budget.tight() };
+    told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
     let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
     let keys = keys::listen(&orders);
     suspend_by_signals(&orders, &stop)?;
@@ -55,7 +56,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
     let written = output.report(&report);
-    let told = output.tell(&report);
+    let page = watching.directory.as_ref().filter(|_| kept.is_ok()).map(Directory::page);
+    let told = output.tell_folded(format_args!("{report}\n{}", words::verdict(&report, page.as_deref())));
     // The terminal that has gone takes no words.
     let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;

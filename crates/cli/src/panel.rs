@@ -381,7 +381,13 @@ mod tests {
     fn panel() -> Panel {
         let mut panel = Panel::new("load ping unix:/tmp/\u{1b}[31m漢\n.sock".to_owned() + &"x".repeat(300), None);
         panel.keys = Some("q stop");
-        let error = |phase: &'static str, errno: &str, count| Errors { phase: phase.into(), errno: errno.to_owned(), count, first: None, last: None };
+        let error = |phase: &'static str, errno: &str, count| Errors {
+            phase: phase.into(),
+            errno: errno.to_owned(),
+            count,
+            first: None,
+            last: None,
+        };
         for second in 1..=200_u32 {
             let mut sample = Sample::default();
             sample.per_second.operations = f64::from(second);

@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
             let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let what = order.to_string();
+            let mut what = order.to_string();
             let wanted = match order {
                 Order::More(count) => Some(target.saturating_add(count)),
                 Order::Fewer(count) => Some(target.saturating_sub(count)),
