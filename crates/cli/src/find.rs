@@ -115,6 +115,7 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         ("--control", load.control.is_some()),
         ("--metrics", load.metrics.is_some()),
         ("--dry-run", load.dry_run),
+        ("--verbose", load.verbose),
         ("--ladder", load.acks.ladder),
     ];
     if let Some(option) = first_given(one_run) {

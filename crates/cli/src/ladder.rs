@@ -21,6 +21,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         ("--threshold", !arguments.threshold.is_empty()),
         ("--out", arguments.out.is_some()),
         ("--metrics", arguments.metrics.is_some()),
+        ("--verbose", arguments.verbose),
     ];
     if let Some(option) = first_given(of_one_run) {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));

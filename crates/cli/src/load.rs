@@ -37,8 +37,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
-    output.tell(words::start(&plan) + &words)?;
-    output.tell(&budget)?;
+    output.tell_folded(words::start(&plan) + &words)?;
+    let told = if arguments.verbose { Some(budget) } else { budget.tight() };
+    told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
     if let Some((_, served)) = &metrics {
         tell_where(served, &output)?;
     }
@@ -60,7 +61,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
     let written = output.report(&report);
-    let told = output.tell(&report);
+    let page = watching.directory.as_ref().filter(|_| kept.is_ok()).map(Directory::page);
+    let told = output.tell_folded(format_args!("{report}\n{}", words::verdict(&report, page.as_deref())));
     // The terminal that has gone takes no words.
     let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;

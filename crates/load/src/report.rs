@@ -3,7 +3,7 @@
 use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
-use crate::numbers::{bytes, float, time};
+use crate::numbers::{bytes, float, thousands, time};
 use crate::orders::STOPPED;
 use crate::server::Server;
 use crate::threshold::Judgement;
@@ -118,6 +118,9 @@ pub struct Client {
     pub lost: u32,
 }
 
+/// Of less CPU time the start of a run is much.
+const LEAST_CPU: f64 = 0.25;
+
 impl Report {
     /// The form that this version writes and reads.
     pub const SCHEMA: &'static str = "sockdrawer.load/2";
@@ -138,9 +141,36 @@ impl Report {
         all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.server.listen_overflows))
     }
 
+    /// In a few words, whether all went well, and if not, what did not.
+    pub fn verdict(&self) -> String {
+        let missed: Vec<String> = self
+            .thresholds
+            .iter()
+            .filter(|judgement| !judgement.ok)
+            .map(|judgement| format!("{} is {}", judgement.expr, judgement.words()))
+            .collect();
+        let connections = &self.connections;
+        let bad = [
+            (connections.failed, "connects failed"),
+            (self.operations.failed, "operations failed"),
+            (connections.lost, "connections were lost"),
+            (u64::from(self.client.lost), "processes of clients died"),
+        ];
+        let bad: Vec<String> =
+            bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count))).collect();
+        match (self.thresholds.len(), missed.as_slice(), bad.as_slice()) {
+            (0, _, []) => "ok, nothing failed".to_owned(),
+            (0, _, bad) => format!("FAILED: {}", bad.join(", ")),
+            (_, missed @ [_, ..], _) => format!("FAILED: {}", missed.join(", ")),
+            (1, ..) => "ok, the threshold is kept".to_owned(),
+            (kept, ..) => format!("ok, all {kept} thresholds are kept"),
+        }
+    }
+
     /// What one operation took of this CPU time, in words.
     fn each(&self, cpu_seconds: Option<f64>) -> String {
-        let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / float(self.operations.ok));
+        let bears = |seconds: &f64| self.operations.ok > 0 && *seconds >= LEAST_CPU;
+        let each = cpu_seconds.filter(bears).map(|seconds| seconds * 1e6 / float(self.operations.ok));
         each.map_or_else(|| "-".to_owned(), time)
     }
 }
@@ -149,15 +179,6 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
         let Connections { attempted, established, failed, lost, peak, reconnected, .. } = connections;
-        for judgement in &self.thresholds {
-            writeln!(f, "threshold    {judgement}")?;
-        }
-        if let Some(Wall { name, why, remedy }) = &self.wall {
-            writeln!(f, "limited by   {name}: {why}; {remedy}")?;
-        }
-        if let Some(why) = &self.ended_early {
-            writeln!(f, "ended early  {why}")?;
-        }
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
             workload::numbers(f, acks)?;
@@ -207,10 +228,20 @@ impl fmt::Display for Report {
         if let Some(acks) = &self.acks {
             workload::hints(f, acks, (operations, &self.errors), self.seconds)?;
         }
-        match &self.http {
-            Some(http) => write!(f, "\n{http}"),
-            None => Ok(()),
+        if let Some(http) = &self.http {
+            write!(f, "\n{http}")?;
         }
+        // Last what the run is judged by: it is what is still to be seen.
+        for judgement in &self.thresholds {
+            write!(f, "\nthreshold    {judgement}")?;
+        }
+        if let Some(Wall { name, why, remedy }) = &self.wall {
+            write!(f, "\nlimited by   {name}: {why}; {remedy}")?;
+        }
+        if let Some(why) = &self.ended_early {
+            write!(f, "\nended early  {why}")?;
+        }
+        Ok(())
     }
 }
 
@@ -319,13 +350,28 @@ error        connect ECONNREFUSED: 2; nothing listens there: start the server, o
     }
 
     #[test]
-    fn thresholds_and_the_wall_come_first() {
+    fn little_cpu_time_is_not_divided_among_operations() {
+        let short = Report { client: Client { cpu_seconds: Some(0.2), ..report().client }, ..report() };
+        assert!(short.to_string().contains("\nCPU          - per operation in the client"), "{short}");
+    }
+
+    #[test]
+    fn a_verdict_says_what_failed() {
+        assert_eq!(report().verdict(), "FAILED: 2 connects failed, 3 operations failed, 1 connections were lost");
+        let judgement = |ok| Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok };
+        let judged = |thresholds| Report { thresholds, ..report() }.verdict();
+        assert_eq!(judged(vec![judgement(true), judgement(false)]), "FAILED: p99<1s is 2.00 s");
+        assert_eq!(judged(vec![judgement(true)]), "ok, the threshold is kept");
+        assert_eq!(judged(vec![judgement(true), judgement(true)]), "ok, all 2 thresholds are kept");
+    }
+
+    #[test]
+    fn thresholds_and_the_wall_come_last() {
         let thresholds = vec![Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok: false }];
         let [name, why, remedy] = ["accept queue", "it was full", "a longer backlog"].map(str::to_owned);
         let report = Report { thresholds, wall: Some(Wall { name, why, remedy }), ..report() };
         let text = report.to_string();
-        let first: Vec<&str> = text.lines().take(2).collect();
-        let expected = ["threshold    FAILED  p99<1s: 2.00 s", "limited by   accept queue: it was full; a longer backlog"];
-        assert_eq!(first, expected);
+        let expected = "\nthreshold    FAILED  p99<1s: 2.00 s\nlimited by   accept queue: it was full; a longer backlog";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

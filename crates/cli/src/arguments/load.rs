@@ -91,6 +91,9 @@ pub(crate) struct LoadArguments {
     /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
     #[arg(long, value_name = "S", value_parser = seed)]
     pub(crate) seed: Option<u64>,
+    /// Print all of the budget before the run, not only what may be too little.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,

@@ -76,6 +76,10 @@ fn the_plan_is_said_first() {
     let first = end.stdout.lines().next().expect("a first line");
     assert!(first.starts_with("64 connections, one ping each 1s: 64 operations/s (--interval 0: back to back)"), "{first}");
     assert!(end.stdout.contains("operations   1 ok, 0 failed"), "{end:?}");
+    assert_eq!(end.stdout.lines().last(), Some("verdict      ok, nothing failed"));
+    assert!(!end.stdout.contains("budget"), "there is enough of all: {end:?}");
+    let told = load("http -c 2 -n 20000 -v");
+    assert!(told.stdout.contains("\nbudget       client descriptors "), "{told:?}");
 }
 
 #[test]

@@ -206,8 +206,9 @@ fn a_report_is_made_again() {
     assert_eq!(end.code, Some(0), "{end:?}");
     assert_eq!(read(&directory, "report.html"), page);
     let (summary, last) = end.stdout.trim_end().rsplit_once('\n').expect("some lines");
-    assert!(first.stdout.contains(summary) && summary.starts_with("threshold    ok      lost==0: 0"), "{end:?} {first:?}");
-    assert_eq!(last, format!("page         {directory}/report.html"));
+    assert!(first.stdout.contains(summary) && summary.contains("threshold    ok      lost==0: 0"), "{end:?} {first:?}");
+    assert_eq!(last, format!("verdict      ok, the threshold is kept; page: {directory}/report.html"));
+    assert_eq!(first.stdout.lines().last(), Some(last));
     let nothing = sockdrawer(&format!("report {}", folder.path("nothing")));
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
     assert!(nothing.stderr.contains("there is neither result.json nor series.ndjson"), "{nothing:?}");
