@@ -144,6 +144,21 @@ impl Output {
         }
     }
 
+    /// The same, in lines that fit a terminal. Elsewhere a line is whole, for programs that look for words in it.
+    ///
+    /// # Errors
+    /// When standard output cannot be written; a reader that went away is none.
+    pub(crate) fn tell_folded(&self, text: impl fmt::Display) -> Result<(), Failure> {
+        let columns = match self.report {
+            Some(Sink::Stdout) => terminal::size_of(&io::stderr()),
+            _ => terminal::size_of(&io::stdout()),
+        };
+        match columns {
+            Some((columns, _)) => self.tell(folded(&text.to_string(), columns.min(WIDEST))),
+            None => self.tell(text),
+        }
+    }
+
     /// Writes the report, where one was asked for.
     ///
     /// # Errors
@@ -152,6 +167,33 @@ impl Output {
         let Some(sink) = &mut self.report else { return Ok(()) };
         sink.write(serde_json::to_string(report).map_err(Failure::not_json)?)
     }
+}
+
+/// Wider lines are hard to read.
+const WIDEST: usize = 100;
+/// Where the text of a line begins that has a name before it.
+const TEXT: usize = 13;
+
+/// Lines that are too long go on below, where their text began.
+fn folded(text: &str, columns: usize) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let indent = if line.as_bytes().get(TEXT - 1) == Some(&b' ') { TEXT } else { 2 };
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            if column > indent && column + word.trim_end().chars().count() > columns {
+                folded.truncate(folded.trim_end().len());
+                folded += &format!("\n{}", " ".repeat(indent));
+                column = indent;
+            }
+            folded += word;
+            column += word.chars().count();
+        }
+        folded.truncate(folded.trim_end_matches(' ').len());
+        folded.push('\n');
+    }
+    folded.truncate(folded.trim_end().len());
+    folded
 }
 
 /// Rewrites the last line of a terminal on standard error, as far as it fits; `text` is not ended by a line break.
@@ -218,6 +260,20 @@ mod tests {
         let elsewhere = Destination::File(path.join("nowhere"));
         assert_eq!(Sink::open(elsewhere).expect_err("no such folder").exit, crate::outcome::Exit::Usage);
         Sink::open(Destination::File("/dev/null".into())).and_then(|mut sink| sink.write("x")).expect("a device takes it");
+    }
+
+    #[test]
+    fn long_lines_go_on_below_their_text() {
+        let words = "word ".repeat(20);
+        let text = folded(&format!("error        {words}\n  row    of a table\n\n{words}"), 80);
+        let lines: Vec<&str> = text.lines().collect();
+        let first = format!("error        {}", "word ".repeat(13));
+        assert_eq!(lines[..2], [first.trim_end(), &format!("             {}", "word ".repeat(7).trim_end())]);
+        assert_eq!(lines[2..4], ["  row    of a table", ""]);
+        assert_eq!((lines.len(), lines[5]), (6, "  word word word word"));
+        assert!(lines.iter().all(|line| line.len() <= 80), "{text}");
+        let path = "x".repeat(100);
+        assert_eq!(folded(&format!("page {path}"), 80), format!("page\n  {path}"), "what has no space stays whole");
     }
 
     #[test]

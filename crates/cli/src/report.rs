@@ -2,17 +2,23 @@
 
 use crate::arguments::ReportArguments;
 use crate::outcome::{Exit, Failure};
-use crate::print;
+use crate::print::{self, Output};
+use crate::words;
 use sockdrawer_load::results::{Recorded, show};
 
 /// Makes the page and tells what came of the run.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Exit, Failure> {
     let recorded = show(&arguments.directory).map_err(Failure::usage)?;
+    let page = arguments.directory.join("report.html");
     match &recorded.report {
-        Some(report) => print::line(report)?,
-        None => print::line(interrupted(&recorded))?,
+        Some(report) => {
+            Output::open(None)?.tell_folded(format_args!("{report}\n{}", words::verdict(report, Some(&page))))?;
+        }
+        None => {
+            print::line(interrupted(&recorded))?;
+            print::line(format_args!("page         {}", page.display()))?;
+        }
     }
-    print::line(format_args!("page         {}", arguments.directory.join("report.html").display()))?;
     Ok(Exit::Ok)
 }
 

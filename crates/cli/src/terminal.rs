@@ -3,7 +3,8 @@
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use std::env;
-use std::io::{IsTerminal, stderr};
+use std::io::stderr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is drawn with.
@@ -38,10 +39,12 @@ impl Looks {
 /// Columns and rows; None where standard error is no terminal, or one that cannot be drawn on.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
-    if is_dumb || !stderr().is_terminal() {
-        return None;
-    }
-    let size = tcgetwinsize(stderr()).ok()?;
+    size_of(&stderr()).filter(|_| !is_dumb)
+}
+
+/// Columns and rows of whatever is open there; None where that is no terminal.
+pub(crate) fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
+    let size = tcgetwinsize(terminal).ok()?;
     // A terminal that nobody told its size says 0.
     let or = |given: u16, unless: usize| if given == 0 { unless } else { usize::from(given) };
     Some((or(size.ws_col, 80), or(size.ws_row, 24)))

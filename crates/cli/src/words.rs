@@ -3,8 +3,9 @@
 use crate::values::number;
 use crate::workload::told;
 use sockdrawer_catalog::time;
-use sockdrawer_load::{End, Plan, Processes, Stage};
+use sockdrawer_load::{End, Plan, Processes, Report, Stage};
 use std::fmt::Write;
+use std::path::Path;
 
 /// The line a run starts with.
 pub(crate) fn start(plan: &Plan) -> String {
@@ -17,6 +18,9 @@ pub(crate) fn start(plan: &Plan) -> String {
     }
     if let Some(lifetime) = plan.lifetime {
         add(format_args!(", each ended after {} and replaced", time::format(lifetime)));
+    }
+    if plan.reconnect {
+        add(format_args!(", each that is lost replaced"));
     }
     if let Some(rate) = plan.connect_rate {
         add(format_args!(", at most {} connects/s", number(rate)));
@@ -48,6 +52,18 @@ pub(crate) fn start(plan: &Plan) -> String {
     }
     if workload.has_choices() {
         add(format_args!(", seed {}", plan.seed));
+    }
+    line
+}
+
+/// The last line: what came of the run, and where more of it is.
+pub(crate) fn verdict(report: &Report, page: Option<&Path>) -> String {
+    let mut line = format!("verdict      {}", report.verdict());
+    if !report.complete {
+        line += "; it ended early";
+    }
+    if let Some(page) = page {
+        line += &format!("; page: {}", page.display());
     }
     line
 }

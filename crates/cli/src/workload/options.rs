@@ -11,7 +11,8 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// The time from an operation of a connection to the next; 0: back to back [default: 5s for ping, 0 for the others].
+    /// The time from an operation of a connection to the next; 0: back to back [default: 1s for ping, up to 5s with more than
+    /// 5000 connections; 0 for the others].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) interval: Option<Duration>,
     /// Operations per second of all connections, on schedule whatever the server does. acks: messages; http: requests on kept connections, or

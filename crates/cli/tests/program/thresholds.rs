@@ -19,7 +19,9 @@ fn kept_thresholds_end_with_0_and_others_with_99() {
     assert!(lines[0].starts_with("threshold    FAILED  p99<1ns: "), "{missed:?}");
     assert_eq!(lines[1], "threshold    ok      lost==0: 0", "{missed:?}");
     let first = |name: &str| missed.stdout.lines().position(|line| line.starts_with(name));
-    assert!(first("threshold") < first("operations"), "the summary begins with them: {missed:?}");
+    assert!(first("threshold") > first("operations"), "the result ends with them: {missed:?}");
+    let last = missed.stdout.lines().last().expect("a line");
+    assert!(last.starts_with("verdict      FAILED: p99<1ns is "), "{missed:?}");
 }
 
 #[test]

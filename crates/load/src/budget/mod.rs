@@ -61,6 +61,12 @@ impl Budget {
         Budget { needs, rate, room }
     }
 
+    /// What may be too little, alone; None where all of it is enough.
+    pub fn tight(&self) -> Option<Budget> {
+        let needs: Vec<Need> = self.needs.iter().filter(|need| need.fit != Fit::Enough).cloned().collect();
+        (!needs.is_empty()).then(|| Budget { needs, ..self.clone() })
+    }
+
     /// What the run cannot work without: the first thing that lacks.
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
@@ -328,6 +334,8 @@ mod tests {
         assert_eq!(need(&rated(1_280.0), &small, "accept queue").fit, Fit::Enough);
         let queue = need(&rated(1_281.0), &small, "accept queue");
         assert_eq!((queue.fit, queue.needed), (Fit::Doubtful, 129), "the run may go well");
+        let tight = Budget::with(&rated(1_281.0), &small).tight().map(|budget| budget.needs.len());
+        assert_eq!((tight, Budget::with(&rated(1_280.0), &small).tight()), (Some(1), None));
         assert_eq!(need(&ping(10_000, LOCAL), &small, "accept queue").needed, 10_000);
         let stage = |seconds, connections| Stage { time: Duration::from_secs(seconds), connections };
         let staged = Plan { stages: vec![stage(10, 1_000), stage(2, 10_000), stage(1, 0)], ..ping(10_000, LOCAL) };

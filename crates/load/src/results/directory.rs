@@ -53,6 +53,11 @@ impl Directory {
         Ok(directory)
     }
 
+    /// Where the page is, once it is finished.
+    pub fn page(&self) -> PathBuf {
+        self.path.join(PAGE)
+    }
+
     /// Writes what was measured since the last time.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::Wanted;
 use super::figures::{Figures, PageFigures};
 use crate::latency::{Columns, Latency, Percentiles, row};
-use crate::numbers::{float, time};
+use crate::numbers::float;
 use crate::workload::tally::{Ended, Tally};
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::http::{Close, Page};
@@ -261,42 +261,24 @@ fn spread(latency: &Latency) -> Spread {
     Spread { min: latency.min(), mean: latency.mean(), sd: latency.deviation(), median, max }
 }
 
+/// What is not in the lines of every report: its `operation` is the whole time of a request, its errors are what failed. The figures of `ab`
+/// are in the JSON.
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let milliseconds = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.3} ms", us / 1000.0));
-        let Failures { connect, receive, exceptions, status } = self.failed;
         let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
-        writeln!(f, "requests     {:.2}/s", self.requests_per_second)?;
-        writeln!(f, "per request  {} (mean)", milliseconds(self.time_per_request_us))?;
-        writeln!(f, "             {} (mean, across all at once)", milliseconds(self.time_per_request_across_all_us))?;
-        writeln!(
-            f,
-            "transfer     {:.2} kB/s, {bytes} bytes received, {body_bytes} of them in bodies",
-            bytes_per_second / 1024.0
-        )?;
-        let sum = self.failed.sum();
-        write!(f, "failed       {sum} (connect {connect}, receive {receive}, exceptions {exceptions}, ")?;
-        writeln!(f, "status {status})")?;
+        write!(f, "transfer     {:.2} kB/s, {bytes} bytes received, {body_bytes} of them in bodies", bytes_per_second / 1024.0)?;
         if self.redirected > 0 {
-            writeln!(f, "redirected   {} answers of 3xx, which are not followed", self.redirected)?;
+            write!(f, "\nredirected   {} answers of 3xx, which are not followed", self.redirected)?;
         }
         if self.other_lengths > 0 {
-            writeln!(f, "lengths      {} bodies were not as long as the first one of their page", self.other_lengths)?;
+            write!(f, "\nlengths      {} bodies were not as long as the first one of their page", self.other_lengths)?;
         }
         if let Some(Renewed { announced, unannounced }) = self.renewed {
             let all = announced + unannounced;
-            writeln!(f, "renewed      {all} connections that the server ended after an answer, {unannounced} unannounced")?;
+            write!(f, "\nrenewed      {all} connections that the server ended after an answer, {unannounced} unannounced")?;
         }
         if let Some(schedule) = &self.schedule {
-            schedule.fmt(f)?;
-        }
-        if self.times_us.total.max.is_none() {
-            return write!(f, "times        of no request: none was answered well");
-        }
-        self.times_us.fmt(f)?;
-        write!(f, "served within")?;
-        for Within { percent, us } in &self.served_within_us {
-            write!(f, "\n  {percent:>3} %      {:>10}", us.map_or_else(|| "-".to_owned(), time))?;
+            write!(f, "\n{schedule}")?;
         }
         if self.pages.len() > 1 {
             self.pages.iter().try_for_each(|page| page.fmt(f))?;
@@ -312,23 +294,7 @@ impl fmt::Display for Schedule {
         writeln!(f, "             {Columns}")?;
         row(f, "late by", lag_us)?;
         writeln!(f)?;
-        row(f, "from begin", uncorrected_us)?;
-        writeln!(f)
-    }
-}
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "times        {:>10} {:>10} {:>10} {:>10} {:>10}", "min", "mean", "sd", "median", "max")?;
-        let rows = [("connect", self.connect), ("processing", self.processing), ("waiting", self.waiting), ("total", self.total)];
-        for (name, Spread { min, mean, sd, median, max }) in rows {
-            write!(f, "  {name:<10}")?;
-            for value in [min, mean, sd, median, max] {
-                write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        row(f, "from begin", uncorrected_us)
     }
 }
 
