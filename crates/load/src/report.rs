@@ -147,7 +147,7 @@ impl Report {
             .thresholds
             .iter()
             .filter(|judgement| !judgement.ok)
-            .map(|judgement| format!("{} is {}", judgement.expr, judgement.words()))
+            .map(|judgement| format!("{}: {}", judgement.expr, judgement.words()))
             .collect();
         let connections = &self.connections;
         let bad = [
@@ -360,7 +360,7 @@ error        connect ECONNREFUSED: 2; nothing listens there: start the server, o
         assert_eq!(report().verdict(), "FAILED: 2 connects failed, 3 operations failed, 1 connections were lost");
         let judgement = |ok| Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok };
         let judged = |thresholds| Report { thresholds, ..report() }.verdict();
-        assert_eq!(judged(vec![judgement(true), judgement(false)]), "FAILED: p99<1s is 2.00 s");
+        assert_eq!(judged(vec![judgement(true), judgement(false)]), "FAILED: p99<1s: 2.00 s");
         assert_eq!(judged(vec![judgement(true)]), "ok, the threshold is kept");
         assert_eq!(judged(vec![judgement(true), judgement(true)]), "ok, all 2 thresholds are kept");
     }

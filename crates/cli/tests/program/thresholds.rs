@@ -21,7 +21,7 @@ fn kept_thresholds_end_with_0_and_others_with_99() {
     let first = |name: &str| missed.stdout.lines().position(|line| line.starts_with(name));
     assert!(first("threshold") > first("operations"), "the result ends with them: {missed:?}");
     let last = missed.stdout.lines().last().expect("a line");
-    assert!(last.starts_with("verdict      FAILED: p99<1ns is "), "{missed:?}");
+    assert!(last.starts_with("verdict      FAILED: p99<1ns: "), "{missed:?}");
 }
 
 #[test]

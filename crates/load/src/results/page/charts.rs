@@ -48,7 +48,9 @@ impl Charts<'_> {
     }
 
     fn of_clients(&self) -> [Chart; 7] {
-        let standing = self.line("open", "c1 area", |sample| Some(float(sample.standing)));
+        // The last sample is that of the end: a run that closes all has no connections then, which is no fall over a second.
+        let ends = self.samples.last().filter(|sample| sample.standing == 0).map(|sample| sample.at);
+        let standing = self.line("open", "c1 area", |sample| (Some(sample.at) != ends).then(|| float(sample.standing)));
         let target = self.line("target", "c6 dashed", |sample| Some(float(sample.target)));
         let connects = self.line("connects", "c1 area", |sample| Some(sample.per_second.connects));
         let operations = self.line("operations", "c1 area", |sample| Some(sample.per_second.operations));
