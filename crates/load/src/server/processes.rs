@@ -177,6 +177,7 @@ mod tests {
 
     #[test]
     fn the_descriptors_of_a_process_are_not_all_looked_at() {
+        let _alone = crate::proc::tests::MANY_OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sockdrawer::raise_descriptor_limit().expect("a limit");
         let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         // More than are looked at, and the time for that does not grow with them.
