@@ -2,6 +2,7 @@
 
 use crate::arguments::{FindArguments, Vary};
 use crate::budget;
+use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::values::number;
@@ -112,6 +113,7 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     }
     let one_run = [
         ("--control", load.control.is_some()),
+        ("--metrics", load.metrics.is_some()),
         ("--dry-run", load.dry_run),
         ("--verbose", load.verbose),
         ("--ladder", load.acks.ladder),
@@ -120,6 +122,11 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         return Err(usage(format_args!(
             "{option} is for one run, and a search makes several: leave it out, --json has all of them"
         )));
+    }
+    // A search for connections is about holding them: each is asked once in a try, or every few seconds.
+    if arguments.vary == Vary::Connections && load.workload == Protocol::Ping {
+        let each = load.hold.or(load.duration).unwrap_or(EACH).min(EACH);
+        load.operation.interval.get_or_insert(each);
     }
     let rate_given = load.connect_rate.is_some();
     let time_given = load.duration.is_some() || load.hold.is_some();

@@ -17,8 +17,12 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if !arguments.targets.is_empty() {
         return Err(usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
-    let of_one_run =
-        [("--threshold", !arguments.threshold.is_empty()), ("--out", arguments.out.is_some()), ("--verbose", arguments.verbose)];
+    let of_one_run = [
+        ("--threshold", !arguments.threshold.is_empty()),
+        ("--out", arguments.out.is_some()),
+        ("--metrics", arguments.metrics.is_some()),
+        ("--verbose", arguments.verbose),
+    ];
     if let Some(option) = first_given(of_one_run) {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
     }

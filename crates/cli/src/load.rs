@@ -6,9 +6,9 @@ use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::Signal;
 use crate::{keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
-use sockdrawer::{Address, Drain, Error};
+use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop};
+use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -36,19 +36,24 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
     output.tell_folded(words::start(&plan) + &words)?;
     let told = if arguments.verbose { Some(budget) } else { budget.tight() };
     told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
+    if let Some((_, served)) = &metrics {
+        tell_where(served, &output)?;
+    }
     let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
     let keys = keys::listen(&orders);
     suspend_by_signals(&orders, &stop)?;
     let live = progress::Live::new(words::title(&plan), plan.operations, keys.is_some());
-    let mut watching = Watching { live, directory };
+    let (metrics, served) = metrics.unzip();
+    let mut watching = Watching { live, directory, metrics };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
     drop(keys);
-    if let Some(control) = control {
-        control.shutdown(Drain::within(Duration::ZERO));
+    for served in control.into_iter().chain(served) {
+        served.shutdown(Drain::within(Duration::ZERO));
     }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
@@ -68,6 +73,19 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 struct Watching {
     live: progress::Live,
     directory: Option<Directory>,
+    metrics: Option<Metrics>,
+}
+
+fn serve_metrics(at: Address, plan: &Plan) -> Result<(Metrics, Pool), Error> {
+    let kept = Metrics::new(plan);
+    metrics(at, &kept).map(|served| (kept, served))
+}
+
+fn tell_where(metrics: &Pool, output: &Output) -> Result<(), Failure> {
+    metrics.addresses().iter().try_for_each(|at| {
+        let scheme = if let Address::Tcp(_) = at { "http://" } else { "" };
+        output.tell(format_args!("metrics      {scheme}{at}/metrics"))
+    })
 }
 
 impl Observer for &mut Watching {
@@ -77,6 +95,9 @@ impl Observer for &mut Watching {
 
     fn sample(&mut self, sample: &Sample, interval: &Interval<'_>) {
         self.live.sample(sample);
+        if let Some(metrics) = &self.metrics {
+            metrics.add(sample, interval);
+        }
         if let Some(Err(error)) = self.directory.as_mut().map(|directory| directory.add(sample, interval)) {
             self.live.note(format_args!("warning: {error}; the run goes on, its samples end here"));
         }

@@ -19,6 +19,9 @@ pub(crate) fn start(plan: &Plan) -> String {
     if let Some(lifetime) = plan.lifetime {
         add(format_args!(", each ended after {} and replaced", time::format(lifetime)));
     }
+    if plan.reconnect {
+        add(format_args!(", each that is lost replaced"));
+    }
     if let Some(rate) = plan.connect_rate {
         add(format_args!(", at most {} connects/s", number(rate)));
     }

@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn the_end_of_all_connections_at_one_moment_is_that_of_the_server() {
         let mut report = crate::report::tests::report();
-        report.connections = Connections { attempted: 9, established: 9, lost: 9, failed: 0, closed: 0, open: 0, peak: 9 };
+        report.connections =
+            Connections { attempted: 9, established: 9, lost: 9, failed: 0, closed: 0, open: 0, peak: 9, reconnected: None };
         let end = |phase: &'static str, errno: &str, first, last| Errors {
             phase: phase.into(),
             errno: errno.to_owned(),

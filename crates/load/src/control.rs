@@ -67,7 +67,7 @@ impl Protocol for Line {
         while let Some(line) = input.line() {
             let answer = match std::str::from_utf8(line) {
                 Ok(line) if line.len() <= LONGEST => self.answer(line.trim()),
-                _ => format!("error: that is no order; there are {ORDERS}"),
+                _ => format!("error: that is no command; commands are {ORDERS}"),
             };
             writeln!(cx.out(), "{answer}");
         }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(orders.take(), given);
         connection.receive(b"faster\n\xff\n");
         let answer = String::from_utf8(connection.sent()).expect("answers are text");
-        assert!(answer.starts_with("error: `faster` is no order") && answer.lines().count() == 2, "{answer}");
+        assert!(answer.starts_with("error: `faster` is no command") && answer.lines().count() == 2, "{answer}");
         orders.show(Progress { standing: 7, ..Progress::default() });
         connection.receive(b"status\n");
         let answer = String::from_utf8(connection.sent()).expect("answers are text");

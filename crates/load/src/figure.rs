@@ -85,7 +85,7 @@ impl Figure {
     /// All of them. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
     pub const ALL: &'static [Figure] = figures! {
         Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
-            "connections.closed" "connections.open" "connections.peak" "operations.ok" "operations.failed" "client.processes" "client.lost"
+            "connections.closed" "connections.open" "connections.peak" "connections.reconnected" "operations.ok" "operations.failed" "client.processes" "client.lost"
             "server.listen_overflows" "server.listen_drops";
         Rate: "operations.per_second";
         Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";

@@ -60,7 +60,7 @@ pub struct NoOrder(String);
 
 impl fmt::Display for NoOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no order; there are {ORDERS}", self.0)
+        write!(f, "`{}` is no command; commands are {ORDERS}", self.0)
     }
 }
 

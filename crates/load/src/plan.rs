@@ -37,6 +37,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// A connection ends by itself so long after it stands, and another takes its place.
     pub lifetime: Option<Duration>,
+    /// A connection of round trips that ends before its time is replaced by another.
+    pub reconnect: bool,
     /// Processes of the server to watch; none: those that listen at the targets, where these are of this machine.
     pub server_pids: Vec<u32>,
     /// Who runs the clients.
@@ -93,18 +95,19 @@ impl Plan {
             connect_rate: None,
             timeout: Duration::from_secs(30),
             lifetime: None,
+            reconnect: false,
             server_pids: Vec::new(),
             processes: Processes::Auto,
             seed: 0,
         }
     }
 
-    /// Connects in all: a connection that is lost is not replaced, because the loss is what one wants to see; a short one is
-    /// replaced as long as operations are left.
+    /// Connects in all: a connection that is lost is not replaced unless that is asked for, because the loss is what one wants to see; a
+    /// short one is replaced as long as operations are left.
     pub(crate) fn connects(&self) -> Option<u64> {
         match self.workload.properties().life {
             Life::Short => self.operations,
-            _ if self.lifetime.is_some() => None,
+            _ if self.lifetime.is_some() || self.reconnect => None,
             // The server may end any of them after an answer, or before the first one, and another takes its place.
             Life::Kept => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
             Life::RoundTrips | Life::Stream => Some(self.connections as u64),
@@ -118,7 +121,7 @@ impl Plan {
 
     /// Whether a connection that ends is replaced by another.
     pub fn renews(&self) -> bool {
-        self.lifetime.is_some() || self.workload.properties().life.renews()
+        self.lifetime.is_some() || self.reconnect || self.workload.properties().life.renews()
     }
 
     /// Whether there is an interval from one operation of a connection to the next, which may change.

@@ -77,18 +77,20 @@ pub struct Report {
 pub struct Connections {
     /// Connects whose end is known.
     pub attempted: u64,
-    /// Of these, those that stood.
+    /// Of these, those that were established.
     pub established: u64,
-    /// Of these, those that did not.
+    /// Of these, those that failed.
     pub failed: u64,
     /// Of the established, those that the peer or the network ended before their work was done.
     pub lost: u64,
     /// Of the established, those that this side ended before the time was over: their work was done, it gave up, or it was told to.
     pub closed: u64,
-    /// Of the established, those that stood when the time was over; established = open + closed + lost.
+    /// Of the established, those that were open when the time was over; established = open + closed + lost.
     pub open: u64,
-    /// The most that stood at once.
+    /// The most that were open at once.
     pub peak: u64,
+    /// Of the established, those that took the place of one that was lost or given up; null where none is replaced.
+    pub reconnected: Option<u64>,
 }
 
 /// Something that a run was told while it went on.
@@ -108,7 +110,7 @@ pub struct Client {
     /// Memory that a connection took in its processes: growth at most, of 1,000 connections or more. A server in the same process is
     /// in it.
     pub bytes_per_connection: Option<f64>,
-    /// CPU time; None where the server in the same process cannot be told from it.
+    /// CPU time; null where the server in the same process cannot be told from it.
     pub cpu_seconds: Option<f64>,
     /// Processes that ran clients.
     pub processes: u32,
@@ -176,21 +178,24 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
-        let Connections { attempted, established, failed, lost, peak, .. } = connections;
+        let Connections { attempted, established, failed, lost, peak, reconnected, .. } = connections;
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
             workload::numbers(f, acks)?;
         }
         writeln!(
             f,
-            "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost, {peak} at once"
+            "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost{}, {peak} at once",
+            reconnected.map_or_else(String::new, |count| format!(", {count} reconnected"))
         )?;
         writeln!(f, "time         {:.3} s", self.seconds)?;
         writeln!(f, "latency      {Columns}")?;
         row(f, "connect", &self.latency_us.connect)?;
         writeln!(f)?;
-        if let Some(first_byte) = &self.latency_us.first_byte {
-            row(f, "first byte", first_byte)?;
+        // Of round trips it is that of the first question of each connection.
+        let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
+        if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
+            row(f, "first byte", &first_byte)?;
             writeln!(f)?;
         }
         row(f, "operation", &self.latency_us.operation)?;
@@ -271,7 +276,16 @@ pub(crate) mod tests {
             workload: "ping".into(),
             machine,
             seconds: 2.0,
-            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, closed: 0, open: 7, peak: 8 },
+            connections: Connections {
+                attempted: 10,
+                established: 8,
+                failed: 2,
+                lost: 1,
+                closed: 0,
+                open: 7,
+                peak: 8,
+                reconnected: None,
+            },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
             latency_us: Latencies {
                 connect: Percentiles::default(),
@@ -299,7 +313,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8,"reconnected":null},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }

@@ -76,6 +76,9 @@ pub struct Run<'a> {
     over: Option<Duration>,
     phase: Phase,
     peak: u64,
+    /// Connections that are aimed for, and all that were ever wanted besides those that replace others.
+    aimed: u64,
+    wanted: u64,
     /// All up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
@@ -128,6 +131,7 @@ impl<'a> Run<'a> {
         let schedule = Schedule::new(plan);
         let start = Instant::now();
         let processes = plan.processes(descriptors());
+        let aimed = schedule.aim().connections as u64;
         let agents = Agents::start(plan, targets, schedule.aim(), processes)?;
         Ok(Run {
             plan,
@@ -145,6 +149,8 @@ impl<'a> Run<'a> {
             over: None,
             phase: Phase::default(),
             peak: 0,
+            aimed,
+            wanted: aimed,
             sum: Tally::default(),
             recent: Tally::default(),
             last: Mark::default(),
@@ -300,9 +306,17 @@ impl<'a> Run<'a> {
             changed |= wanted.is_some() || order == Order::NextStage;
         }
         if changed {
-            self.agents.aim(self.schedule.aim())?;
+            self.aim()?;
         }
         Ok(false)
+    }
+
+    /// Tells all who run clients how many connections there are to be.
+    fn aim(&mut self) -> Result<(), Error> {
+        let aim = self.schedule.aim();
+        let before = std::mem::replace(&mut self.aimed, aim.connections as u64);
+        self.wanted += self.aimed.saturating_sub(before);
+        self.agents.aim(aim)
     }
 
     /// When its time is over, as far as that is known yet.
@@ -464,6 +478,7 @@ impl<'a> Run<'a> {
                 closed,
                 open: numbers.established.saturating_sub(closed + numbers.lost),
                 peak: self.peak,
+                reconnected: plan.reconnect.then(|| numbers.established.saturating_sub(self.wanted)),
             },
             operations: Operations {
                 ok: numbers.operations_ok,
@@ -515,12 +530,17 @@ fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
         Over::Interrupted => "interrupted",
         Over::Stopped => "stopped by a command",
         Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
+        Over::NoneLeft if plan.has_interval() => "no connection was left, and none is replaced (--reconnect)",
         Over::NoneLeft => "no connection was left, and none is replaced",
     };
     let of = match plan.end {
         End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
         End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
-        End::AfterStages | End::Never => String::new(),
+        End::AfterStages => format!(" of {}", time::format(plan.stages.iter().map(|stage| stage.time).sum())),
+        End::Never => {
+            let ended = report.operations.ok + report.operations.failed;
+            plan.operations.map_or_else(String::new, |operations| format!(": {ended} of {operations} operations"))
+        }
     };
     Some(format!("{why}, after {:.1} s{of}", report.seconds))
 }

@@ -148,7 +148,14 @@ impl FromStr for Threshold {
         let (name, rest) = text.split_at(at);
         let operator = OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)));
         let (bound, operator) = operator.ok_or_else(|| malformed("no such comparison: there are <, <=, >, >=, == and !="))?;
-        let figure = Figure::named(name.trim()).ok_or_else(|| BadThreshold::UnknownName(name.trim().to_owned()))?;
+        let name = name.trim();
+        let unknown = || match name.starts_with('/') {
+            true => BadThreshold::Malformed(format!(
+                "`{name}` is no figure of a page: write one such as /a.p99, /a.first_byte.p50, /a.failed or /a.rate"
+            )),
+            false => BadThreshold::UnknownName(name.to_owned()),
+        };
+        let figure = Figure::named(name).ok_or_else(unknown)?;
         let bound = Bound::of(&figure, bound.trim()).map_err(BadThreshold::Malformed)?;
         Ok(Threshold { text: text.trim().to_owned(), figure, operator, bound })
     }
@@ -392,6 +399,7 @@ mod tests {
             ("p99=5ms", "no such comparison: there are <, <=, >, >=, == and !="),
             ("p99<50", "`50` is no time with its unit: write 50ms, 250us, 10ns or 1s"),
             ("p99<50%", "operation.p99 is no share of anything: write a value, or a change such as +10%"),
+            ("/a.p42<1s", "`/a.p42` is no figure of a page: write one such as /a.p99, /a.first_byte.p50, /a.failed or /a.rate"),
             ("/a", "no comparison in it: write one such as p99<50ms"),
             ("/a.p99<50", "`50` is no time with its unit: write 50ms, 250us, 10ns or 1s"),
             ("lost==none", "`none` is no count: write a number such as 0, 250, 10k or 2m"),

@@ -1,7 +1,7 @@
 //! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
 //! named.
 
-use crate::cause::{ACCEPT_FASTER, Wall, cause, overflown};
+use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
 use crate::numbers::{float, median, time};
 use crate::proc;
 use crate::report::Report;
@@ -186,7 +186,7 @@ fn of_errors(report: &Report) -> Option<Wall> {
 /// connect that took a second, because its handshake was dropped.
 fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
-    let is_of_it = |error: &Errors| overflown(&error.phase, &error.errno).is_some();
+    let is_of_it = |error: &Errors| overflown(&error.phase, &error.errno).is_some() && all_at_once(report, error).is_none();
     let was_felt = report.errors.iter().any(is_of_it) || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
     let why = format!("{overflows} connections found the server's accept queue full");
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))

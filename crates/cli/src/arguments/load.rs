@@ -5,6 +5,7 @@ use crate::thresholds;
 use crate::values::{Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage};
 use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
+use sockdrawer::Address;
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{Processes, Stage};
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ pub(crate) struct LoadArguments {
     /// The lifetime of a connection after it is established; a new connection replaces it.
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) lifetime: Option<Duration>,
+    /// ping, echo: replace a connection that was lost or given up; the result counts them.
+    #[arg(long, conflicts_with = "lifetime")]
+    pub(crate) reconnect: bool,
     /// End after this number of operations of all connections: round trips of ping and echo, connections of hello, requests of http,
     /// messages of acks.
     #[arg(short = 'n', long, value_name = "N", value_parser = positive::<u64>)]
@@ -54,6 +58,9 @@ pub(crate) struct LoadArguments {
     /// A Unix socket that accepts commands during the run: +N, -N, =N, interval T, suspend, resume, next, stop, status.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// An address to serve the series of the run at, for Prometheus and other collectors of OpenMetrics: GET /metrics.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<Address>,
     /// Processes that run the clients; auto: more than one if a single process has too few descriptors [default: auto].
     #[arg(long, value_name = "N|auto", value_parser = processes)]
     pub(crate) processes: Option<Processes>,

@@ -51,6 +51,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate,
         timeout: arguments.operation.timeout.unwrap_or_else(|| default_timeout(&workload)),
         lifetime: arguments.lifetime,
+        reconnect: arguments.reconnect,
         server_pids: arguments.server_pid.clone(),
         processes: arguments.processes.unwrap_or_default(),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
@@ -82,9 +83,10 @@ fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64>
 /// An option of one workload makes no sense with another.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     use Protocol::{Acks, Echo, Http, Ping};
-    let LoadArguments { workload, operation, lifetime, http, acks, .. } = arguments;
+    let LoadArguments { workload, operation, lifetime, reconnect, http, acks, .. } = arguments;
     let lifetime = ("--lifetime", lifetime.is_some(), &[Ping, Echo][..]);
-    let shared = operation.owned().into_iter().chain([lifetime]).filter(|(_, given, _)| *given);
+    let reconnect = ("--reconnect", *reconnect, &[Ping, Echo][..]);
+    let shared = operation.owned().into_iter().chain([lifetime, reconnect]).filter(|(_, given, _)| *given);
     let own = [(http.given(), &[Http][..]), (acks.given(), &[Acks])];
     let own = own.into_iter().filter_map(|(option, owners)| Some((option?, true, owners)));
     match shared.chain(own).find(|(.., owners)| !owners.contains(workload)) {
@@ -110,7 +112,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
     let (operation, has_target) = (&arguments.operation, !arguments.targets.is_empty());
     match arguments.workload {
         protocol @ (Protocol::Ping | Protocol::Echo) => {
-            round_trips(protocol == Protocol::Echo, operation, has_target).map(Workload::RoundTrips)
+            round_trips(protocol == Protocol::Echo, operation, has_target, connections(arguments)).map(Workload::RoundTrips)
         }
         Protocol::Hello => Ok(Workload::Hello(Hello)),
         Protocol::Http => {
@@ -132,6 +134,9 @@ fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>
         }
         (_, Some(_)) if arguments.lifetime.is_some() => {
             Err(usage("--hold: connections with a --lifetime are made all the time, so none is the last: use --duration"))
+        }
+        (_, Some(_)) if arguments.reconnect => {
+            Err(usage("--hold: with --reconnect connections are made all the time, so none is the last: use --duration"))
         }
         (_, Some(_)) if in_stages == Some(0) => {
             Err(usage("--hold: no connection is left after the last --stage: leave one out, or write no 0 there"))
@@ -191,7 +196,9 @@ pub(crate) mod tests {
     #[test]
     fn defaults_are_those_of_the_workload() {
         let ping = planned("ping").expect("it needs no more");
-        assert_eq!(ping.workload, Workload::ping(Duration::from_secs(5)));
+        assert_eq!(ping.workload, Workload::ping(Duration::from_secs(1)));
+        let interval = |words: &str| planned(words).map(|plan| plan.workload.properties().interval.as_secs()).expect("a plan");
+        assert_eq!([interval("ping -c 5000"), interval("ping -c 5001"), interval("ping -c 1m")], [1, 2, 5]);
         assert_eq!((ping.connections, ping.timeout, ping.operations), (64, Duration::from_secs(1), None));
         assert_eq!(ping.end, End::AfterFirstConnect(Duration::from_secs(10)));
         let echo = planned("echo 127.0.0.1:9000").expect("it needs no more");
@@ -258,7 +265,7 @@ pub(crate) mod tests {
             other => panic!("{words}: {other:?}"),
         };
         let (of_echo, interval, send, expect) = question(r"ping 127.0.0.1:9 --send PING\r\n --expect +PONG\r\n");
-        assert_eq!((of_echo, interval, &send[..]), (false, Duration::from_secs(5), &b"PING\r\n"[..]));
+        assert_eq!((of_echo, interval, &send[..]), (false, Duration::from_secs(1), &b"PING\r\n"[..]));
         assert_eq!(expect.as_deref(), Some(r"+PONG\r\n"));
         assert_eq!(question("echo 127.0.0.1:9 --send x"), (true, Duration::ZERO, b"x".to_vec(), None));
         assert_eq!(planned("echo 127.0.0.1:9 --send x").expect("a plan").timeout, Duration::from_secs(1));

@@ -33,6 +33,9 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     if let Some(lifetime) = plan.lifetime {
         lines.time("lifetime", lifetime);
     }
+    if plan.reconnect {
+        lines.add("reconnect", true);
+    }
     if !plan.sources.is_empty() {
         lines.add("source", Source::texts(&plan.sources));
     }
@@ -68,6 +71,7 @@ mod tests {
         let plans = [
             "ping",
             "ping 127.0.0.1:9000-9015 [::1]:9 unix:@a -c 20k --connect-rate 0.5 --hold 1m --interval 0.25ms --seed 18446744073709551615",
+            "ping --reconnect -d 5",
             "ping -n 7 --lifetime 30s --server-pid 7 --server-pid 8 --local-ports 5-6 --processes 3 --source 127.0.0.0/28,127.0.1.1",
             "echo --stage 30s:10k,2m:100k,1500ms:0 --size 4k --timeout 90s",
             "echo --stage 30s:1 --hold 5 -n 8",

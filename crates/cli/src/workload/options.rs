@@ -11,7 +11,8 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// The time from an operation of a connection to the next; 0: back to back [default: 5s for ping, 0 for echo and acks].
+    /// The time from an operation of a connection to the next; 0: back to back [default: 0 for echo and acks; 1s for ping,
+    /// up to 5s with more than 5000 connections].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) interval: Option<Duration>,
     /// acks: messages per second of all connections; http: connections begun per second, on schedule whatever the server does, at

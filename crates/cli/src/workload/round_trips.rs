@@ -9,8 +9,11 @@ use sockdrawer_catalog::time;
 use sockdrawer_load::{Plan, Question, RoundTrips};
 use std::time::Duration;
 
-/// From one ping to the next, unless something else is said.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// From one ping to the next, unless something else is said: as of ping(8). Of many connections it is longer, so that all together ask no
+/// more than so often, but never longer than this: who holds connections wants to know soon that one is dead.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+const PINGS_PER_SECOND: f64 = 5_000.0;
+const LONGEST_PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of a message of `echo`, unless something else is said.
 const SIZE: u32 = 4;
 
@@ -18,7 +21,12 @@ const SIZE: u32 = 4;
 ///
 /// # Errors
 /// When it is not said what is sent, or to which server.
-pub(crate) fn round_trips(of_echo: bool, options: &OperationArguments, has_target: bool) -> Result<RoundTrips, Failure> {
+pub(crate) fn round_trips(
+    of_echo: bool,
+    options: &OperationArguments,
+    has_target: bool,
+    connections: usize,
+) -> Result<RoundTrips, Failure> {
     let OperationArguments { interval, size, send, expect, .. } = options;
     let question = match (send, expect) {
         (Some(_), _) if !has_target => {
@@ -31,8 +39,14 @@ pub(crate) fn round_trips(of_echo: bool, options: &OperationArguments, has_targe
         (None, None) if of_echo => Question::Echo { size: size.unwrap_or(SIZE) },
         (None, None) => Question::Ping,
     };
-    let default = if of_echo { Duration::ZERO } else { PING_INTERVAL };
+    let default = if of_echo { Duration::ZERO } else { ping_interval(connections) };
     Ok(RoundTrips { interval: interval.unwrap_or(default), question })
+}
+
+/// Whole seconds.
+fn ping_interval(connections: usize) -> Duration {
+    let seconds = (connections as f64 / PINGS_PER_SECOND).ceil();
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).clamp(PING_INTERVAL, LONGEST_PING_INTERVAL)
 }
 
 impl Told for RoundTrips {

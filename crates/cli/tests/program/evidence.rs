@@ -31,7 +31,7 @@ fn a_server_that_ends_is_not_told_as_idle() {
     let End { stdout, code, .. } = run.end();
     assert_eq!(code, Some(1), "{stdout}");
     assert!(stdout.contains("the server ended all connections at one moment"), "{stdout}");
-    assert!(stdout.contains("ended early  no connection was left, and none is replaced, after "), "{stdout}");
+    assert!(stdout.contains("ended early  no connection was left, and none is replaced (--reconnect), after "), "{stdout}");
     assert!(!stdout.contains("limited by"), "{stdout}");
 }
 

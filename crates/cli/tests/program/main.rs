@@ -18,6 +18,7 @@ mod reference;
 mod report;
 mod results;
 mod runs;
+mod series;
 mod serve;
 mod strangers;
 mod terminal;

@@ -68,7 +68,7 @@ fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
         control.until("15 connections", standing(15));
         assert_eq!(control.say("-9"), "ok");
         control.until("6 connections", standing(6));
-        assert!(control.say("faster").starts_with("error: `faster` is no order"));
+        assert!(control.say("faster").starts_with("error: `faster` is no command"));
         assert_eq!(control.say("suspend"), "ok");
         control.until("suspended", |status| status["suspended"] == true);
         let pace = |status: &Value| status["numbers"]["operations_ok"].as_u64().expect("a count");

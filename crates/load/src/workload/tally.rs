@@ -174,16 +174,16 @@ pub struct Operations {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latencies {
-    /// From the start of a connect until the connection stood.
+    /// From the start of a connect until the connection was established.
     pub connect: Percentiles,
     /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,
-    /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
+    /// Response time: from when the question was due, or the connect began where an operation is a connection, to the whole answer.
     pub operation: Percentiles,
-    /// From when the question was sent, as tools measure that forget how long it had to wait for its turn.
+    /// Service time: from when the question was sent, as tools measure that forget how long it had to wait for its turn.
     pub uncorrected: Percentiles,
-    /// How late this side itself was to ask what was due.
+    /// Send delay: how late this side itself was to ask what was due.
     pub lag: Percentiles,
 }
 

@@ -124,7 +124,7 @@ fn report(seconds: u32) -> Report {
         "machine": {"cpus": 2, "cpu": "A CPU & its <friends>", "architecture": "x86_64", "kernel": "6.18", "memory_bytes": 25_769_803_776_u64},
         "seconds": seconds,
         "connections": {
-            "attempted": 100_003, "established": 100_000, "failed": 3, "lost": 40, "closed": 0, "open": 99_960, "peak": 100_000,
+            "attempted": 100_003, "established": 100_000, "failed": 3, "lost": 40, "closed": 0, "open": 99_960, "peak": 100_000, "reconnected": null,
         },
         "operations": {"ok": 10_000 * u64::from(seconds), "failed": 80, "per_second": 10_000.0},
         "latency_us": {

@@ -37,7 +37,7 @@ pub struct Acks {
     pub batch: u64,
     /// The most messages of a connection without ack.
     pub window: u64,
-    /// Messages per second that were asked for; None: as many as possible.
+    /// Messages per second that were asked for; null: as many as possible.
     pub rate: Option<f64>,
     /// Messages that were sent: those that ended well, and those that did not.
     pub written: u64,
@@ -45,7 +45,7 @@ pub struct Acks {
     pub bytes_per_second: f64,
     /// Acks that came; all were verified.
     pub acks: u64,
-    /// Acknowledged messages for each; None without acks.
+    /// Acknowledged messages for each; null without acks.
     pub messages_per_ack: Option<f64>,
     /// Nanoseconds of the client's CPU for each acknowledged message, where it is known.
     pub client_cpu_ns: Option<f64>,
