@@ -1,27 +1,27 @@
 //! From the words of the command line to [`Arguments`]. Clap's errors, which are a page, become one line that says what is wrong,
 //! why, and what to do.
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{self, Arguments, Command};
 use crate::names;
 use crate::outcome::Failure;
 use crate::plan::PlanFile;
 use crate::print;
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
 use std::error::Error;
 use std::ffi::OsString;
 
 /// What is asked for; None when it was the help or the version, which are printed then.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
-    let own = match Arguments::command().try_get_matches_from(&words) {
+    let own = match arguments::command().try_get_matches_from(&words) {
         Ok(own) => own,
         Err(error) if error.use_stderr() => return Err(Failure::usage(one_line(&error, &words, None))),
         Err(help) => return print::line(help.to_string().trim_end()).map(|()| None),
     };
     let file = PlanFile::named_in(&own)?;
     let all = file.as_ref().map_or_else(|| words.clone(), |file| file.and(&words));
-    match Arguments::try_parse_from(all) {
+    match arguments::command().try_get_matches_from(all).and_then(|own| Arguments::from_arg_matches(&own)) {
         Ok(arguments) => Ok(Some(arguments.command)),
         Err(error) => Err(Failure::usage(one_line(&error, &words, file.as_ref()))),
     }
@@ -163,7 +163,7 @@ fn first_line(error: &clap::Error) -> String {
 }
 
 fn commands() -> Vec<String> {
-    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+    arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
 fn any_of(names: &[String]) -> String {
@@ -176,7 +176,7 @@ fn any_of(names: &[String]) -> String {
 /// The program's name without its folder, and the command, when the words begin with one.
 fn program_and_command(words: &[OsString]) -> (String, Option<&str>) {
     let command = words.get(1).and_then(|word| word.to_str()).filter(|word| commands().iter().any(|name| name == word));
-    (Arguments::command().get_name().to_owned(), command)
+    (arguments::command().get_name().to_owned(), command)
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Arguments::command().debug_assert();
+        arguments::command().debug_assert();
     }
 
     #[test]

@@ -27,61 +27,15 @@ pub(crate) struct LoadArguments {
     /// Connections at once [default: 64].
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) connections: Option<usize>,
-    /// The number of connections over time, from 0 on: 30s:10k,2m:100k,30s:0 goes to 10k within 30 s, to 100k within 2 minutes, to 0 within
-    /// 30 s.
-    #[arg(long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
-    pub(crate) stage: Vec<Stage>,
-    /// The lifetime of a connection after it is established; a new connection replaces it.
-    #[arg(long, value_name = "T", value_parser = positive_time)]
-    pub(crate) lifetime: Option<Duration>,
-    /// ping, echo: replace a connection that was lost or given up; the result counts them.
-    #[arg(long, conflicts_with = "lifetime")]
-    pub(crate) reconnect: bool,
+    /// End at this time after the first connect [default without -n and --hold: 10s].
+    #[arg(short, long, value_name = "T", value_parser = positive_time, conflicts_with = "hold")]
+    pub(crate) duration: Option<Duration>,
     /// End after this number of operations of all connections: round trips of ping and echo, connections of hello, requests of http,
     /// messages of acks.
     #[arg(short = 'n', long, value_name = "N", value_parser = positive::<u64>)]
     pub(crate) operations: Option<u64>,
-    /// End at this time after the first connect [default without -n and --hold: 10s].
-    #[arg(short, long, value_name = "T", value_parser = positive_time, conflicts_with = "hold")]
-    pub(crate) duration: Option<Duration>,
-    /// End at this time after the last connection is established.
-    #[arg(long, value_name = "T", value_parser = positive_time)]
-    pub(crate) hold: Option<Duration>,
-    /// Maximum of connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as possible].
-    #[arg(long, value_name = "R", value_parser = rate)]
-    pub(crate) connect_rate: Option<f64>,
     #[command(flatten)]
     pub(crate) operation: OperationArguments,
-    /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) source: Vec<Source>,
-    /// The first and the last local port to connect from: 20000-29999 [default: the machine's range].
-    #[arg(long, value_name = "A-B", value_parser = local_ports)]
-    pub(crate) local_ports: Option<(u16, u16)>,
-    /// A Unix socket that accepts commands during the run: +N, -N, =N, interval T, suspend, resume, next, stop, status.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) control: Option<PathBuf>,
-    /// An address to serve the series of the run at, for Prometheus and other collectors of OpenMetrics: GET /metrics.
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<Address>,
-    /// Processes that run the clients; auto: more than one if a single process has too few descriptors [default: auto].
-    #[arg(long, value_name = "N|auto", value_parser = processes)]
-    pub(crate) processes: Option<Processes>,
-    /// A file with options: long names as keys; the command line takes precedence.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plan: Option<PathBuf>,
-    /// Print what the run would do, as text and as a plan, and do nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Run although this machine has too few resources for the run.
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Allow more than 10k connections, or 5k connects or operations per second, to public addresses.
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Processes of the server to measure: 7,8 [default: those that listen at the targets, if they are on this machine].
-    #[arg(long, value_name = "PID,...", value_parser = process, value_delimiter = ',')]
-    pub(crate) server_pid: Vec<u32>,
     /// A condition on the result; the exit code is 99 if it fails: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; may be repeated.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,
@@ -91,17 +45,63 @@ pub(crate) struct LoadArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
-    #[arg(long, value_name = "S", value_parser = seed)]
-    pub(crate) seed: Option<u64>,
     /// Print all of the budget before the run, not only what may be too little.
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// The number of connections over time, from 0 on: 30s:10k,2m:100k,30s:0 goes to 10k within 30 s, to 100k within 2 minutes, to 0 within
+    /// 30 s.
+    #[arg(help_heading = "Connections", long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
+    pub(crate) stage: Vec<Stage>,
+    /// End at this time after the last connection is established.
+    #[arg(help_heading = "Connections", long, value_name = "T", value_parser = positive_time)]
+    pub(crate) hold: Option<Duration>,
+    /// Maximum of connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as possible].
+    #[arg(help_heading = "Connections", long, value_name = "R", value_parser = rate)]
+    pub(crate) connect_rate: Option<f64>,
+    /// The lifetime of a connection after it is established; a new connection replaces it.
+    #[arg(help_heading = "Connections", long, value_name = "T", value_parser = positive_time)]
+    pub(crate) lifetime: Option<Duration>,
+    /// ping, echo: replace a connection that was lost or given up; the result counts them.
+    #[arg(help_heading = "Connections", long, conflicts_with = "lifetime")]
+    pub(crate) reconnect: bool,
+    /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
+    #[arg(help_heading = "Connections", long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) source: Vec<Source>,
+    /// The first and the last local port to connect from: 20000-29999 [default: the machine's range].
+    #[arg(help_heading = "Connections", long, value_name = "A-B", value_parser = local_ports)]
+    pub(crate) local_ports: Option<(u16, u16)>,
+    #[command(flatten)]
+    pub(crate) http: HttpArguments,
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,
-    #[command(flatten)]
-    pub(crate) http: HttpArguments,
+    /// A file with options: long names as keys; the command line takes precedence.
+    #[arg(help_heading = "The run", long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Print what the run would do, as text and as a plan, and do nothing.
+    #[arg(help_heading = "The run", long)]
+    pub(crate) dry_run: bool,
+    /// A Unix socket that accepts commands during the run: +N, -N, =N, interval T, suspend, resume, next, stop, status.
+    #[arg(help_heading = "The run", long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// An address to serve the series of the run at, for Prometheus and other collectors of OpenMetrics: GET /metrics.
+    #[arg(help_heading = "The run", long, value_name = "ADDR")]
+    pub(crate) metrics: Option<Address>,
+    /// Processes that run the clients; auto: more than one if a single process has too few descriptors [default: auto].
+    #[arg(help_heading = "The run", long, value_name = "N|auto", value_parser = processes)]
+    pub(crate) processes: Option<Processes>,
+    /// Processes of the server to measure: 7,8 [default: those that listen at the targets, if they are on this machine].
+    #[arg(help_heading = "The run", long, value_name = "PID,...", value_parser = process, value_delimiter = ',')]
+    pub(crate) server_pid: Vec<u32>,
+    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
+    #[arg(help_heading = "The run", long, value_name = "S", value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+    /// Run although this machine has too few resources for the run.
+    #[arg(help_heading = "The run", long)]
+    pub(crate) force: bool,
+    /// Allow more than 10k connections, or 5k connects or operations per second, to public addresses.
+    #[arg(help_heading = "The run", long)]
+    pub(crate) yes: bool,
 }
 
 impl LoadArguments {

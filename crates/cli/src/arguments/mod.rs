@@ -2,10 +2,12 @@
 //! `trial` turn these low arguments into what is done.
 
 mod find;
+mod help;
 mod load;
 mod results;
 
 pub(crate) use find::{FindArguments, Vary};
+pub(crate) use help::command;
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 

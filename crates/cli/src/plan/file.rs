@@ -1,11 +1,11 @@
 //! Plans in files. A key is a long option, so what a file says becomes words in front of those of the command line, and one
 //! definition serves both.
 
-use crate::arguments::Arguments;
+use crate::arguments;
 use crate::names;
 use crate::outcome::Failure;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ impl PlanFile {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format_args!("cannot read the plan {}: {error}; name a file that is there", path.display()))
         })?;
-        let arguments = Arguments::command();
+        let arguments = arguments::command();
         let command = arguments.find_subcommand(name).unwrap_or(&arguments);
         let mut file =
             PlanFile { command: name.to_owned(), path: path.clone(), before: Vec::new(), behind: Vec::new(), lines: Vec::new() };

@@ -20,18 +20,19 @@ const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Options of `acks` alone.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "acks")]
 pub(crate) struct AcksArguments {
-    /// acks: how the server acknowledges: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
+    /// How the server acknowledges: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
     #[arg(long, value_name = "HOW")]
     pub(crate) ack: Option<AckPattern>,
-    /// acks: messages in one write [default: 1000, or as many as --window allows].
+    /// Messages in one write [default: 1000, or as many as --window allows].
     #[arg(long, value_name = "K", value_parser = positive::<u64>)]
     pub(crate) batch: Option<u64>,
-    /// acks: maximum of messages of a connection without ack; at the maximum it waits for an ack [default: 100000, or --batch if that is
+    /// Maximum of messages of a connection without ack; at the maximum it waits for an ack [default: 100000, or --batch if that is
     /// more].
     #[arg(long, value_name = "W", value_parser = positive::<u64>)]
     pub(crate) window: Option<u64>,
-    /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
+    /// Run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
     #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "processes", "server_pid", "dry_run", "seed"])]
     pub(crate) ladder: bool,

@@ -15,29 +15,30 @@ use std::str::FromStr;
 
 /// Options that no other workload has.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "http")]
 pub(crate) struct HttpArguments {
-    /// http: the path of the requests, such as /index.html [default: /; without TARGET /test/fast, whose answer
+    /// The method of the requests [default: GET, with a body POST].
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    pub(crate) method: Option<Method>,
+    /// A field of the requests' heads, such as 'Accept: text/html'; may be repeated.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<Field>,
+    /// The body of the requests: a text, or @FILE.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub(crate) body: Option<Body>,
+    /// The path of the requests, such as /index.html [default: /; without TARGET /test/fast, whose answer
     /// is checked to the byte].
     #[arg(long, value_name = "P")]
     pub(crate) path: Option<Path>,
-    /// http: several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.
+    /// Several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.
     #[arg(long, value_name = "PAGE=N,...", conflicts_with = "path")]
     pub(crate) mix: Option<Mix>,
-    /// http: the side that ends a connection: the server, this side by fin, or this side by rst [default: server].
+    /// The side that ends a connection: the server, this side by fin, or this side by rst [default: server].
     #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "keep_alive")]
     pub(crate) close: Option<Closing>,
-    /// http: one request after the other on each connection, which the server may end after any answer [default with a URL].
+    /// One request after the other on each connection, which the server may end after any answer [default with a URL].
     #[arg(long)]
     pub(crate) keep_alive: bool,
-    /// http: the method of the requests [default: GET, with a body POST].
-    #[arg(short = 'X', long, value_name = "METHOD")]
-    pub(crate) method: Option<Method>,
-    /// http: a field of the requests' heads, such as 'Accept: text/html'; may be repeated.
-    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
-    pub(crate) header: Vec<Field>,
-    /// http: the body of the requests: a text, or @FILE.
-    #[arg(long, value_name = "TEXT|@FILE")]
-    pub(crate) body: Option<Body>,
 }
 
 /// The side that ends a connection.

@@ -11,27 +11,27 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// The time from an operation of a connection to the next; 0: back to back [default: 1s for ping, up to 5s with more than
-    /// 5000 connections; 0 for the others].
-    #[arg(long, value_name = "T", value_parser = time)]
-    pub(crate) interval: Option<Duration>,
     /// Operations per second of all connections, on schedule whatever the server does. acks: messages; http: requests on kept connections, or
     /// connections begun, at most -c at once [default: as fast as possible].
     #[arg(long, value_name = "R", value_parser = rate, conflicts_with = "interval")]
     pub(crate) rate: Option<f64>,
+    /// The time from an operation of a connection to the next; 0: back to back [default: 1s for ping, up to 5s with more than
+    /// 5000 connections; 0 for the others].
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) interval: Option<Duration>,
     /// The timeout of a connect or an operation [default: 1s for ping and echo, 30s for hello, http
     /// and acks].
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) timeout: Option<Duration>,
     /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
-    #[arg(long, value_name = "B", value_parser = size)]
+    #[arg(help_heading = "ping, echo and acks", long, value_name = "B", value_parser = size)]
     pub(crate) size: Option<u32>,
     /// ping, echo: the bytes to send, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
-    #[arg(long, value_name = "S", conflicts_with = "size")]
+    #[arg(help_heading = "ping, echo and acks", long, value_name = "S", conflicts_with = "size")]
     pub(crate) send: Option<Bytes>,
     /// The answer to expect: bytes with these escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
     /// the first bytes that come].
-    #[arg(long, value_name = "S")]
+    #[arg(help_heading = "ping, echo and acks", long, value_name = "S")]
     pub(crate) expect: Option<Expect>,
 }
 

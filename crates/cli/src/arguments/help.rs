@@ -1,0 +1,77 @@
+//! What `--help` shows: examples first, then an option to a line, in groups.
+
+use super::Arguments;
+use clap::{Arg, ArgAction, Command, CommandFactory};
+
+const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}";
+
+/// Of each command, in the order in which one tries them.
+const EXAMPLES: [(&str, &[&str]); 9] = [
+    (
+        "serve",
+        &["serve echo -l 127.0.0.1:9000", "serve http --limit 1000 --on-full reject", "serve ping --model prefork --processes 4"],
+    ),
+    (
+        "load",
+        &[
+            "load http://127.0.0.1:8080/ -c 100 -d 30s",
+            "load http://127.0.0.1:8080/ --rate 2000 --threshold 'p99<50ms'",
+            "load ping 10.0.0.1:9000 -c 10k --hold 1m",
+        ],
+    ),
+    ("doctor", &["doctor -c 100k", "doctor 10.0.0.1:9000 -c 100k"]),
+    (
+        "find",
+        &[
+            "find ping 10.0.0.1:9000 --threshold 'p99<100ms'",
+            "find http://127.0.0.1:8080/ --vary rate --threshold 'p99<20ms'",
+            "find ping 10.0.0.1:9000 --vary connect-rate --max 20k",
+        ],
+    ),
+    ("report", &["report run"]),
+    ("compare", &["compare before after", "compare before-1,before-2 after-1,after-2"]),
+    (
+        "upgrade",
+        &["upgrade /run/chat.sock --rehearse", "upgrade /run/chat.sock", "upgrade /run/chat.sock -- /opt/chat-2 --port 9000"],
+    ),
+    ("parent", &["parent /run/chat.sock -- /opt/chat --port 9000"]),
+    (
+        "trial",
+        &["trial", "trial --changes 1000 --model prefork", "trial http://127.0.0.1/ --change './reload' --allow idle-close"],
+    ),
+];
+
+/// The definition of the command line.
+pub(crate) fn command() -> Command {
+    Arguments::command().mut_subcommands(|command| {
+        let Some((_, examples)) = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()) else { return command };
+        let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
+        let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
+        command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_understood_and_fit_80_columns() {
+        for example in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
+            let words = shlex::split(&format!("sockdrawer {example}")).expect("quotes that are closed");
+            assert!(matches!(crate::usage::parse(words.into_iter().map(Into::into)), Ok(Some(_))), "{example}");
+            assert!(format!("  sockdrawer {example}").len() <= 80, "{example}");
+        }
+    }
+
+    #[test]
+    fn help_begins_with_examples_and_the_usual_options_on_the_first_screen() {
+        for name in ["serve", "load", "find", "trial"] {
+            let help =
+                command().find_subcommand_mut(name).expect("it is a command").clone().term_width(80).render_help().to_string();
+            let screen: Vec<&str> = help.lines().take(24).collect();
+            let begins = |start: &str| screen.iter().any(|line| line.trim_start().starts_with(start));
+            assert!(begins("Examples:") && begins("Options:") && begins("-"), "{}", screen.join("\n"));
+        }
+    }
+}
