@@ -26,7 +26,7 @@ pub(super) struct Process {
 /// 160,000 descriptors in eight processes that had nothing to do with it, looking at all took a second.
 const MOST_DESCRIPTORS: usize = 1_024;
 /// A machine with more processes than can be looked at in this time needs --server-pid.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Ticks are whole ones of user and of system time: of fewer than these, what is cut off may be a third.
 const LEAST_TICKS: u64 = 5;
@@ -52,7 +52,7 @@ pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
     let (mut owners, mut owned, until) = (Vec::new(), BTreeSet::new(), Instant::now() + PATIENCE);
     for id in ids("/proc") {
         if Instant::now() > until {
-            break;
+            return Some((owners, false));
         }
         let has: Vec<u64> = descriptors(id).filter(|socket| sockets.contains(socket)).collect();
         if !has.is_empty() {
