@@ -1,8 +1,8 @@
 //! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by the same 57 bytes and the end of the
 //! connection. No more of HTTP than a benchmark of short connections needs.
 //!
-//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: by status 404 where it begins as a GET
-//! of something, else without an answer. Not by a reset: that could overtake nothing here, but it would look like a failure of the machine.
+//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed
+//! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
 
 pub mod answer;
 mod client;
@@ -20,8 +20,6 @@ use std::time::Duration;
 
 /// What the server answers, to fast and to slow.
 pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-
-const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A request's head may be this long, its end included.
 pub const MAX_HEAD: usize = 4096;
@@ -208,9 +206,6 @@ impl Protocol for Connection {
         }
         match (request, end, self.slow) {
             (Asks::Wrong, _, _) | (_, None, _) => {
-                if head.starts_with(b"GET /") {
-                    cx.send(NOT_FOUND);
-                }
                 // Nothing is owed: what the peer sent besides needs no care.
                 input.take_all();
                 Step::Close
@@ -254,15 +249,7 @@ mod tests {
     }
 
     fn is_refused(connection: &mut Driver<Http>) -> bool {
-        let sent = connection.sent();
-        (sent.is_empty() || sent == NOT_FOUND) && connection.closed() == Some(Closed::Orderly)
-    }
-
-    #[test]
-    fn a_page_that_is_not_there_is_not_found() {
-        let mut connection = open();
-        connection.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert_eq!((connection.sent(), connection.closed()), (NOT_FOUND.to_vec(), Some(Closed::Orderly)));
+        connection.sent().is_empty() && connection.closed() == Some(Closed::Orderly)
     }
 
     #[test]
