@@ -10,7 +10,7 @@ use crate::workload::first_given;
 use crate::{limits, load, origin, plan, thresholds};
 use sockdrawer_catalog::time;
 use sockdrawer_load::doctor::listener;
-use sockdrawer_load::results::SearchDirectory;
+use sockdrawer_load::results::PageDirectory;
 use sockdrawer_load::{End, Found, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
 use std::fmt;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         return Err(Failure::preflight(format_args!("cannot {}: {remedy}", need.how)));
     }
     let mut output = Output::open(arguments.load.json.take())?;
-    let directory = arguments.load.out.as_deref().map(SearchDirectory::create).transpose().map_err(Failure::usage)?;
+    let directory = arguments.load.out.as_deref().map(PageDirectory::create).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
@@ -72,7 +72,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         found.add(tried);
     }
     found.take(&search, failure.is_none() && signalled.get().is_none());
-    let kept = directory.map_or(Ok(()), |directory| directory.finish(&found).map_err(Failure::run));
+    let kept = directory.map_or(Ok(()), |directory| directory.search(&found).map_err(Failure::run));
     output.tell(&found)?;
     output.report(&found)?;
     kept?;

@@ -8,7 +8,8 @@ use crate::print::Output;
 use crate::trial::{Live, exit, until, usage};
 use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer_load::Stop;
-use sockdrawer_trial::command::{Options, Refused, Table, Trial, Workload};
+use sockdrawer_load::results::{Gap, Gaps, PageDirectory};
+use sockdrawer_trial::command::{Change, Options, Refused, Report, Table, Trial, Workload};
 use sockdrawer_trial::{Until, Verdict};
 use std::time::Duration;
 
@@ -16,14 +17,16 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
-    let TrialArguments { target, change, every, workload, path, allow, .. } = arguments;
-    target.is_some() || change.is_some() || every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty()
+    let TrialArguments { target, change, every, workload, path, allow, out, .. } = arguments;
+    let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
+    more || target.is_some() || change.is_some()
 }
 
 /// Runs the trial and tells what it found.
 pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     let options = options(arguments)?;
     let mut output = Output::open(arguments.json.clone())?;
+    let directory = arguments.out.as_deref().map(PageDirectory::create).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
@@ -34,8 +37,13 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     live.end();
     let verdict = Verdict::of(&report);
     output.tell(Table(&report))?;
-    output.tell(verdict.line(&report))?;
+    let line = verdict.line(&report).to_string();
+    let keep = |directory: &PageDirectory| directory.trial(&report.json(), &gaps(&report, &verdict, &line)).map_err(Failure::run);
+    let kept = directory.as_ref().map_or(Ok(()), keep);
+    let page = directory.filter(|_| kept.is_ok()).map(|directory| format!("; page: {}", directory.page().display()));
     output.report(&report.json())?;
+    output.tell(line + &page.unwrap_or_default())?;
+    kept?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 
@@ -43,6 +51,31 @@ fn refused(refused: Refused) -> Failure {
     match refused {
         Refused::Server(line) => Failure::preflight(line),
         Refused::Clients(error) => error.into(),
+    }
+}
+
+/// What the page shows.
+fn gaps(report: &Report, verdict: &Verdict, line: &str) -> Gaps {
+    let Options { target, workload, command, .. } = &report.options;
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let closed = |change: &Change| if report.options.allow_idle_close { change.seen.closed_at_rest() } else { 0 };
+    let gap = |change: &Change| Gap {
+        at: change.at.as_secs_f64(),
+        us: us(change.seen.longest_gap),
+        took_us: us(change.ran.took),
+        exit: change.ran.ended.to_string(),
+        connects: change.seen.connects,
+        failed: change.seen.failed(),
+        lost: change.seen.lost() - closed(change),
+        closed: closed(change),
+    };
+    Gaps {
+        title: format!("{} to {target} under changes", workload.name()),
+        command: command.clone(),
+        verdict: line.to_owned(),
+        is_good: *verdict == Verdict::Good,
+        seconds: report.elapsed.as_secs_f64(),
+        changes: report.changes.iter().map(gap).collect(),
     }
 }
 
@@ -62,7 +95,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         }
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
-            return Err(usage("--every, --workload, --path and --allow need a TARGET and --change 'COMMAND'"));
+            return Err(usage("--every, --workload, --path, --allow and --out need a TARGET and --change 'COMMAND'"));
         }
     };
     let inside = [

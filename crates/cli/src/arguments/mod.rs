@@ -226,6 +226,9 @@ pub(crate) struct TrialArguments {
     /// The model of the server inside this program: threads, prefork, loops or tasks [default: loops].
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
+    /// TARGET: a directory for the report and a page of the gaps over time.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,

@@ -3,11 +3,12 @@
 
 use super::files::{DirectoryError, PLAN, RESULT, SERIES};
 use super::log::Log;
-use super::page;
+use super::page::{self, Gaps};
 use super::recorded::Recorded;
 use crate::found::Found;
 use crate::report::Report;
 use crate::series::{Interval, Sample};
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 const PAGE: &str = "report.html";
 /// What came of a search, as `find --json` prints it.
 const SEARCH: &str = "search.json";
+/// What came of a trial, as `trial --json` prints it.
+const TRIAL: &str = "trial.json";
 
 /// The directory of a run that goes on.
 #[derive(Debug)]
@@ -95,36 +98,53 @@ impl Directory {
     }
 }
 
-/// The directory of a search.
+/// The directory of a search, or of a trial: what came of it, and a page.
 #[derive(Debug)]
-pub struct SearchDirectory {
+pub struct PageDirectory {
     path: PathBuf,
 }
 
-impl SearchDirectory {
+impl PageDirectory {
     /// Makes the directory.
     ///
     /// # Errors
-    /// When there is a run or a search in it, or it cannot be written.
-    pub fn create(path: &Path) -> Result<SearchDirectory, DirectoryError> {
+    /// When there is a run, a search or a trial in it, or it cannot be written.
+    pub fn create(path: &Path) -> Result<PageDirectory, DirectoryError> {
         fs::create_dir_all(path).map_err(unwritable(path))?;
-        if [RESULT, SERIES, SEARCH].iter().any(|name| path.join(name).exists()) {
+        if [RESULT, SERIES, SEARCH, TRIAL].iter().any(|name| path.join(name).exists()) {
             return Err(DirectoryError::Taken(path.to_owned()));
         }
         // What cannot be written is told before the search, not behind it.
         let page = path.join(PAGE);
         File::create(&page).map_err(unwritable(&page))?;
-        Ok(SearchDirectory { path: path.to_owned() })
+        Ok(PageDirectory { path: path.to_owned() })
     }
 
-    /// Writes what came of it, and the page that shows it.
+    /// Writes what came of a search, and the page that shows it.
     ///
     /// # Errors
     /// When one of them cannot be written.
-    pub fn finish(&self, found: &Found) -> Result<(), DirectoryError> {
-        let text = serde_json::to_string_pretty(found).map_err(|error| unwritable(&self.path)(error.into()))?;
-        replace(&self.path.join(SEARCH), &(text + "\n"))?;
-        replace(&self.path.join(PAGE), &page::search(found))
+    pub fn search(&self, found: &Found) -> Result<(), DirectoryError> {
+        self.finish(SEARCH, found, &page::search(found))
+    }
+
+    /// Writes the report of a trial, and the page that shows its gaps.
+    ///
+    /// # Errors
+    /// When one of them cannot be written.
+    pub fn trial(&self, report: &impl Serialize, gaps: &Gaps) -> Result<(), DirectoryError> {
+        self.finish(TRIAL, report, &page::trial(gaps))
+    }
+
+    fn finish(&self, name: &str, what: &impl Serialize, page: &str) -> Result<(), DirectoryError> {
+        let text = serde_json::to_string_pretty(what).map_err(|error| unwritable(&self.path)(error.into()))?;
+        replace(&self.path.join(name), &(text + "\n"))?;
+        replace(&self.path.join(PAGE), page)
+    }
+
+    /// Where the page is, once it is finished.
+    pub fn page(&self) -> PathBuf {
+        self.path.join(PAGE)
     }
 }
 

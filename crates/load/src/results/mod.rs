@@ -10,8 +10,9 @@ mod recorded;
 pub use crate::figure::{Figure, Measure};
 pub use crate::threshold::{BadThreshold, Threshold};
 pub use compare::{Comparison, NoComparison, Row, Side, Spread};
-pub use directory::{Directory, SearchDirectory, show};
+pub use directory::{Directory, PageDirectory, show};
 pub use files::DirectoryError;
+pub use page::{Gap, Gaps};
 pub use recorded::Recorded;
 
 #[cfg(test)]

@@ -193,7 +193,8 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             if !(self.stop)(Duration::ZERO) {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
-            changes.push(Change { number: self.changes, ran, seen: self.trial.tally.next() });
+            let at = start.saturating_duration_since(self.begun);
+            changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
         if let Some(last) = changes.last_mut() {

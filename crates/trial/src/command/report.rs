@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Change {
     /// The number of the run, from 1 on.
     pub number: u64,
+    /// When it began, since the first.
+    pub at: Duration,
     /// The command.
     pub ran: Ran,
     /// The counts of the clients.
@@ -129,6 +131,7 @@ fn change_json(change: &Change) -> Value {
     let ran = &change.ran;
     let mut one = json!({
         "number": change.number,
+        "at_seconds": change.at.as_secs_f64(),
         "ended": ran.ended.to_string(),
         "exit_status": ran.ended.status(),
         "command_seconds": ran.took.as_secs_f64(),

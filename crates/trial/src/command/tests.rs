@@ -39,7 +39,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
     };
     let change = |(number, (ended, seen))| {
         let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned() };
-        Change { number, ran, seen }
+        Change { number, at: Duration::from_secs(2 * (number - 1)), ran, seen }
     };
     Report {
         options,

@@ -4,11 +4,14 @@
 mod chart;
 mod charts;
 mod curve;
+mod gaps;
 mod scale;
 mod tables;
 mod unit;
 
 pub(super) use curve::page as search;
+pub(super) use gaps::page as trial;
+pub use gaps::{Gap, Gaps};
 
 use super::recorded::Recorded;
 use chart::Times;

@@ -1,0 +1,168 @@
+//! The page of a trial by a command: for how long no connect led to an answer, over the time of the trial, and what each change lost.
+
+use super::document;
+use super::scale::{Scale, moments};
+use super::tables::table;
+use super::unit::{Unit, clock, escape, moment};
+use crate::numbers::thousands;
+use std::fmt::Write;
+
+/// The picture's own units, stretched to the place that the page has.
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 300.0;
+/// Rows of the table, at most: those of the longest gaps, and of all losses.
+const ROWS: usize = 200;
+
+/// What the page shows.
+#[derive(Clone, Debug)]
+pub struct Gaps {
+    /// What was tried.
+    pub title: String,
+    /// The command that made the changes.
+    pub command: String,
+    /// The last line of the trial.
+    pub verdict: String,
+    /// Whether nothing was lost.
+    pub is_good: bool,
+    /// How long it was, in seconds.
+    pub seconds: f64,
+    /// In the order in which they were made.
+    pub changes: Vec<Gap>,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub struct Gap {
+    /// When it began, in seconds.
+    pub at: f64,
+    /// The longest time until the next change in which no connect led to an answer, in microseconds.
+    pub us: f64,
+    /// How long its command took, in microseconds.
+    pub took_us: f64,
+    /// How its command ended.
+    pub exit: String,
+    /// Connects that ended before the next change.
+    pub connects: u64,
+    /// Of these, those that failed.
+    pub failed: u64,
+    /// Connections that stay, and were lost.
+    pub lost: u64,
+    /// Connections that stay, and were closed at rest, as the server may.
+    pub closed: u64,
+}
+
+/// The whole page.
+pub(in crate::results) fn page(gaps: &Gaps) -> String {
+    let title = escape(&gaps.title);
+    let class = if gaps.is_good { "wall" } else { "early" };
+    let head = format!(
+        "<header>\n<p class=\"brand\">sockdrawer trial</p>\n<h1>{title}</h1>\n<p class=\"of\"><span>{} changes in {}</span></p>\n\
+         <pre class=\"command\">{}</pre>\n<p class=\"{class}\">{}</p>\n</header>",
+        thousands(gaps.changes.len() as u64),
+        clock(gaps.seconds),
+        escape(&gaps.command),
+        escape(&gaps.verdict),
+    );
+    let chart = format!("<section class=\"charts one\" aria-label=\"Charts\">\n{}</section>\n", chart(gaps));
+    let changes = format!("<section class=\"details one\" aria-label=\"Details\">\n{}</section>\n", changes(gaps));
+    document(&title, &format!("{head}<main>\n{chart}{changes}</main>\n"), "")
+}
+
+/// A line from the axis up to the gap of each change; a dot on it where something failed or was lost.
+fn chart(gaps: &Gaps) -> String {
+    let y = Scale::logarithmic(Unit::Time, gaps.changes.iter().map(|change| change.us));
+    let end = gaps.seconds.max(gaps.changes.last().map_or(0.0, |change| change.at)).max(1e-3);
+    let (mut drawn, mut labels) = (String::new(), String::new());
+    for tick in y.ticks() {
+        let place = y.place(tick);
+        let _ = write!(drawn, "<path class=\"grid\" d=\"M0 {:.1}H{WIDTH}\"/>", (1.0 - place) * HEIGHT);
+        let _ = write!(labels, "<span class=\"y\" style=\"bottom:{:.2}%\">{}</span>", place * 100.0, Unit::Time.short(tick));
+    }
+    for tick in moments(end) {
+        let _ = write!(labels, "<span class=\"x\" style=\"left:{:.2}%\">{}</span>", tick / end * 100.0, moment(tick));
+    }
+    let mut line = String::new();
+    for (number, change) in (1_u64..).zip(&gaps.changes) {
+        let (x, place) = (change.at / end, y.place(change.us));
+        let _ = write!(line, "M{:.1} {HEIGHT}V{:.1}", x * WIDTH, (1.0 - place) * HEIGHT);
+        if change.failed + change.lost > 0 {
+            let (failed, lost, gap) = (change.failed, change.lost, Unit::Time.short(change.us));
+            let title = format!("change {number}: gap {gap}, {failed} failed, {lost} lost");
+            let (left, bottom) = (x * 100.0, place * 100.0);
+            let _ =
+                write!(labels, "<i class=\"try failed\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
+        }
+    }
+    let most = gaps.changes.iter().map(|change| change.us).fold(0.0, f64::max);
+    format!(
+        "<figure class=\"chart\" aria-labelledby=\"title1 text1\">\n<figcaption><h3>Gaps</h3>\
+         <p class=\"note\">Of each change, the longest time until the next in which no connect led to an answer. Logarithmic axis.</p>\
+         <p class=\"legend\"><span class=\"key\"><i class=\"try failed\"></i>something failed or was lost</span></p></figcaption>\n\
+         <div class=\"plot\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
+         aria-labelledby=\"title1 text1\"><title id=\"title1\">Gaps over time</title>\
+         <desc id=\"text1\">The longest gap was {}.</desc>{drawn}<path class=\"line c1\" d=\"{line}\"/></svg>{labels}</div>\n</figure>\n",
+        Unit::Time.short(most),
+    )
+}
+
+fn changes(gaps: &Gaps) -> String {
+    let mut shown: Vec<(u64, &Gap)> = (1..).zip(&gaps.changes).collect();
+    shown.sort_by(|(_, one), (_, other)| {
+        (other.failed + other.lost, other.us).partial_cmp(&(one.failed + one.lost, one.us)).expect("numbers")
+    });
+    shown.truncate(ROWS);
+    shown.sort_by_key(|(number, _)| *number);
+    let row = |(number, change): &(u64, &Gap)| {
+        vec![
+            thousands(*number),
+            moment(change.at),
+            change.exit.clone(),
+            Unit::Time.short(change.took_us),
+            Unit::Time.short(change.us),
+            thousands(change.connects),
+            thousands(change.failed),
+            thousands(change.lost),
+            thousands(change.closed),
+        ]
+    };
+    let rows: Vec<_> = shown.iter().map(row).collect();
+    let title = if gaps.changes.len() > ROWS { "The worst changes" } else { "Changes" };
+    table(title, "", &["change", "at", "exit", "took", "gap", "connects", "failed", "lost", "closed at rest"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_the_gap_of_each_change_and_marks_what_was_lost() {
+        let gap = |at: f64, us: f64, lost| Gap {
+            at,
+            us,
+            took_us: 5_000.0,
+            exit: "0".to_owned(),
+            connects: 100,
+            failed: 0,
+            lost,
+            closed: 7,
+        };
+        let gaps = Gaps {
+            title: "http to <here>".to_owned(),
+            command: "reload && true".to_owned(),
+            verdict: "verdict: bad".to_owned(),
+            is_good: false,
+            seconds: 8.0,
+            changes: vec![gap(0.0, 1_500.0, 0), gap(2.0, 250_000.0, 3), gap(4.0, 900.0, 0)],
+        };
+        let page = page(&gaps);
+        assert!(page.contains("http to &lt;here&gt;") && page.contains("reload &amp;&amp; true"), "{page}");
+        assert_eq!(page.matches("class=\"try failed\" style").count(), 1, "{page}");
+        assert!(
+            page.contains("change 2: gap 250 ms, 0 failed, 3 lost") && page.contains("The longest gap was 250 ms."),
+            "{page}"
+        );
+        assert_eq!(page.matches(&format!(" {HEIGHT}V")).count(), 3, "a line for each change");
+        let many = Gaps { changes: (0..1_000).map(|number| gap(f64::from(number), 10.0, 0)).collect(), ..gaps };
+        assert!(super::page(&many).contains("The worst changes"));
+    }
+}
