@@ -110,7 +110,7 @@ pub trait Protocol: Send + 'static {
         Step::Close
     }
 
-    /// The last callback of a connection, with the reason. Output and timers asked for here are ignored.
+    /// The last callback of a connection, with the reason. Output and timers asked for here are ignored; a report is passed on.
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {}
 
     /// The connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
-use sockdrawer::{Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step};
+use sockdrawer::{
+    Closed, Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step,
+    observe::Event,
+};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -480,4 +483,40 @@ fn a_drain_purge_or_shutdown_of_ages_ends_with_its_connections() {
             assert_eq!(pool.status().restarts, 0, "{what}");
         });
     }
+}
+
+/// Reports how it ended.
+struct Reports;
+
+impl Service for Reports {
+    type Protocol = Reports;
+    fn open(&self, _peer: &Peer) -> Reports {
+        Reports
+    }
+}
+
+impl Protocol for Reports {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        cx.report(format!("it ended: {why:?}"));
+    }
+}
+
+#[test]
+fn the_last_callback_may_report() {
+    let (tell, told) = mpsc::channel();
+    let config = Config::accept(Reports).observer(move |event: &Event| {
+        if let Event::Reported { message, .. } = event {
+            // The receiver lives until the report has come.
+            let _ = tell.send(message.clone());
+        }
+    });
+    let (_pool, at) = start(config);
+    connect(at).write_all(b"x").expect("it stands");
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("it ended: Orderly"));
+    let mut driver = sockdrawer::testing::Driver::open(Reports);
+    driver.receive(b"x");
+    assert_eq!(driver.reports(), ["it ended: Orderly"]);
 }

@@ -352,6 +352,7 @@ impl<S: Service> Driver<S> {
         if panicked {
             self.closed = Some(Closed::Panicked);
         }
+        self.wire.reports.extend(self.out.said.take().and_then(|said| said.report));
         self.out.clear();
         self.wire.due = None;
     }

@@ -204,7 +204,7 @@ impl Connections {
         }
     }
 
-    /// The last call of a protocol. What it asks for is ignored.
+    /// The last call of a protocol. But for a report, what it asks for is ignored.
     #[inline(always)]
     pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
@@ -219,7 +219,10 @@ impl Connections {
     /// What the last call of a protocol asked for is not done, but a handle may have been given away.
     #[cold]
     fn forget_asks(&mut self, slot: u32, why: Closed) {
-        self.scratch.said = None;
+        if let Some(message) = self.scratch.said.take().and_then(|said| said.report) {
+            let id = self.slots.at(slot).id;
+            self.io.tell_some(&Told::Reported { id, message });
+        }
         if !std::mem::take(&mut self.scratch.asks).has(Asks::HANDLE) {
             return;
         }
