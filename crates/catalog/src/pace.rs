@@ -90,9 +90,7 @@ impl Interval {
         let now = self.0.load(Ordering::Relaxed);
         (now & SUSPENDED == 0).then(|| Duration::from_nanos(now))
     }
-}
 
-impl Interval {
     /// When the next question is due, after one that was due then and was answered now.
     pub(crate) fn after(&self, due: Instant, now: Instant) -> Instant {
         match self.get() {
@@ -100,6 +98,11 @@ impl Interval {
             Some(interval) if !interval.is_zero() => due.checked_add(interval).unwrap_or(due + CENTURY),
             _ => now,
         }
+    }
+
+    /// When the first question of a connection is due.
+    pub(crate) fn soon(&self, seed: u64, cx: &Context<'_>) -> Instant {
+        first(self.get().unwrap_or_default(), cx.now(), seed, cx.id())
     }
 }
 
@@ -245,11 +248,6 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         if end == End::Failed { Step::Abort } else { Step::Close }
     }
 
-    /// When the first question of a schedule is due.
-    fn soon(&self, now: Instant, cx: &Context<'_>) -> Instant {
-        first(self.pace.interval.get().unwrap_or_default(), now, self.pace.seed, cx.id())
-    }
-
     /// At rest until `due`: asks now, sets the timer for it, or ends.
     fn rest(&mut self, due: Instant, cx: &mut Context<'_>) -> Step {
         self.state = State::Resting(due);
@@ -290,7 +288,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         }
         let now = cx.now();
         self.ends = self.pace.lifetime.and_then(|lifetime| now.checked_add(lifetime));
-        self.rest(self.soon(now, cx), cx)
+        self.rest(self.pace.interval.soon(self.pace.seed, cx), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -335,10 +333,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
     /// The interval has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(_) => {
-                let now = cx.now();
-                self.rest(self.soon(now, cx), cx)
-            }
+            State::Resting(_) => self.rest(self.pace.interval.soon(self.pace.seed, cx), cx),
             State::New(_) | State::Asked { .. } => Step::Continue,
         }
     }

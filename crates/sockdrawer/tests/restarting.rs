@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, connect, echoes, in_time, start};
+use common::{Echo, PATIENCE, connect, echoes, in_time, start, without_place};
 use sockdrawer::testing::crash;
 use sockdrawer::{
     Config, Error, Model, Pool,
@@ -53,10 +53,6 @@ impl Scene {
     fn noted(&self) -> Vec<Noted> {
         self.noted.lock().expect("no panic").clone()
     }
-}
-
-fn without_place(message: &str) -> String {
-    message.split_once(", at ").expect("it says where").0.to_owned()
 }
 
 #[test]

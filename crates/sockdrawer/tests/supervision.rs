@@ -4,6 +4,7 @@ mod common;
 
 use common::{
     Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start, turned_away,
+    without_place,
 };
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
@@ -213,10 +214,6 @@ fn a_panic_anywhere_ends_one_connection() {
     let expected: Vec<_> = ALL.into_iter().map(|at| format!("broken in {at:?}")).collect();
     assert_eq!(told.join("\n").to_lowercase(), expected.join("\n").to_lowercase());
     assert_eq!(pool.status().restarts, 0);
-}
-
-fn without_place(message: &str) -> String {
-    message.split_once(", at ").expect("it says where").0.to_owned()
 }
 
 #[test]

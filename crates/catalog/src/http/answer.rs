@@ -104,11 +104,6 @@ impl Reader {
         Reader { of_head: true, ..Reader::default() }
     }
 
-    /// Whether a part of an answer has come, and not all of it.
-    pub fn is_within(&self) -> bool {
-        self.state != State::Head
-    }
-
     /// Reads on in `bytes`, to the end of the answer at most: how many of them were used, and whether it is whole. What was not used
     /// must come again, in front of what follows it.
     ///

@@ -6,7 +6,7 @@ use super::request::Written;
 use super::{ANSWER, After, Request};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
 use crate::numbers::scatter;
-use crate::pace::{Budget, Interval, first};
+use crate::pace::{Budget, Interval};
 use rustix::io::Errno;
 use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
@@ -317,11 +317,6 @@ impl<M: VisitMeter> Session<M> {
         Step::Continue
     }
 
-    /// At a random point of the first interval.
-    fn soon(&self, interval: &Interval, cx: &Context<'_>) -> Instant {
-        first(interval.get().unwrap_or_default(), cx.now(), self.course.visits.seed, cx.id())
-    }
-
     /// The answer is whole.
     fn answered(&mut self, asked: Asked, answer: Answer, cx: &mut Context<'_>) -> Step {
         self.answers += 1;
@@ -404,7 +399,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
         match &self.course.visits.manner {
             Manner::KeepAlive { interval, .. } if interval.get() != Some(Duration::ZERO) => {
                 let left = lock(&self.course.left).pop();
-                self.rest(left.unwrap_or_else(|| self.soon(interval, cx)), None, cx)
+                self.rest(left.unwrap_or_else(|| interval.soon(self.course.visits.seed, cx)), None, cx)
             }
             _ => self.rest(due, Some((began, connect)), cx),
         }
@@ -473,7 +468,9 @@ impl<M: VisitMeter> Protocol for Session<M> {
     /// The interval has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match (&self.course.visits.manner, self.state) {
-            (Manner::KeepAlive { interval, .. }, State::Resting(Some(_))) => self.rest(self.soon(interval, cx), None, cx),
+            (Manner::KeepAlive { interval, .. }, State::Resting(Some(_))) => {
+                self.rest(interval.soon(self.course.visits.seed, cx), None, cx)
+            }
             _ => Step::Continue,
         }
     }

@@ -37,17 +37,19 @@ impl Request {
         self.method == "HEAD"
     }
 
+    /// Whether a field of this name was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
+    }
+
     /// The request for `path`, to be sent many times.
     pub(super) fn for_path(&self, path: &str, after: After) -> Written {
-        let has = |name: &str| {
-            self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
-        };
         let start = format!("{} {path} HTTP/1.1\r\n", self.method);
         let mut rest = String::new();
-        if !has("User-Agent") {
+        if !self.has("User-Agent") {
             rest += "User-Agent: sockdrawer\r\n";
         }
-        if !has("Connection") {
+        if !self.has("Connection") {
             rest += match after {
                 After::Close => "Connection: close\r\n",
                 After::KeepAlive => "Connection: keep-alive\r\n",
@@ -55,7 +57,7 @@ impl Request {
         }
         // A server waits for the body of these until it is told that there is none.
         let has_body = !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
-        if has_body && !has("Content-Length") {
+        if has_body && !self.has("Content-Length") {
             rest += &format!("Content-Length: {}\r\n", self.body.len());
         }
         for field in &self.fields {
@@ -63,7 +65,7 @@ impl Request {
             rest += "\r\n";
         }
         rest += "\r\n";
-        if has("Host") {
+        if self.has("Host") {
             return Written { start: [start.as_bytes(), rest.as_bytes(), &self.body].concat(), rest: None };
         }
         Written { start: (start + "Host: ").into_bytes(), rest: Some([b"\r\n", rest.as_bytes(), &self.body].concat()) }

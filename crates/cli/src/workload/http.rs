@@ -152,17 +152,17 @@ fn request(arguments: &HttpArguments, urls: &[&Url]) -> Result<Request, Failure>
     let body = arguments.body.as_ref().map_or_else(Vec::new, |body| body.0.clone());
     let usual = if arguments.body.is_some() { "POST" } else { "GET" };
     let method = arguments.method.as_ref().map_or(usual, |method| &method.0).to_owned();
-    let mut fields: Vec<String> = arguments.header.iter().map(|field| field.0.clone()).collect();
-    let names_host = fields.iter().any(|field| field.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("host:")));
+    let fields = arguments.header.iter().map(|field| field.0.clone()).collect();
+    let mut request = Request { method, fields, body };
     if let [url, others @ ..] = urls
-        && !names_host
+        && !request.has("Host")
     {
         if others.iter().any(|other| other.host != url.host) {
             return Err(usage("the URLs have several hosts: say which one the requests name, by -H 'Host: NAME'"));
         }
-        fields.extend(url.host.iter().map(|host| format!("Host: {host}")));
+        request.fields.extend(url.host.iter().map(|host| format!("Host: {host}")));
     }
-    Ok(Request { method, fields, body })
+    Ok(request)
 }
 
 impl Told for Wanted {

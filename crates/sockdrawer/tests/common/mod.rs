@@ -264,6 +264,11 @@ impl Player {
     }
 }
 
+/// The text of a panic, without where it was.
+pub(crate) fn without_place(message: &str) -> String {
+    message.split_once(", at ").expect("it says where").0.to_owned()
+}
+
 /// One line, byte by byte: what follows it stays in the pipe. Empty at the end.
 fn read_line(from: &mut impl Read) -> String {
     let mut line = Vec::new();

@@ -189,10 +189,10 @@ impl Http {
         Http {
             close: wanted.close.map_or("keep-alive", close_name).into(),
             requests_per_second: run.per_second(ok),
-            time_per_request_us: match wanted.rate {
-                _ if !wanted.interval.is_zero() => tally.operation.mean(),
-                Some(_) => tally.operation.mean(),
-                None => across_all.map(|us| us * float(run.connections)),
+            time_per_request_us: if wanted.rate.is_some() || !wanted.interval.is_zero() {
+                tally.operation.mean()
+            } else {
+                across_all.map(|us| us * float(run.connections))
             },
             time_per_request_across_all_us: across_all,
             transfer: Transfer {
