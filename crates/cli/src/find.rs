@@ -7,11 +7,11 @@ use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::values::number;
 use crate::workload::first_given;
-use crate::{limits, load, origin, plan, thresholds};
+use crate::{agents, limits, load, origin, plan, thresholds};
 use sockdrawer_catalog::time;
 use sockdrawer_load::doctor::listener;
 use sockdrawer_load::results::PageDirectory;
-use sockdrawer_load::{End, Found, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
+use sockdrawer_load::{End, Found, Hosts, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
 use std::fmt;
 use std::time::Duration;
 
@@ -42,12 +42,13 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
     let mut search = Search::new(first, arguments.max);
     output.tell(begin(&base, vary, &search, (first, arguments.max)))?;
+    let mut hosts = agents::start(&arguments.load.many)?;
     let mut found = Found::new(vary.name(), vary.words());
     found.command = Some(origin::command());
     let mut failure = None;
     while let Some(amount) = search.next() {
         let confirming = search.is_confirming();
-        let tried = match one(&arguments, (&base, amount, search.left()), &stop) {
+        let tried = match one(&arguments, hosts.as_mut(), (&base, amount, search.left()), &stop) {
             Ok(tried) => tried,
             // What was tried until then is told all the same.
             Err(error) => {
@@ -159,9 +160,16 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
 }
 
 /// One try. What this machine has too little for does not hold, and is not run.
-fn one(arguments: &FindArguments, (base, amount, left): (&Plan, u64, u64), stop: &Stop) -> Result<Try, Failure> {
+fn one(
+    arguments: &FindArguments,
+    hosts: Option<&mut Hosts>,
+    (base, amount, left): (&Plan, u64, u64),
+    stop: &Stop,
+) -> Result<Try, Failure> {
     let mut plan = varied(base, arguments.vary, amount);
-    if let Err(need) = budget::keep_within(&mut plan, arguments.load.force) {
+    let force = arguments.load.force;
+    // Agents look at what their own machines have.
+    if let Err(need) = budget::keep_within(&mut plan, force || hosts.is_some()) {
         return Ok(Try { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
     let what = arguments.vary.words();
@@ -169,13 +177,13 @@ fn one(arguments: &FindArguments, (base, amount, left): (&Plan, u64, u64), stop:
         let (open, elapsed) = (progress.standing, progress.elapsed.as_secs_f64());
         format!("{amount} {what}: {open} connections open, {elapsed:.1} s; about {left} tries left")
     };
-    let mut report = load::one(&plan, stop, line)?;
+    let mut report = load::one((&plan, hosts, force), stop, line)?;
     if let Some(failure) = nothing_there(&plan, &report) {
         return Err(failure);
     }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
     origin::write(&mut report, &plan, &arguments.load.threshold)?;
-    let held = load::verdict(&report) == Exit::Ok;
+    let held = load::verdict(&report, false) == Exit::Ok;
     let wall = report.wall.clone();
     Ok(Try { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
 }

@@ -22,6 +22,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         ("--out", arguments.out.is_some()),
         ("--metrics", arguments.metrics.is_some()),
         ("--verbose", arguments.verbose),
+        ("--agents", arguments.many.agents.is_some()),
     ];
     if let Some(option) = first_given(of_one_run) {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
             let (row, of, name, elapsed) = (index + 1, rungs.len(), &rung.name, progress.elapsed.as_secs_f64());
             format!("row {row} of {of}: {name}, {elapsed:.1} s")
         };
-        let report = load::one(&rung.plan, &stop, line)?;
+        let report = load::one((&rung.plan, None, false), &stop, line)?;
         // What was cut short is no row to compare with.
         if signalled.get().is_some() {
             break;

@@ -1,14 +1,14 @@
 //! `sockdrawer load`: from the command line to a plan, and from its report to the exit code.
 
-use crate::arguments::LoadArguments;
+use crate::arguments::{LoadArguments, Policy};
 use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::Signal;
-use crate::{keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
+use crate::{agents, keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
+use sockdrawer_load::{Hosts, Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,9 @@ use std::time::Duration;
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
-    let Told { budget, words } = budget::keep_within(&mut plan, arguments.force).map_err(|need| budget::refused(&plan, &need))?;
+    // Agents look at what their own machines have.
+    let force = arguments.force || arguments.many.agents.is_some();
+    let Told { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
     let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
         let begin = format!("{}{words}\n{budget}", words::start(&plan));
@@ -28,6 +30,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
+    output.tell_folded(words::start(&plan) + &words)?;
+    let mut hosts = agents::start(&arguments.many)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
@@ -37,13 +41,17 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
-    output.tell_folded(words::start(&plan) + &words)?;
-    let told = if arguments.verbose { Some(budget) } else { budget.tight() };
-    told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
+    match &hosts {
+        Some(hosts) => output.tell_folded(format_args!("agents       {hosts}"))?,
+        None => {
+            let told = if arguments.verbose { Some(budget) } else { budget.tight() };
+            told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
+        }
+    }
     if let Some((_, served)) = &metrics {
         tell_where(served, &output)?;
     }
-    let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
+    let running = start(&plan, hosts.as_mut(), arguments.force)?.obeying(&orders);
     let keys = keys::listen(&orders);
     suspend_by_signals(&orders, &stop)?;
     let live = progress::Live::new(words::title(&plan), plan.operations, keys.is_some());
@@ -66,7 +74,19 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     // The terminal that has gone takes no words.
     let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;
-    Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+    let goes_on = arguments.many.on_agent_loss == Some(Policy::Continue);
+    Ok(signalled.get().map_or(verdict(&report, goes_on), |signal| signal.exit()))
+}
+
+/// Begins a run, here or on other machines.
+fn start<'a>(plan: &'a Plan, hosts: Option<&'a mut Hosts>, force: bool) -> Result<Run<'a>, Failure> {
+    match hosts {
+        None => Run::start(plan).map_err(failure),
+        Some(hosts) => Run::start_on(plan, hosts, force).map_err(|error| match error {
+            Error::Stopped { reason } => Failure::preflight(reason),
+            error => failure(error),
+        }),
+    }
 }
 
 /// All who are told how a run goes.
@@ -105,14 +125,18 @@ impl Observer for &mut Watching {
 }
 
 /// One run of several. On a terminal `line` says where it is, and is wiped out at its end.
-pub(crate) fn one(plan: &Plan, stop: &Stop, line: impl Fn(&Progress) -> String) -> Result<Report, Failure> {
+pub(crate) fn one(
+    (plan, hosts, force): (&Plan, Option<&mut Hosts>, bool),
+    stop: &Stop,
+    line: impl Fn(&Progress) -> String,
+) -> Result<Report, Failure> {
     let on_terminal = stderr().is_terminal();
     let show = |progress: &Progress| {
         if on_terminal {
             print::rewrite(line(progress));
         }
     };
-    let report = Run::start(plan).map_err(failure)?.finish(stop, show);
+    let report = start(plan, hosts, force)?.finish(stop, show);
     if on_terminal {
         print::rewrite("");
     }
@@ -127,8 +151,9 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-pub(crate) fn verdict(report: &Report) -> Exit {
-    if report.client.lost > 0 {
+/// An agent that was lost is a failure of its own, unless the run was to go on without it.
+pub(crate) fn verdict(report: &Report, goes_on: bool) -> Exit {
+    if report.client.lost > 0 && !goes_on {
         return Exit::AgentsLost;
     }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };

@@ -1,6 +1,7 @@
 //! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
 //! become a plan in each command's own file, and only this crate prints.
 
+mod agents;
 mod arguments;
 mod budget;
 mod compare;
@@ -71,6 +72,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Upgrade(arguments)) => upgrade::run(arguments),
         Some(Command::Parent(arguments)) => parent::run(arguments),
+        Some(Command::Agent(arguments)) => agents::run(&arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -1,5 +1,6 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
+use crate::agent::{AgentPart, Parts};
 use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
@@ -55,6 +56,9 @@ pub struct Report {
     pub errors: Vec<Errors>,
     /// What it cost here.
     pub client: Client,
+    /// What each agent of another machine did of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentPart>,
     /// What it cost there, where it is known.
     pub server: Server,
     /// What stopped the run from being more, where that can be said.
@@ -154,7 +158,7 @@ impl Report {
             (connections.failed, "connects failed"),
             (self.operations.failed, "operations failed"),
             (connections.lost, "connections were lost"),
-            (u64::from(self.client.lost), "processes of clients died"),
+            (u64::from(self.client.lost), if self.agents.is_empty() { "processes of clients died" } else { "agents were lost" }),
         ];
         let bad: Vec<String> =
             bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count))).collect();
@@ -212,6 +216,7 @@ impl fmt::Display for Report {
             write!(f, "\nclient       {} for each connection", bytes(each))?;
         }
         write!(f, "{}", self.server)?;
+        write!(f, "{}", Parts(&self.agents))?;
         for Action { at, what } in self.actions.iter().filter(|action| action.what.starts_with(STOPPED)) {
             let time = what.trim_start_matches(STOPPED);
             write!(
@@ -302,6 +307,7 @@ pub(crate) mod tests {
                 last: Some(0.5),
             }],
             client: Client { bytes_per_connection: None, cpu_seconds: Some(0.25), processes: 1, lost: 0 },
+            agents: Vec::new(),
             server: Server::default(),
             wall: None,
             thresholds: Vec::new(),

@@ -1,7 +1,7 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
-use crate::agent::{Account, Agents, Remote, State, Word};
+use crate::agent::{Account, Agents, Clients, Hosts, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
@@ -33,11 +33,6 @@ const STOPPED_FOR: Duration = Duration::from_millis(250);
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
-/// A process of clients that does not end in so many times what it may take is stuck.
-const PATIENCE: u32 = 6;
-/// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
-const CLOSING: Duration = Duration::from_micros(200);
-
 /// So many slow answers at once: they wait, and cost a stack each.
 const MOST_WORKERS: usize = 128;
 
@@ -60,7 +55,7 @@ impl<F: FnMut(&Progress)> Observer for F {
 pub struct Run<'a> {
     plan: &'a Plan,
     server: Option<Pool>,
-    agents: Agents,
+    agents: Agents<'a>,
     watch: Watch,
     start: Instant,
     started: SystemTime,
@@ -115,6 +110,8 @@ enum Over {
     Stopped,
     /// No connection was left, and none is replaced.
     NoneLeft,
+    /// An agent was lost, and the run does not go on without it.
+    AgentLost,
 }
 
 impl<'a> Run<'a> {
@@ -123,16 +120,40 @@ impl<'a> Run<'a> {
     /// # Errors
     /// When the clients' pool, or that of the server in this process, cannot start; nor a process for clients.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
+        Run::begin(plan, |targets, schedule| {
+            let clients = Clients::Processes { force: true };
+            let now = || Ok(Instant::now());
+            Ok((Agents::start(plan, targets, schedule.aim(), clients, now)?, None))
+        })
+    }
+
+    /// Begins what `plan` asks for on other machines: each agent does its part of it, from one moment on. What a machine has too little
+    /// for is refused by its agent, unless it is forced.
+    ///
+    /// # Errors
+    /// When an agent cannot begin, and the run does not go on without it; when none can. A plan without a target has its server in this
+    /// process, where other machines may not reach it.
+    pub fn start_on(plan: &'a Plan, hosts: &'a mut Hosts, force: bool) -> Result<Run<'a>, Error> {
+        Run::begin(plan, |targets, schedule| {
+            let at = hosts.begin(plan, targets, schedule.aim(), force)?;
+            Ok((Agents::Hosts(hosts), Some(at)))
+        })
+    }
+
+    fn begin(
+        plan: &'a Plan,
+        start: impl FnOnce(&[Address], &Schedule) -> Result<(Agents<'a>, Option<Instant>), Error>,
+    ) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
             [] => Watch::here(|| Pool::start(server(plan)), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let schedule = Schedule::new(plan);
-        let start = Instant::now();
-        let processes = plan.processes(descriptors());
         let aimed = schedule.aim().connections as u64;
-        let agents = Agents::start(plan, targets, schedule.aim(), processes)?;
+        let now = Instant::now();
+        let (agents, at) = start(&targets, &schedule)?;
+        let start = at.unwrap_or(now);
         Ok(Run {
             plan,
             server,
@@ -185,16 +206,14 @@ impl<'a> Run<'a> {
         self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
-        let ended = self.settle(stop)?;
+        let ended = self.agents.settle(self.plan, stop)?;
         let connects = self.agents.state().connects;
         self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(ended, &mut observer);
         let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
-        if let Agents::Here(here) = &self.agents {
-            here.shut_down();
-        }
+        self.agents.release();
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
@@ -249,6 +268,11 @@ impl<'a> Run<'a> {
                 }
                 self.tell_progress(state.standing, self.phase, observer);
                 tick = (tick + TICK).max(now);
+            }
+            if let Agents::Hosts(hosts) = &mut self.agents
+                && hosts.is_broken()
+            {
+                return Ok(Over::AgentLost);
             }
             if self.obey(now)? {
                 return Ok(Over::Stopped);
@@ -355,18 +379,6 @@ impl<'a> Run<'a> {
         numbers
     }
 
-    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
-    fn settle(&mut self, stop: &Stop) -> Result<Duration, Error> {
-        match &mut self.agents {
-            Agents::Here(here) => here.settle(stop),
-            Agents::There(remotes) => {
-                let closing = CLOSING * u32::try_from(self.plan.connections).unwrap_or(u32::MAX);
-                Remote::settle_all(remotes, stop, PATIENCE * (self.plan.timeout + SECOND) + closing);
-                Ok(Duration::ZERO)
-            }
-        }
-    }
-
     /// Adds up what came of the clients since the last time.
     fn gather(&mut self, last: bool) {
         let Account { tally, cpu, rss_bytes, grown_bytes } = self.agents.take(last);
@@ -436,7 +448,7 @@ impl<'a> Run<'a> {
             client: ClientSample {
                 cpu: busy,
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
-                processes: self.agents.processes(),
+                processes: self.agents.count(),
             },
             server: if is_short { server.map(ServerSample::without_rates) } else { server },
         };
@@ -487,10 +499,11 @@ impl<'a> Run<'a> {
             },
             latency_us: tally.latencies(),
             errors: tally.errors(self.start),
+            agents: if let Agents::Hosts(hosts) = &self.agents { hosts.parts(run.seconds) } else { Vec::new() },
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
                 cpu_seconds: run.cpu[0],
-                processes: self.agents.processes(),
+                processes: self.agents.count(),
                 lost: self.agents.lost(),
             },
             server,
@@ -514,11 +527,6 @@ fn server(plan: &Plan) -> Config {
     config
 }
 
-/// Descriptors that a process of clients may open.
-fn descriptors() -> usize {
-    sockdrawer::raise_descriptor_limit().unwrap_or(1024)
-}
-
 fn rfc3339(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
@@ -529,6 +537,7 @@ fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
         Over::Time | Over::Done => return None,
         Over::Interrupted => "interrupted",
         Over::Stopped => "stopped by a command",
+        Over::AgentLost => "an agent was lost",
         Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
         Over::NoneLeft if plan.has_interval() => "no connection was left, and none is replaced (--reconnect)",
         Over::NoneLeft => "no connection was left, and none is replaced",

@@ -1,5 +1,6 @@
 //! The options of `sockdrawer load`.
 
+use super::AgentArguments;
 use crate::names::Protocol;
 use crate::thresholds;
 use crate::values::{
@@ -75,6 +76,8 @@ pub(crate) struct LoadArguments {
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,
+    #[command(flatten)]
+    pub(crate) many: AgentArguments,
     /// A file with options: long names as keys; the command line takes precedence.
     #[arg(help_heading = "The run", long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,

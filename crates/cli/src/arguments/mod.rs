@@ -1,11 +1,13 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
+mod agents;
 mod find;
 mod help;
 mod load;
 mod results;
 
+pub(crate) use agents::{AgentArguments, Policy, RunAgentArguments};
 pub(crate) use find::{FindArguments, Vary};
 pub(crate) use help::command;
 pub(crate) use load::LoadArguments;
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Upgrade(UpgradeArguments),
     /// Stay the parent of a server that is replaced by new builds: for containers, runit and s6, which follow one process only.
     Parent(ParentArguments),
+    /// Run clients for a load on another machine, which starts this command by ssh.
+    Agent(RunAgentArguments),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }

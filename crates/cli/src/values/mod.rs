@@ -1,9 +1,11 @@
 //! Values of options, parsed once into types: counts, times, rates and sizes. An error says what is wrong and shows a right one;
 //! [`crate::usage`] puts the option's name before it.
 
+mod hosts;
 mod http;
 mod network;
 
+pub(crate) use hosts::Hosts;
 pub(crate) use http::{Body, Field, Method, Path};
 pub(crate) use network::{Source, Target, Url, local_ports};
 

@@ -1,16 +1,15 @@
-//! What is said to agents and what they say; over pipes as a length and then the message in postcard's form.
+//! What is said to agents and what they say: a length and then the message in postcard's form, over pipes or a connection.
 
+use crate::machine::Machine;
 use crate::numbers::float;
 use crate::plan::{Plan, part};
 use crate::workload::Tally;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// The argument by which a program knows that it was started for this. Nobody types it.
-pub(super) const CHILD: &str = "--clients-of-load";
 /// More is no message of ours. The histograms of a run of `http` with many pages are the largest.
 const LONGEST: u32 = 256 * 1024 * 1024;
 
@@ -95,35 +94,95 @@ pub(crate) struct Account {
     pub(crate) grown_bytes: u64,
 }
 
-/// What it is asked.
+/// What an agent is asked.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    Start {
-        plan: Box<Plan>,
-        targets: Vec<Address>,
-        aim: Aim,
-        /// How many are started together.
-        processes: usize,
-    },
+    /// Prepares a run, and says when it is ready.
+    Start(Box<Start>),
+    /// Begins the run that it is ready for, at this moment of its clock.
+    Go(Duration),
     Aim(Aim),
     Word(Word),
-    /// What came of its clients since the last time.
-    Take,
+    /// What came of its clients since the last time; at the last time, of all that there was.
+    Take {
+        last: bool,
+    },
     /// The run is over: no more connects.
     Halt,
     /// It says when nothing is under way any more.
     Settle,
     /// What is under way is cut off soon.
     Hurry,
+    /// The run has ended, or does not begin; another may be started.
+    Over,
+    /// Answered at once, with the moment when it was sent, by the clock of the sender.
+    Beat(Duration),
 }
 
-/// What it says.
+/// What an agent does in a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Start {
+    /// Its part of it.
+    pub(super) plan: Plan,
+    pub(super) targets: Vec<Address>,
+    pub(super) aim: Aim,
+    pub(super) clients: Clients,
+}
+
+/// Which processes run the clients of an agent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Clients {
+    /// The agent's own, which shares the machine's CPUs with so many, itself among them.
+    Here(usize),
+    /// As many as descriptors ask for. What the machine has too little for is refused, unless it is forced.
+    Processes { force: bool },
+}
+
+/// What an agent says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
+    /// Which program it is and where; the first word of an agent of another machine.
+    Hello(Box<Hello>),
+    Ready(Result<(), String>),
     Begun(Result<(), String>),
     State(State),
     Account(Box<Account>),
     Settled,
+    /// The answer to [`Request::Over`]: what was said before is of a run that has ended.
+    Over,
+    /// The answer to a [`Request::Beat`]: when that was sent, and by the clock of the agent when it was heard and answered.
+    Beat {
+        sent: Duration,
+        heard: Duration,
+        answered: Duration,
+    },
+}
+
+/// Which program an agent is, and on which machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) version: String,
+    /// SHA-256 of the program's file.
+    pub(super) hash: String,
+    pub(super) machine: Machine,
+}
+
+/// What an agent says before its first frame: a shell that starts it may print something of its own.
+pub(super) const GREETING: &[u8] = b"\nsockdrawer agent 1\n";
+/// A shell that prints more than this before an agent begins starts none.
+const MOST_BEFORE: u64 = 64 * 1024;
+
+/// Reads on to the first frame; false: there is none.
+pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<bool> {
+    let mut lines = from.take(MOST_BEFORE);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        if line.as_slice() == &GREETING[1..] {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
 }
 
 pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
@@ -165,5 +224,18 @@ mod tests {
         assert_eq!(read::<String>(&mut from).expect("the end"), None);
         assert!(read::<String>(&mut &pipe[..5]).is_err());
         assert!(read::<String>(&mut &[255; 8][..]).is_err());
+    }
+
+    #[test]
+    fn what_a_shell_prints_before_an_agent_is_skipped_within_bounds() {
+        let greeted = |before: &[u8]| {
+            let all = [before, GREETING, b"rest"].concat();
+            let mut from = all.as_slice();
+            greeted(&mut from).map(|greeted| (greeted, from.to_vec())).expect("memory is read")
+        };
+        assert_eq!(greeted(b""), (true, b"rest".to_vec()));
+        assert_eq!(greeted(b"Welcome!\nno end of line"), (true, b"rest".to_vec()));
+        assert!(!greeted(&[b'x'; 70_000]).0);
+        assert!(!super::greeted(&mut &b"sh: no such program\n"[..]).expect("memory is read"));
     }
 }

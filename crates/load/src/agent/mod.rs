@@ -1,100 +1,150 @@
-//! Who runs clients: this process, or others when its descriptors are too few. An agent is told how many connections there are to be,
-//! and asked what came of them.
+//! What runs clients: this process, other processes when its descriptors are too few, or other machines. An agent is told how many
+//! connections there are to be, and asked what came of them.
 
-mod child;
+mod clock;
 mod frames;
 mod here;
+mod hosts;
+mod link;
+mod part;
+mod program;
 mod remote;
+mod serving;
+mod ssh;
 
-pub use child::agent;
-pub(crate) use frames::{Account, Aim, State, Word};
+pub(crate) use frames::{Account, Aim, Clients, State, Word};
 pub(crate) use here::Here;
+pub use hosts::{AgentLost, Hosts, OnAgentLoss};
+pub use part::AgentPart;
+pub(crate) use part::Parts;
 pub(crate) use remote::Remote;
+pub use serving::{agent, agent_on_stdio};
+pub use ssh::{Host, Ssh};
 
 use crate::plan::Plan;
+use crate::stop::Stop;
 use sockdrawer::{Address, Error};
+use std::time::{Duration, Instant};
 
-/// All who run clients of a run.
-pub(crate) enum Agents {
+/// A process of clients that does not end in so many times what it may take is stuck.
+const PATIENCE: u32 = 6;
+/// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
+const CLOSING: Duration = Duration::from_micros(200);
+/// What a time-out lets pass besides.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// All that run clients of a run.
+pub(crate) enum Agents<'a> {
     Here(Here),
-    /// At least one.
-    There(Vec<Remote>),
+    /// At least one other process of this machine.
+    Processes(Vec<Remote>),
+    Hosts(&'a mut Hosts),
 }
 
-impl Agents {
-    /// Begins what `plan` asks for.
-    pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Agents, Error> {
+impl Agents<'_> {
+    /// Begins what `plan` asks for, at the moment that `ready` says once all is prepared.
+    pub(crate) fn start(
+        plan: &Plan,
+        targets: &[Address],
+        aim: Aim,
+        clients: Clients,
+        ready: impl FnOnce() -> Result<Instant, Error>,
+    ) -> Result<Agents<'static>, Error> {
+        let (processes, sharing) = match clients {
+            Clients::Here(sharing) => (0, sharing),
+            Clients::Processes { .. } => (plan.processes(sockdrawer::raise_descriptor_limit().unwrap_or(1024)), 1),
+        };
         if processes == 0 {
-            return Here::start(plan, targets, aim, 1).map(Agents::Here);
+            let at = ready()?;
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            return Here::start(plan, targets.to_vec(), aim, sharing).map(Agents::Here);
         }
-        let start = |number| Remote::start(&plan.part(number, processes), &targets, aim.part(number, processes), processes);
-        let started: Result<Vec<Remote>, Error> = (0..processes).map(start).collect();
+        let started: Result<Vec<Remote>, Error> = (0..processes).map(Remote::process).collect();
         let mut started = started?;
-        started.iter_mut().try_for_each(Remote::begun)?;
-        Ok(Agents::There(started))
+        Remote::begin_all(&mut started, (plan, targets, aim), Clients::Here(processes), |_| ready())?;
+        match started.iter().find_map(Remote::lost) {
+            None => Ok(Agents::Processes(started)),
+            Some(reason) => Err(Error::Stopped { reason: format!("a process of clients did not begin: {reason}") }),
+        }
     }
 
-    /// Processes that run clients.
-    pub(crate) fn processes(&self) -> u32 {
+    fn remotes(&mut self) -> &mut [Remote] {
         match self {
-            Agents::Here(_) => 1,
-            Agents::There(remotes) => u32::try_from(remotes.len()).unwrap_or(u32::MAX),
+            Agents::Here(_) => &mut [],
+            Agents::Processes(remotes) => remotes,
+            Agents::Hosts(hosts) => hosts.remotes(),
         }
+    }
+
+    /// Processes that run clients, or agents of other machines.
+    pub(crate) fn count(&mut self) -> u32 {
+        u32::try_from(self.remotes().len()).unwrap_or(u32::MAX).max(1)
     }
 
     pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
-        match self {
-            Agents::Here(here) => here.aim(aim),
-            Agents::There(remotes) => {
-                let of = remotes.len();
-                remotes.iter_mut().enumerate().for_each(|(number, remote)| remote.aim(aim.part(number, of)));
-                Ok(())
-            }
+        if let Agents::Here(here) = self {
+            return here.aim(aim);
         }
+        let remotes = self.remotes();
+        let of = remotes.len();
+        remotes.iter_mut().enumerate().for_each(|(number, remote)| remote.aim(aim.part(number, of)));
+        Ok(())
     }
 
     pub(crate) fn tell(&mut self, word: Word) {
-        match self {
-            Agents::Here(here) => here.tell(word),
-            Agents::There(remotes) => remotes.iter_mut().for_each(|remote| remote.tell(word)),
+        if let Agents::Here(here) = self {
+            here.tell(word);
         }
+        self.remotes().iter_mut().for_each(|remote| remote.tell(word));
     }
 
     pub(crate) fn state(&mut self) -> State {
-        match self {
-            Agents::Here(here) => here.state(),
-            Agents::There(remotes) => {
-                let mut sum = State { made: true, spent: true, ..State::default() };
-                remotes.iter_mut().for_each(|remote| sum.add(remote.state()));
-                sum
-            }
+        if let Agents::Here(here) = self {
+            return here.state();
         }
+        let mut sum = State { made: true, spent: true, ..State::default() };
+        self.remotes().iter_mut().for_each(|remote| sum.add(remote.state()));
+        sum
     }
 
     /// What came of all since the last time; at the last time, of all that there was.
     pub(crate) fn take(&mut self, last: bool) -> Account {
         match self {
             Agents::Here(here) => here.take(),
-            Agents::There(remotes) => Remote::take_all(remotes, last),
+            _ => Remote::take_all(self.remotes(), last),
         }
     }
 
     /// No more connects.
     pub(crate) fn halt(&mut self) -> Result<(), Error> {
+        if let Agents::Here(here) = self {
+            return here.halt();
+        }
+        self.remotes().iter_mut().for_each(Remote::halt);
+        Ok(())
+    }
+
+    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    pub(crate) fn settle(&mut self, plan: &Plan, stop: &Stop) -> Result<Duration, Error> {
+        if let Agents::Here(here) = self {
+            return here.settle(stop);
+        }
+        let closing = CLOSING * u32::try_from(plan.connections).unwrap_or(u32::MAX);
+        Remote::settle_all(self.remotes(), stop, PATIENCE * (plan.timeout + SECOND) + closing);
+        Ok(Duration::ZERO)
+    }
+
+    /// The run is over: agents of other machines may begin another.
+    pub(crate) fn release(&mut self) {
         match self {
-            Agents::Here(here) => here.halt(),
-            Agents::There(remotes) => {
-                remotes.iter_mut().for_each(Remote::halt);
-                Ok(())
-            }
+            Agents::Here(here) => here.shut_down(),
+            Agents::Processes(_) => {}
+            Agents::Hosts(hosts) => hosts.remotes().iter_mut().for_each(Remote::release),
         }
     }
 
     /// Agents that died before their time.
-    pub(crate) fn lost(&self) -> u32 {
-        match self {
-            Agents::Here(_) => 0,
-            Agents::There(remotes) => u32::try_from(remotes.iter().filter(|remote| remote.is_lost()).count()).unwrap_or(u32::MAX),
-        }
+    pub(crate) fn lost(&mut self) -> u32 {
+        u32::try_from(self.remotes().iter().filter(|remote| remote.lost().is_some()).count()).unwrap_or(u32::MAX)
     }
 }

@@ -1,119 +1,255 @@
-//! Clients of another process: this program, started again and spoken to by its standard input and output. It ends when this one
-//! does, because its input ends then.
+//! Clients that another process runs: one of this machine, this program started again, or one of another. It ends when this one does,
+//! because its input ends then.
 
-use super::frames::{self, Account, Aim, CHILD, Request, State, Told, Word};
+use super::clock::Clock;
+use super::frames::{Account, Aim, Clients, Hello, Request, Start, State, Told, Word};
+use super::link::{Ended, Link};
+use super::part::AgentPart;
+use super::serving::CHILD;
+use crate::moment;
+use crate::numbers::float;
 use crate::plan::Plan;
 use crate::stop::Stop;
-use crate::workload::Numbers;
+use crate::workload::{Numbers, Operations, Tally};
 use sockdrawer::{Address, Error};
-use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// For a program to start, and for its pool.
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
-/// Whoever is busy for longer is added up the next time.
+/// An agent that is busy for longer is added up the next time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// At the end, all must have answered: to close many connections takes long.
 const ANSWERS_AT_LAST: Duration = Duration::from_secs(60);
-/// Between two looks at a stop while ends are awaited.
+/// Between two looks at a stop, and at the time, while an agent is awaited.
 const SLICE: Duration = Duration::from_millis(50);
+/// Of so many measurements of a clock, one after the other, the best is near the truth: they are made before a run begins.
+const FIRST_BEATS: u32 = 8;
+/// An agent that gives no sign of life for so long is lost: it is asked for one each half second.
+const SILENT_FOR: Duration = Duration::from_millis(2_500);
 
 /// Such a process.
 pub(crate) struct Remote {
-    process: Child,
-    to: Option<ChildStdin>,
-    from: Receiver<Told>,
+    name: String,
+    link: Link,
+    hello: Option<Hello>,
+    clock: Option<Clock>,
+    /// How many times that was measured.
+    beats: u32,
+    /// For how long this process has listened since it heard something of it; and when it listened last.
+    silence: Duration,
+    listened: Instant,
+    /// Whether silence means that it is gone: it has said something.
+    has_begun: bool,
     state: State,
-    /// What it said and nobody took yet.
+    /// What it said that was not taken yet.
     account: Account,
+    /// The part of the connections that it was asked for.
+    share: f64,
     /// All that it said.
-    numbers: Numbers,
+    total: Tally,
+    ready: Option<Result<(), String>>,
     begun: Option<Result<(), String>>,
     /// It was asked for an account and has not answered.
     asked: bool,
     /// How many aims it was told.
     aims: u32,
     settled: bool,
-    lost: bool,
+    /// It was started, and has not said that the run is over for it.
+    is_busy: bool,
+    /// Why it is gone, or takes no part in the run.
+    lost: Option<String>,
+    is_gone: bool,
+    /// How the program ended that it was, or that it was reached by.
+    ended: Ended,
 }
 
 impl Remote {
-    /// Starts one; [`Remote::begun`] tells whether its clients began.
-    pub(super) fn start(plan: &Plan, targets: &[Address], aim: Aim, processes: usize) -> Result<Remote, Error> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("sockdrawer").arg(CHILD).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What is typed at the terminal is for the one that reports.
-        command.process_group(0);
-        let mut process = command.spawn().map_err(|error| cannot_start(&error))?;
-        let (told, from) = channel();
-        if let Some(output) = process.stdout.take() {
-            let reader = thread::Builder::new().name("agent".to_owned());
-            reader.spawn(move || listen(output, &told)).map_err(|error| cannot_start(&error))?;
-        }
-        let mut remote = Remote {
-            to: process.stdin.take(),
-            process,
-            from,
+    pub(super) fn new(name: String, link: Link) -> Remote {
+        Remote {
+            name,
+            link,
+            hello: None,
+            clock: None,
+            beats: 0,
+            silence: Duration::ZERO,
+            listened: Instant::now(),
+            has_begun: false,
             state: State::default(),
             account: Account::default(),
-            numbers: Numbers::default(),
+            share: 0.0,
+            total: Tally::default(),
+            ready: None,
             begun: None,
             asked: false,
             aims: 0,
             settled: false,
-            lost: false,
-        };
-        remote.ask(&Request::Start { plan: Box::new(plan.clone()), targets: targets.to_vec(), aim, processes });
-        Ok(remote)
-    }
-
-    /// Waits until its clients have begun.
-    pub(super) fn begun(&mut self) -> Result<(), Error> {
-        self.listen_until(Instant::now() + BEGINS_WITHIN, |remote| remote.begun.is_some());
-        match self.begun.take() {
-            Some(Ok(())) => Ok(()),
-            Some(Err(reason)) => Err(Error::Stopped { reason: format!("a process of clients did not begin: {reason}") }),
-            None => Err(Error::Stopped { reason: "a process of clients said nothing when it was started".to_owned() }),
+            is_busy: false,
+            lost: None,
+            is_gone: false,
+            ended: Ended::default(),
         }
     }
 
-    fn ask(&mut self, request: &Request) {
-        let written = self.to.as_mut().map(|to| frames::write(to, request));
-        if !matches!(written, Some(Ok(()))) {
-            self.lose();
+    /// Another process of this machine.
+    pub(super) fn process(number: usize) -> Result<Remote, Error> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("sockdrawer").arg(CHILD);
+        let link = Link::start(command, false)
+            .map_err(|error| Error::Stopped { reason: format!("cannot start a process for clients: {error}") })?;
+        Ok(Remote::new(format!("process {}", number + 1), link))
+    }
+
+    /// Begins a run in all of them, at one moment, and waits until they have begun. What fails is lost.
+    pub(super) fn begin_all(
+        remotes: &mut [Remote],
+        (plan, targets, aim): (&Plan, &[Address], Aim),
+        clients: Clients,
+        moment: impl FnOnce(&[Remote]) -> Result<Instant, Error>,
+    ) -> Result<Instant, Error> {
+        let of = remotes.len();
+        for (number, remote) in remotes.iter_mut().enumerate() {
+            remote.forget();
+            remote.is_busy = true;
+            let (whole, plan, targets) = (plan.connections, plan.part(number, of), targets.to_vec());
+            remote.share = float(plan.connections as u64) / float(whole.max(1) as u64);
+            remote.ask(Request::Start(Box::new(Start { plan, targets, aim: aim.part(number, of), clients })));
+        }
+        Remote::all_answer(remotes, |remote| &mut remote.ready, "it said nothing when it was asked to prepare a run");
+        let at = moment(remotes)?;
+        for remote in remotes.iter_mut() {
+            let there = remote.clock.map_or_else(|| moment::since_boot(at), |clock| clock.there(at));
+            remote.ask(Request::Go(there));
+        }
+        Remote::all_answer(remotes, |remote| &mut remote.begun, "it said nothing when it was asked to begin");
+        Ok(at)
+    }
+
+    /// What fails, or says nothing, is lost.
+    fn all_answer(remotes: &mut [Remote], answer: fn(&mut Remote) -> &mut Option<Result<(), String>>, silent: &str) {
+        let until = Instant::now() + BEGINS_WITHIN;
+        for remote in remotes {
+            remote.listen_until(until, |remote| answer(remote).is_some());
+            match answer(remote).take() {
+                Some(Ok(())) => {}
+                Some(Err(reason)) => remote.leave_out(reason),
+                None => remote.lose(Some(silent.to_owned())),
+            }
         }
     }
 
-    /// It is gone, and nobody asked it to be: so are its connections.
-    fn lose(&mut self) {
-        if std::mem::replace(&mut self.lost, true) {
+    /// Nothing of the run before is of the next.
+    fn forget(&mut self) {
+        if !self.is_gone {
+            self.lost = None;
+            self.listen_until(Instant::now() + BEGINS_WITHIN, |remote| !remote.is_busy);
+            if self.is_busy {
+                self.lose(Some("it did not end the run before".to_owned()));
+            }
+        }
+        self.state = State::default();
+        (self.account, self.total) = Default::default();
+        (self.ready, self.begun) = (None, None);
+        (self.asked, self.settled, self.aims) = (false, false, 0);
+    }
+
+    /// Waits for its first words, and until its clock is measured; None: it is gone, or says nothing.
+    pub(super) fn hello(&mut self, within: Duration) -> Option<Hello> {
+        self.listen_until(Instant::now() + within, |remote| remote.beats >= FIRST_BEATS);
+        self.hello.clone().filter(|_| self.lost.is_none())
+    }
+
+    /// Asks it for something. One that is gone does not answer, which is noticed then.
+    fn ask(&mut self, request: Request) {
+        if self.lost.is_none() && !self.link.ask(request) {
+            self.lose(None);
+        }
+    }
+
+    /// It takes no part in this run, and may in the next.
+    fn leave_out(&mut self, why: String) {
+        self.ask(Request::Over);
+        self.lost.get_or_insert(why);
+        self.state = State { made: true, spent: true, ..State::default() };
+    }
+
+    /// It is gone, and nothing asked it to be: so are its connections. What it said until then counts.
+    pub(super) fn lose(&mut self, why: Option<String>) {
+        if std::mem::replace(&mut self.is_gone, true) {
             return;
         }
-        while let Ok(told) = self.from.try_recv() {
-            self.hear(told);
+        while let Ok((arrived, told)) = self.link.from.try_recv() {
+            self.hear(arrived, told);
         }
-        let Numbers { established, lost, closed, .. } = self.numbers;
+        self.ended = self.link.cut(why.is_none());
+        self.lost = Some(why.unwrap_or_else(|| self.ended.to_string()));
+        let Numbers { established, lost, closed, .. } = self.total.numbers;
         self.account.tally.numbers.lost += established.saturating_sub(lost + closed);
+        self.total.numbers.lost = established.saturating_sub(closed);
         let State { connects, .. } = self.state;
         self.state = State { connects, settled: connects, made: true, spent: true, ..State::default() };
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    pub(super) fn ended(&self) -> &Ended {
+        &self.ended
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name, the CPUs of its machine, how far its clock is from this one, and how far away it is.
+    pub(super) fn words(&self) -> String {
+        let cpus = self.hello.as_ref().map_or(0, |hello| hello.machine.cpus);
+        let (ahead, away) = self.clock.map_or((0.0, 0.0), |clock| (clock.ahead.seconds(), clock.round_trip.as_secs_f64()));
+        format!("{} ({cpus} CPUs, clock {:+.2} ms, {:.2} ms away)", self.name, ahead * 1e3, away * 1e3)
+    }
+
+    /// What it did of a run that took so many seconds.
+    pub(super) fn part(&self, seconds: f64) -> AgentPart {
+        let Tally { numbers, .. } = &self.total;
+        let (cpu, machine) = (self.account.cpu.as_secs_f64(), self.hello.as_ref().map(|hello| hello.machine.clone()));
+        let cpus = machine.as_ref().map_or(1, |machine| machine.cpus.max(1));
+        AgentPart {
+            name: self.name.clone(),
+            share: self.share,
+            lost: self.lost.clone(),
+            established: numbers.established,
+            failed: numbers.failed,
+            lost_connections: numbers.lost,
+            operations: Operations {
+                ok: numbers.operations_ok,
+                failed: numbers.operations_failed,
+                per_second: if seconds > 0.0 { float(numbers.operations_ok) / seconds } else { 0.0 },
+            },
+            latency_us: self.total.latencies(),
+            cpu_seconds: cpu,
+            cpu: if seconds > 0.0 { cpu / seconds / float(cpus as u64) } else { 0.0 },
+            machine,
+            rss_bytes: self.account.rss_bytes,
+            clock_ahead_seconds: self.clock.map(|clock| clock.ahead.seconds()),
+            round_trip_us: self.clock.map(|clock| clock.round_trip.as_secs_f64() * 1e6),
+        }
+    }
+
+    pub(super) fn clock(&self) -> Option<Clock> {
+        self.clock
     }
 
     pub(super) fn aim(&mut self, aim: Aim) {
         self.aims += 1;
-        self.ask(&Request::Aim(aim));
-        self.state.made = self.lost;
+        self.ask(Request::Aim(aim));
+        self.state.made = self.lost.is_some();
     }
 
     pub(super) fn tell(&mut self, word: Word) {
-        self.ask(&Request::Word(word));
+        self.ask(Request::Word(word));
     }
 
     /// As it said last: a tenth of a second ago, or longer while it is asked for something else.
@@ -123,32 +259,64 @@ impl Remote {
     }
 
     /// Takes what it said until then, or until `enough`.
-    fn listen_until(&mut self, until: Instant, enough: impl Fn(&Remote) -> bool) {
-        while !self.lost && !enough(self) {
-            match self.from.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(told) => self.hear(told),
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => self.lose(),
+    fn listen_until(&mut self, until: Instant, enough: impl Fn(&mut Remote) -> bool) {
+        while self.lost.is_none() && !enough(self) {
+            let left = until.saturating_duration_since(Instant::now());
+            let heard = self.link.from.recv_timeout(left.min(SLICE));
+            // Time in which this process was stopped, or did something else, is no silence.
+            self.silence += self.listened.elapsed().min(2 * SLICE);
+            self.listened = Instant::now();
+            match heard {
+                Ok((arrived, told)) => self.hear(arrived, told),
+                Err(RecvTimeoutError::Disconnected) => self.lose(None),
+                Err(RecvTimeoutError::Timeout) if self.has_begun && self.silence >= SILENT_FOR => {
+                    self.lose(Some(format!("nothing was heard of it for {:.1} s", SILENT_FOR.as_secs_f64())));
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, arrived: Duration, told: Told) {
+        (self.silence, self.has_begun) = (Duration::ZERO, true);
         match told {
-            Told::Begun(begun) => self.begun = Some(begun),
+            Told::Hello(hello) => {
+                self.hello = Some(*hello);
+                self.ask(Request::Beat(moment::now()));
+            }
+            // Another process of this machine has this clock.
+            Told::Beat { sent, heard, answered } if self.hello.is_some() => {
+                self.clock = Some(Clock::measured(sent, heard, answered, arrived).or(self.clock));
+                self.beats += 1;
+                if self.beats < FIRST_BEATS {
+                    self.ask(Request::Beat(moment::now()));
+                }
+            }
+            Told::Beat { .. } => {}
+            Told::Ready(ready) => self.ready = Some(ready),
+            Told::Begun(begun) => {
+                // What was not begun was never ready: whoever waits for that has the reason.
+                self.ready.get_or_insert_with(|| begun.clone());
+                self.begun = Some(begun);
+            }
             Told::State(state) => {
                 // What it said before it heard of the last aim is about the aim before.
                 let made = state.made && state.aims == self.aims;
                 self.state = State { made, ..state };
             }
             Told::Account(account) => {
-                self.numbers.add(&account.tally.numbers);
-                self.account.tally.add(&account.tally);
-                let Account { cpu, rss_bytes, grown_bytes, .. } = *account;
+                let Account { mut tally, cpu, rss_bytes, grown_bytes } = *account;
+                if let Some(clock) = self.clock {
+                    tally.correct(clock.ahead);
+                }
+                self.total.add(&tally);
+                self.account.tally.add(&tally);
                 self.account = Account { tally: std::mem::take(&mut self.account.tally), cpu, rss_bytes, grown_bytes };
                 self.asked = false;
             }
             Told::Settled => self.settled = true,
+            Told::Over => self.is_busy = false,
         }
     }
 
@@ -161,15 +329,15 @@ impl Remote {
             // What it still has to answer was asked before its end.
             remotes.iter_mut().for_each(|remote| remote.listen_until(until, |remote| !remote.asked));
         }
-        let asked: Vec<bool> = remotes.iter_mut().map(|remote| remote.ask_for_account() || last).collect();
+        let asked: Vec<bool> = remotes.iter_mut().map(|remote| remote.ask_for_account(last) || last).collect();
         for (remote, asked) in remotes.iter_mut().zip(asked) {
             remote.listen_until(if asked { until } else { Instant::now() }, |remote| !remote.asked && asked);
             if last && remote.asked {
-                remote.lose();
+                remote.lose(Some("it did not say what came of its connections".to_owned()));
             }
             sum.tally.add(&std::mem::take(&mut remote.account.tally));
             sum.cpu += remote.account.cpu;
-            if !remote.lost {
+            if remote.lost.is_none() {
                 sum.rss_bytes += remote.account.rss_bytes;
                 sum.grown_bytes += remote.account.grown_bytes;
             }
@@ -178,55 +346,39 @@ impl Remote {
     }
 
     /// Unless it has one to give already.
-    fn ask_for_account(&mut self) -> bool {
-        let asks = !std::mem::replace(&mut self.asked, true);
+    fn ask_for_account(&mut self, last: bool) -> bool {
+        let asks = self.lost.is_none() && !std::mem::replace(&mut self.asked, true);
         if asks {
-            self.ask(&Request::Take);
+            self.ask(Request::Take { last });
         }
         asks
     }
 
     pub(super) fn halt(&mut self) {
-        self.ask(&Request::Halt);
+        self.ask(Request::Halt);
+    }
+
+    /// The run is over.
+    pub(super) fn release(&mut self) {
+        self.ask(Request::Over);
     }
 
     /// The end of the connects and of the operations under way, in all of them. One that does not say so in `time`
     /// is stuck, and lost.
-    pub(crate) fn settle_all(remotes: &mut [Remote], stop: &Stop, time: Duration) {
-        remotes.iter_mut().for_each(|remote| remote.ask(&Request::Settle));
+    pub(super) fn settle_all(remotes: &mut [Remote], stop: &Stop, time: Duration) {
+        remotes.iter_mut().for_each(|remote| remote.ask(Request::Settle));
         let (until, mut hurried) = (Instant::now() + time, false);
         for number in 0..remotes.len() {
-            while !remotes[number].settled && !remotes[number].lost {
+            while !remotes[number].settled && remotes[number].lost.is_none() {
                 if !hurried && stop.is_set() {
                     hurried = true;
-                    remotes.iter_mut().for_each(|remote| remote.ask(&Request::Hurry));
+                    remotes.iter_mut().for_each(|remote| remote.ask(Request::Hurry));
                 }
                 if Instant::now() >= until {
-                    remotes[number].lose();
+                    remotes[number].lose(Some("it did not end what was under way".to_owned()));
                 }
                 remotes[number].listen_until(Instant::now() + SLICE, |remote| remote.settled);
             }
         }
     }
-}
-
-impl Drop for Remote {
-    /// All that it knew was asked for.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Until the process ends, or says what is no message of ours.
-fn listen(mut output: ChildStdout, told: &Sender<Told>) {
-    while let Ok(Some(message)) = frames::read(&mut output) {
-        if told.send(message).is_err() {
-            return;
-        }
-    }
-}
-
-fn cannot_start(error: &io::Error) -> Error {
-    Error::Stopped { reason: format!("cannot start a process for clients: {error}") }
 }

@@ -3,6 +3,7 @@
 use super::http::figures::Figures;
 use crate::errno::errno_name;
 use crate::latency::{Latency, Percentiles};
+use crate::moment::Ahead;
 use crate::numbers::float;
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::meter::Phase;
@@ -84,6 +85,18 @@ impl Tally {
             self.http().add(http);
         }
         self.last = self.last.max(other.last);
+    }
+
+    /// Makes moments that were noted by another clock those of this one.
+    pub(crate) fn correct(&mut self, ahead: Ahead) {
+        ahead.correct(&mut self.last);
+        if let Some(http) = &mut self.http {
+            ahead.correct(&mut http.first_due);
+        }
+        for seen in self.errors.values_mut() {
+            ahead.correct(&mut seen.first);
+            ahead.correct(&mut seen.last);
+        }
     }
 
     /// How long operations took from when they began, as tools measure that forget how late they ask.

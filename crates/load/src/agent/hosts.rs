@@ -1,0 +1,105 @@
+//! Agents of other machines, which stay for one run after the other.
+
+use super::frames::{Aim, Clients};
+use super::part::AgentPart;
+use super::remote::Remote;
+use super::ssh::{self, Host, Ssh};
+use crate::plan::Plan;
+use sockdrawer::{Address, Error};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Beyond the longest way to an agent, a run begins so much later than it was asked for: a busy agent is to hear of it in time.
+const LEAD: Duration = Duration::from_millis(50);
+
+/// What a run does when an agent is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAgentLoss {
+    /// It ends.
+    #[default]
+    Fail,
+    /// It goes on without the share of that agent.
+    Continue,
+}
+
+/// Agents that were not there, or were lost before a run began, each with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentLost(pub Vec<(String, String)>);
+
+impl fmt::Display for AgentLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(|(name, why)| format!("agent {name}: {why}")).collect();
+        f.write_str(&lines.join("; "))
+    }
+}
+
+impl std::error::Error for AgentLost {}
+
+/// Agents of other machines. They end when this is dropped, and their connections with them.
+pub struct Hosts {
+    remotes: Vec<Remote>,
+    on_loss: OnAgentLoss,
+}
+
+impl Hosts {
+    /// Starts an agent on each host by ssh.
+    ///
+    /// # Errors
+    /// Those that could not be started; where the loss of an agent is no failure, when none could.
+    pub fn start(hosts: &[Host], ssh: &Ssh, on_loss: OnAgentLoss) -> Result<Hosts, AgentLost> {
+        let (mut remotes, mut failed) = (Vec::new(), Vec::new());
+        for (host, started) in hosts.iter().zip(ssh::start_all(hosts, ssh)) {
+            match started {
+                Ok(remote) => remotes.push(remote),
+                Err(why) => failed.push((host.name.clone(), why)),
+            }
+        }
+        if failed.is_empty() || (on_loss == OnAgentLoss::Continue && !remotes.is_empty()) {
+            Ok(Hosts { remotes, on_loss })
+        } else {
+            Err(AgentLost(failed))
+        }
+    }
+
+    pub(super) fn remotes(&mut self) -> &mut [Remote] {
+        &mut self.remotes
+    }
+
+    /// Begins a run in all of them at one moment, which it returns.
+    pub(crate) fn begin(&mut self, plan: &Plan, targets: &[Address], aim: Aim, force: bool) -> Result<Instant, Error> {
+        let lead = |remotes: &[Remote]| {
+            let longest = remotes.iter().filter_map(Remote::clock).map(|clock| clock.round_trip).max();
+            Ok(Instant::now() + longest.unwrap_or_default() + LEAD)
+        };
+        let at = Remote::begin_all(&mut self.remotes, (plan, targets, aim), Clients::Processes { force }, lead)?;
+        if !self.is_broken() {
+            return Ok(at);
+        }
+        let lost = AgentLost(self.lost());
+        self.remotes.iter_mut().for_each(Remote::release);
+        Err(Error::Stopped { reason: lost.to_string() })
+    }
+
+    /// Whether a run cannot go on, because agents were lost.
+    pub(crate) fn is_broken(&self) -> bool {
+        let lost = self.remotes.iter().filter(|remote| remote.lost().is_some()).count();
+        lost > if self.on_loss == OnAgentLoss::Fail { 0 } else { self.remotes.len() - 1 }
+    }
+
+    fn lost(&self) -> Vec<(String, String)> {
+        self.remotes.iter().filter_map(|remote| Some((remote.name().to_owned(), remote.lost()?.to_owned()))).collect()
+    }
+
+    /// What each did of a run that took so many seconds.
+    pub(crate) fn parts(&self, seconds: f64) -> Vec<AgentPart> {
+        self.remotes.iter().map(|remote| remote.part(seconds)).collect()
+    }
+}
+
+/// Their names, with what is known of their machines.
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.remotes.iter().map(Remote::words).collect();
+        f.write_str(&all.join(", "))
+    }
+}

@@ -1,0 +1,186 @@
+//! The way to an agent: two threads that write and read frames, so that nothing waits for an agent that takes or says nothing, and so that
+//! each is asked for a sign of life whatever the run waits for.
+
+use super::frames::{self, Request, Told};
+use crate::moment;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// From one sign of life to the next that is asked for.
+const BEAT: Duration = Duration::from_millis(500);
+/// An agent whose input has ended ends by itself in this time, or is killed.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+/// What a program says on standard error when it ends, is read in this time: another that it started may keep that open.
+const SAYS_WITHIN: Duration = Duration::from_millis(200);
+/// Lines of standard error that are kept.
+const LINES: usize = 32;
+
+/// A conversation with an agent.
+pub(super) struct Link {
+    /// None once its input has ended.
+    to: Option<Sender<Request>>,
+    /// What it says, and when that arrived by the clock of this process.
+    pub(super) from: Receiver<(Duration, Told)>,
+    end: End,
+}
+
+enum End {
+    /// Its last lines of standard error, where they are not for this program's own.
+    Process(Child, Option<Receiver<String>>),
+    Stream(TcpStream),
+}
+
+impl Link {
+    /// Starts a program whose standard input and output are the conversation. What it says on standard error is kept, or shared with this
+    /// program.
+    pub(super) fn start(mut command: Command, keeps_errors: bool) -> io::Result<Link> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if keeps_errors {
+            command.stderr(Stdio::piped());
+        }
+        // What is typed at the terminal is for the program that reports.
+        command.process_group(0);
+        let mut process = command.spawn()?;
+        let errors = process.stderr.take().map(keep_lines).transpose()?;
+        let (input, output) = (process.stdin.take(), process.stdout.take());
+        let pipes = input.zip(output).ok_or_else(|| io::Error::other("a program was started without pipes"));
+        let (to, from) = pipes.and_then(|(input, output)| threads(input, output))?;
+        Ok(Link { to: Some(to), from, end: End::Process(process, errors) })
+    }
+
+    /// A connection that an agent has made and proven to be its own.
+    pub(super) fn over(stream: TcpStream) -> io::Result<Link> {
+        let (to, from) = threads(stream.try_clone()?, stream.try_clone()?)?;
+        Ok(Link { to: Some(to), from, end: End::Stream(stream) })
+    }
+
+    /// Whether the agent may still hear it.
+    pub(super) fn ask(&self, request: Request) -> bool {
+        self.to.as_ref().is_some_and(|to| to.send(request).is_ok())
+    }
+
+    /// No more requests: an agent ends by that.
+    pub(super) fn close(&mut self) {
+        self.to = None;
+        if let End::Stream(stream) = &self.end {
+            // Fails where it has ended.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Ends it at once, or soon where its output has ended by itself; returns how it ended.
+    pub(super) fn cut(&mut self, has_ended: bool) -> Ended {
+        self.to = None;
+        let (process, errors) = match &mut self.end {
+            End::Stream(stream) => {
+                // Fails where it has ended.
+                let _ = stream.shutdown(Shutdown::Both);
+                return Ended::default();
+            }
+            End::Process(process, errors) => (process, errors),
+        };
+        let until = Instant::now() + ENDS_WITHIN;
+        while has_ended && Instant::now() < until && matches!(process.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        // Both fail where there is no such process any more.
+        let _ = process.kill();
+        let status = process.wait().ok().filter(|_| has_ended);
+        let line = errors.take().and_then(|errors| errors.recv_timeout(SAYS_WITHIN).ok());
+        Ended { code: status.and_then(|status| status.code()), signal: status.and_then(|status| status.signal()), line }
+    }
+}
+
+/// How a program ended that was the way to an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    /// Its last line of standard error.
+    pub(super) line: Option<String>,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended { line: Some(line), .. } => f.write_str(line),
+            Ended { signal: Some(signal), .. } => write!(f, "it was ended by signal {signal}"),
+            Ended { code: Some(code), .. } => write!(f, "it ended with exit code {code}"),
+            _ => f.write_str("its connection ended"),
+        }
+    }
+}
+
+impl Drop for Link {
+    /// An agent that hears of the end closes its connections and ends.
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            self.close();
+            let until = Instant::now() + ENDS_WITHIN;
+            while self.from.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+        }
+        self.cut(false);
+    }
+}
+
+type Ends = (Sender<Request>, Receiver<(Duration, Told)>);
+
+fn threads(to: impl Write + Send + 'static, from: impl Read + Send + 'static) -> io::Result<Ends> {
+    let ((requests, asked), (told, heard)) = (channel(), channel());
+    thread::Builder::new().name("to agent".to_owned()).spawn(move || write(to, &asked))?;
+    thread::Builder::new().name("from agent".to_owned()).spawn(move || read(BufReader::new(from), &told))?;
+    Ok((requests, heard))
+}
+
+/// Until the agent is gone, or nothing is asked any more: then its input ends.
+fn write(mut to: impl Write, requests: &Receiver<Request>) {
+    let mut due = Instant::now() + BEAT;
+    loop {
+        let request = match requests.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(request) => request,
+            Err(RecvTimeoutError::Timeout) => {
+                due = Instant::now() + BEAT;
+                Request::Beat(moment::now())
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if frames::write(&mut to, &request).is_err() {
+            return;
+        }
+    }
+}
+
+/// Until the agent ends, or says what is no message of ours.
+fn read(mut from: impl BufRead, told: &Sender<(Duration, Told)>) {
+    if !matches!(frames::greeted(&mut from), Ok(true)) {
+        return;
+    }
+    while let Ok(Some(message)) = frames::read(&mut from) {
+        if told.send((moment::now(), message)).is_err() {
+            return;
+        }
+    }
+}
+
+fn keep_lines(from: impl Read + Send + 'static) -> io::Result<Receiver<String>> {
+    let (to, lines) = channel();
+    let keep = move || {
+        let mut kept = Vec::new();
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            kept.push(String::from_utf8_lossy(&line).trim().to_owned());
+            if kept.len() > LINES {
+                kept.remove(0);
+            }
+        }
+        // Nothing is lost where nothing asks any more.
+        let _ = kept.into_iter().rev().find(|line| !line.is_empty()).map(|line| to.send(line));
+    };
+    thread::Builder::new().name("errors of agent".to_owned()).spawn(keep)?;
+    Ok(lines)
+}

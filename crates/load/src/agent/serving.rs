@@ -1,0 +1,193 @@
+//! What an agent does: it runs clients as it is told, until its input ends.
+
+use super::frames::{self, Account, Aim, Clients, GREETING, Request, Start, State, Told};
+use super::{Agents, program};
+use crate::budget::{Budget, Fit};
+use crate::machine::Machine;
+use crate::moment;
+use crate::proc::resident_bytes;
+use crate::server::process_time;
+use crate::stop::Stop;
+use sockdrawer::Error;
+use std::io::{self, Read, Write, stdin, stdout};
+use std::process;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The argument by which a program knows that it was started to run clients. Nobody types it.
+pub(super) const CHILD: &str = "--clients-of-load";
+/// Between two words about where it is.
+const TELLS_EACH: Duration = Duration::from_millis(100);
+/// An agent of another machine that hears nothing for so long is alone: its connections end with it.
+const ALONE_AFTER: Duration = Duration::from_secs(30);
+
+/// Runs clients and does not return, when this process was started for that by [`Run::start`](crate::Run::start), which starts the
+/// program again when the descriptors of one process are too few. A program calls it first in `main`; without it only runs that need
+/// no other process can be started.
+pub fn agent() {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == CHILD) {
+        // An agent that cannot tell anything ends.
+        let _ = serve(stdin(), stdout(), false);
+        process::exit(0);
+    }
+}
+
+/// Runs clients for a program of another machine, which started this one by ssh and speaks by standard input and output. Returns when
+/// that program is gone, or has no more to ask; ends the process if nothing is heard of it for 30 s.
+///
+/// # Errors
+/// When standard output is closed.
+pub fn agent_on_stdio() -> io::Result<()> {
+    // Should the ssh server end, so does an agent that was stopped. Without it, only a process that runs ends by the end of its input.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    serve(stdin(), stdout(), true)
+}
+
+/// The side of an agent that tells.
+#[derive(Clone)]
+struct Output(Arc<Mutex<Box<dyn Write + Send>>>);
+
+impl Output {
+    fn tell(&self, told: &Told) -> io::Result<()> {
+        frames::write(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), told)
+    }
+}
+
+/// A request, and what ends the run that it belongs to.
+type Asked = (Request, Stop);
+
+/// Does as it is told from there, until that ends.
+pub(super) fn serve(from: impl Read + Send + 'static, mut to: impl Write + Send + 'static, is_elsewhere: bool) -> io::Result<()> {
+    to.write_all(GREETING)?;
+    let output = Output(Arc::new(Mutex::new(Box::new(to))));
+    let heard = Arc::new(Mutex::new(Instant::now()));
+    let (sender, requests) = channel();
+    let (answers, hears) = (output.clone(), heard.clone());
+    thread::Builder::new().name("requests".to_owned()).spawn(move || {
+        listen(from, &sender, &answers, &hears);
+        // Whatever goes on: the run belongs to a program that is gone.
+        process::exit(0);
+    })?;
+    if is_elsewhere {
+        thread::Builder::new().name("alone".to_owned()).spawn(move || end_alone(&heard))?;
+        output.tell(&Told::Hello(Box::new(program::hello(Machine::this()))))?;
+    }
+    sockdrawer::raise_descriptor_limit()?;
+    while let Ok((request, stop)) = requests.recv() {
+        match request {
+            Request::Start(start) => run(*start, &stop, &requests, &output)?,
+            Request::Over => output.tell(&Told::Over)?,
+            // What belonged to a run that has ended is late.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn end_alone(heard: &Mutex<Instant>) {
+    loop {
+        let until = *heard.lock().unwrap_or_else(PoisonError::into_inner) + ALONE_AFTER;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            process::exit(1);
+        }
+        thread::sleep(left);
+    }
+}
+
+/// Passes requests on; those that cannot wait are done at once.
+fn listen(mut from: impl Read, requests: &Sender<Asked>, output: &Output, heard: &Mutex<Instant>) {
+    let mut stop = Stop::new();
+    while let Ok(Some(request)) = frames::read(&mut from) {
+        let now = moment::now();
+        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let passed_on = match request {
+            Request::Beat(sent) => output.tell(&Told::Beat { sent, heard: now, answered: moment::now() }).is_ok(),
+            Request::Hurry => {
+                stop.stop();
+                true
+            }
+            request => {
+                if let Request::Start(_) = request {
+                    stop = Stop::new();
+                }
+                requests.send((request, stop.clone())).is_ok()
+            }
+        };
+        if !passed_on {
+            return;
+        }
+    }
+}
+
+/// One run, from its start to its end.
+fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
+    let Start { mut plan, targets, aim, clients } = start;
+    let before = process_time();
+    let mut most = None;
+    if let Clients::Processes { force: false } = clients {
+        let budget = Budget::of(&plan);
+        if let Some(need) = budget.needs.iter().find(|need| need.fit == Fit::Lacking) {
+            let wall = need.wall();
+            return output.tell(&Told::Ready(Err(format!("{}: {}", wall.why, wall.remedy))));
+        }
+        most = budget.rate;
+        plan.connect_rate = most.or(plan.connect_rate);
+    }
+    let slower = |aim: Aim| Aim { rate: most.map(|most| aim.rate.map_or(most, |rate| rate.min(most))).or(aim.rate), ..aim };
+    let mut given_up = false;
+    let started = Agents::start(&plan, &targets, slower(aim), clients, || {
+        output.tell(&Told::Ready(Ok(()))).map_err(|error| lost(&error))?;
+        match requests.recv() {
+            Ok((Request::Go(at), _)) => moment::at(at).ok_or_else(|| lost(&"a moment before the clock began")),
+            _ => {
+                given_up = true;
+                Err(lost(&"the run was given up before it began"))
+            }
+        }
+    });
+    let mut agents = match started {
+        Ok(agents) => agents,
+        Err(_) if given_up => return output.tell(&Told::Over),
+        Err(error) => return output.tell(&Told::Begun(Err(error.to_string()))),
+    };
+    output.tell(&Told::Begun(Ok(())))?;
+    let mut aims = 0;
+    loop {
+        match requests.recv_timeout(TELLS_EACH).map(|(request, _)| request) {
+            Ok(Request::Aim(aim)) => {
+                aims += 1;
+                if let Err(error) = agents.aim(slower(aim)) {
+                    let state = State { aims, stopped: Some(error.to_string()), ..agents.state() };
+                    return output.tell(&Told::State(state));
+                }
+            }
+            Ok(Request::Word(word)) => agents.tell(word),
+            Ok(Request::Take { last }) => {
+                let account = agents.take(last);
+                let cpu = process_time().saturating_sub(before) + account.cpu;
+                let rss_bytes = resident_bytes().unwrap_or(0) + account.rss_bytes;
+                output.tell(&Told::Account(Box::new(Account { cpu, rss_bytes, ..account })))?;
+            }
+            // Both fail where the pool has given up, which its state says.
+            Ok(Request::Halt) => _ = agents.halt(),
+            Ok(Request::Settle) => {
+                let _ = agents.settle(&plan, stop);
+                output.tell(&Told::Settled)?;
+            }
+            Ok(Request::Over) => {
+                agents.release();
+                return output.tell(&Told::Over);
+            }
+            Ok(Request::Start(_) | Request::Go(_) | Request::Hurry | Request::Beat(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        output.tell(&Told::State(State { aims, ..agents.state() }))?;
+    }
+}
+
+fn lost(why: &impl ToString) -> Error {
+    Error::Stopped { reason: why.to_string() }
+}
