@@ -1,11 +1,12 @@
 //! Clients on other machines: from the options of `load` and `find` to agents that run, and `sockdrawer agent`, which is one.
 
 use crate::arguments::{AgentArguments, RunAgentArguments};
+use crate::load;
 use crate::outcome::{Exit, Failure};
-use crate::print::Output;
-use crate::values;
-use sockdrawer::Address;
-use sockdrawer_load::{AgentPort, Hosts, OnAgentLoss, Place, Ssh, agent_on_stdio, join_run};
+use crate::print::{self, Output};
+use crate::workload::first_given;
+use sockdrawer::{Address, Error};
+use sockdrawer_load::{AgentLost, AgentPort, Hosts, OnAgentLoss, Place, Plan, Run, ServerAgent, Ssh, agent_on_stdio, join_run};
 use std::fs;
 use std::path::Path;
 
@@ -19,25 +20,71 @@ impl AgentArguments {
     }
 }
 
+/// What runs on other machines for a run.
+#[derive(Default)]
+pub(crate) struct Machines {
+    /// The clients; None: they run here.
+    pub(crate) hosts: Option<Hosts>,
+    /// What looks at the server where it is.
+    pub(crate) server: Option<ServerAgent>,
+}
+
+impl Machines {
+    /// Begins a run, here or on other machines.
+    pub(crate) fn start<'a>(&'a mut self, plan: &'a Plan, force: bool) -> Result<Run<'a>, Failure> {
+        let run = match &mut self.hosts {
+            None => Run::start(plan).map_err(load::failure),
+            Some(hosts) => Run::start_on(plan, hosts, force).map_err(|error| match error {
+                Error::Stopped { reason } => Failure::preflight(reason),
+                error => load::failure(error),
+            }),
+        }?;
+        Ok(match &mut self.server {
+            None => run,
+            Some(agent) => run.watching(agent),
+        })
+    }
+}
+
 /// Starts the agents that were asked for, or waits until they come.
 ///
 /// # Errors
 /// Each agent that did not start, in one line.
-pub(crate) fn start(arguments: &AgentArguments, output: &Output) -> Result<Option<Hosts>, Failure> {
+pub(crate) fn start(arguments: &AgentArguments, output: &Output) -> Result<Machines, Failure> {
     let on_loss = arguments.on_agent_loss.map(Into::into).unwrap_or_default();
+    let ssh = ssh(arguments)?;
     let hosts = match (&arguments.agents, &arguments.join_at) {
-        (Some(hosts), _) => start_by_ssh(hosts, arguments, on_loss)?,
-        (None, Some(at)) => wait_for(at, arguments, on_loss, output)?,
+        (Some(hosts), _) => Some(Hosts::start(&hosts.hosts, &ssh, on_loss).map_err(|lost| refused(&lost))?),
+        (None, Some(at)) => Some(wait_for(at, arguments, on_loss, output)?),
         (None, None) if arguments.on_agent_loss.is_some() => {
             return Err(Failure::usage("--on-agent-loss: there are no agents: name them by --agents, or leave it out"));
         }
-        (None, None) => return Ok(None),
+        (None, None) => None,
     };
-    output.tell_folded(format_args!("agents       {hosts}"))?;
-    Ok(Some(hosts))
+    if let Some(hosts) = &hosts {
+        output.tell_folded(format_args!("agents       {hosts}"))?;
+    }
+    let server = arguments.server_agent.as_ref().map(|host| ServerAgent::start(host, &ssh).map_err(Failure::preflight));
+    Ok(Machines { hosts, server: server.transpose()? })
 }
 
-fn start_by_ssh(hosts: &values::Hosts, arguments: &AgentArguments, on_loss: OnAgentLoss) -> Result<Hosts, Failure> {
+/// A line for each that did not start, and one that ends the program.
+fn refused(lost: &AgentLost) -> Failure {
+    let [rest @ .., (name, why)] = lost.0.as_slice() else { return Failure::preflight(lost) };
+    for (name, why) in rest {
+        print::tell(format_args!("error: agent {name}: {why}"));
+    }
+    Failure::preflight(format_args!("agent {name}: {why}"))
+}
+
+/// How agents are started by ssh.
+fn ssh(arguments: &AgentArguments) -> Result<Ssh, Failure> {
+    let given =
+        [("--push", arguments.push), ("--agent-program", arguments.agent_program.is_some()), ("--ssh", arguments.ssh.is_some())];
+    let is_used = arguments.agents.is_some() || arguments.server_agent.is_some();
+    if let Some(option) = first_given(given).filter(|_| !is_used) {
+        return Err(Failure::usage(format_args!("{option}: ssh starts no agent: name one by --agents, or leave it out")));
+    }
     let mut ssh = Ssh { push: arguments.push, ..Ssh::default() };
     if let Some(command) = &arguments.ssh {
         ssh.command = shlex::split(command)
@@ -47,7 +94,7 @@ fn start_by_ssh(hosts: &values::Hosts, arguments: &AgentArguments, on_loss: OnAg
     if let Some(program) = &arguments.agent_program {
         ssh.program.clone_from(program);
     }
-    Hosts::start(&hosts.hosts, &ssh, on_loss).map_err(Failure::preflight)
+    Ok(ssh)
 }
 
 fn wait_for(at: &Address, arguments: &AgentArguments, on_loss: OnAgentLoss, output: &Output) -> Result<Hosts, Failure> {

@@ -1,5 +1,6 @@
 //! `sockdrawer find`: one run after the other, until it is known what holds and what stops it.
 
+use crate::agents::Machines;
 use crate::arguments::{FindArguments, Vary};
 use crate::budget;
 use crate::names::Protocol;
@@ -11,7 +12,7 @@ use crate::{agents, limits, load, origin, plan, thresholds};
 use sockdrawer_catalog::time;
 use sockdrawer_load::doctor::listener;
 use sockdrawer_load::results::PageDirectory;
-use sockdrawer_load::{End, Found, Hosts, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
+use sockdrawer_load::{End, Found, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
 use std::fmt;
 use std::time::Duration;
 
@@ -42,13 +43,13 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
     let mut search = Search::new(first, arguments.max);
     output.tell(begin(&base, vary, &search, (first, arguments.max)))?;
-    let mut hosts = agents::start(&arguments.load.many, &output)?;
+    let mut machines = agents::start(&arguments.load.many, &output)?;
     let mut found = Found::new(vary.name(), vary.words());
     found.command = Some(origin::command());
     let mut failure = None;
     while let Some(amount) = search.next() {
         let confirming = search.is_confirming();
-        let tried = match one(&arguments, hosts.as_mut(), (&base, amount, search.left()), &stop) {
+        let tried = match one(&arguments, &mut machines, (&base, amount, search.left()), &stop) {
             Ok(tried) => tried,
             // What was tried until then is told all the same.
             Err(error) => {
@@ -162,14 +163,14 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
 /// One try. What this machine has too little for does not hold, and is not run.
 fn one(
     arguments: &FindArguments,
-    hosts: Option<&mut Hosts>,
+    machines: &mut Machines,
     (base, amount, left): (&Plan, u64, u64),
     stop: &Stop,
 ) -> Result<Try, Failure> {
     let mut plan = varied(base, arguments.vary, amount);
     let force = arguments.load.force;
     // Agents look at what their own machines have.
-    if let Err(need) = budget::keep_within(&mut plan, force || hosts.is_some()) {
+    if let Err(need) = budget::keep_within(&mut plan, force || machines.hosts.is_some()) {
         return Ok(Try { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
     let what = arguments.vary.words();
@@ -177,7 +178,7 @@ fn one(
         let (open, elapsed) = (progress.standing, progress.elapsed.as_secs_f64());
         format!("{amount} {what}: {open} connections open, {elapsed:.1} s; about {left} tries left")
     };
-    let mut report = load::one((&plan, hosts, force), stop, line)?;
+    let mut report = load::one((&plan, machines, force), stop, line)?;
     if let Some(failure) = nothing_there(&plan, &report) {
         return Err(failure);
     }

@@ -1,5 +1,6 @@
 //! `sockdrawer load acks --ladder`: one run after the other, and a row for each as it comes.
 
+use crate::agents::Machines;
 use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
@@ -40,7 +41,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
             let (row, of, name, elapsed) = (index + 1, rungs.len(), &rung.name, progress.elapsed.as_secs_f64());
             format!("row {row} of {of}: {name}, {elapsed:.1} s")
         };
-        let report = load::one((&rung.plan, None, false), &stop, line)?;
+        let report = load::one((&rung.plan, &mut Machines::default(), false), &stop, line)?;
         // What was cut short is no row to compare with.
         if signalled.get().is_some() {
             break;

@@ -1,5 +1,6 @@
 //! `sockdrawer load`: from the command line to a plan, and from its report to the exit code.
 
+use crate::agents::Machines;
 use crate::arguments::{LoadArguments, Policy};
 use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
@@ -8,7 +9,7 @@ use crate::signals::Signal;
 use crate::{agents, keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Hosts, Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
+use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     output.tell_folded(words::start(&plan) + &words)?;
-    let mut hosts = agents::start(&arguments.many, &output)?;
+    let mut machines = agents::start(&arguments.many, &output)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
@@ -41,14 +42,14 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
-    if hosts.is_none() {
+    if machines.hosts.is_none() {
         let told = if arguments.verbose { Some(budget) } else { budget.tight() };
         told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
     }
     if let Some((_, served)) = &metrics {
         tell_where(served, &output)?;
     }
-    let running = start(&plan, hosts.as_mut(), arguments.force)?.obeying(&orders);
+    let running = machines.start(&plan, arguments.force)?.obeying(&orders);
     let keys = keys::listen(&orders);
     suspend_by_signals(&orders, &stop)?;
     let live = progress::Live::new(words::title(&plan), plan.operations, keys.is_some());
@@ -73,17 +74,6 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     kept.and(written).and(told)?;
     let goes_on = arguments.many.on_agent_loss == Some(Policy::Continue);
     Ok(signalled.get().map_or(verdict(&report, goes_on), |signal| signal.exit()))
-}
-
-/// Begins a run, here or on other machines.
-fn start<'a>(plan: &'a Plan, hosts: Option<&'a mut Hosts>, force: bool) -> Result<Run<'a>, Failure> {
-    match hosts {
-        None => Run::start(plan).map_err(failure),
-        Some(hosts) => Run::start_on(plan, hosts, force).map_err(|error| match error {
-            Error::Stopped { reason } => Failure::preflight(reason),
-            error => failure(error),
-        }),
-    }
 }
 
 /// All who are told how a run goes.
@@ -123,7 +113,7 @@ impl Observer for &mut Watching {
 
 /// One run of several. On a terminal `line` says where it is, and is wiped out at its end.
 pub(crate) fn one(
-    (plan, hosts, force): (&Plan, Option<&mut Hosts>, bool),
+    (plan, machines, force): (&Plan, &mut Machines, bool),
     stop: &Stop,
     line: impl Fn(&Progress) -> String,
 ) -> Result<Report, Failure> {
@@ -133,7 +123,7 @@ pub(crate) fn one(
             print::rewrite(line(progress));
         }
     };
-    let report = start(plan, hosts, force)?.finish(stop, show);
+    let report = machines.start(plan, force)?.finish(stop, show);
     if on_terminal {
         print::rewrite("");
     }
@@ -141,7 +131,7 @@ pub(crate) fn one(
 }
 
 /// What the pool calls its limit is an option here.
-fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::LimitTooHigh { .. } => workload::usage(format_args!("--connections is too high: {error}")),
         error => error.into(),

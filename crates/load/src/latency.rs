@@ -161,7 +161,14 @@ impl Serialize for Latency {
             return to.serialize_str(&self.encode());
         }
         let times = self.0.iter().flat_map(Histogram::iter_recorded);
-        let counts: Vec<(u64, u64)> = times.map(|time| (time.value_iterated_to(), time.count_at_value())).collect();
+        // From each time to the next is a number of fewer bytes than the time.
+        let mut before = 0;
+        let counts: Vec<(u64, u64)> = times
+            .map(|time| {
+                let value = time.value_iterated_to();
+                (value - std::mem::replace(&mut before, value), time.count_at_value())
+            })
+            .collect();
         counts.serialize(to)
     }
 }
@@ -171,9 +178,10 @@ impl<'de> Deserialize<'de> for Latency {
         if from.is_human_readable() {
             return Latency::decode(&String::deserialize(from)?).map_err(de::Error::custom);
         }
-        let mut latency = Latency::new();
-        for (nanoseconds, count) in Vec::<(u64, u64)>::deserialize(from)? {
-            latency.record_many(Duration::from_nanos(nanoseconds), count);
+        let (mut latency, mut time) = (Latency::new(), 0_u64);
+        for (more, count) in Vec::<(u64, u64)>::deserialize(from)? {
+            time = time.saturating_add(more);
+            latency.record_many(Duration::from_nanos(time), count);
         }
         Ok(latency)
     }

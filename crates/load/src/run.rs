@@ -1,7 +1,7 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
-use crate::agent::{Account, Agents, Clients, Hosts, State, Word};
+use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
@@ -57,6 +57,8 @@ pub struct Run<'a> {
     server: Option<Pool>,
     agents: Agents<'a>,
     watch: Watch,
+    /// An agent beside the server, which sees more of it than this process.
+    server_agent: Option<&'a mut ServerAgent>,
     start: Instant,
     started: SystemTime,
     schedule: Schedule,
@@ -159,6 +161,7 @@ impl<'a> Run<'a> {
             server,
             agents,
             watch,
+            server_agent: None,
             start,
             started: SystemTime::now(),
             schedule,
@@ -183,6 +186,15 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Tells what an agent beside the server sees, on the time axis of the run.
+    #[must_use]
+    pub fn watching(mut self, agent: &'a mut ServerAgent) -> Run<'a> {
+        agent.begin(&self.plan.targets, &self.plan.server_pids);
+        self.evidence.server_is_on(agent.cpus());
+        self.server_agent = Some(agent);
+        self
+    }
+
     /// Takes orders there while it goes on.
     #[must_use]
     pub fn obeying(mut self, orders: &Orders) -> Run<'a> {
@@ -197,12 +209,16 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
-        self.over = Some(self.start.elapsed());
+        let ended_at = self.start.elapsed();
+        self.over = Some(ended_at);
         let standing = self.agents.state().standing;
         self.agents.halt()?;
         self.tell_progress(standing, Phase::Ending, &mut observer);
         // Before any is closed: what stands to the end is what memory is told of.
-        self.watch.weigh(standing);
+        match &mut self.server_agent {
+            Some(agent) => agent.weigh(standing),
+            None => self.watch.weigh(standing),
+        }
         self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
@@ -211,7 +227,15 @@ impl<'a> Run<'a> {
         self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(ended, &mut observer);
-        let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
+        let (mut cost, mut server) = self.watch.end(ended, self.sum.numbers.operations_ok);
+        if let Some(agent) = &mut self.server_agent {
+            server = agent.end(self.sum.numbers.operations_ok);
+            cost.server = server.cpu_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            if let Some(why) = agent.lost() {
+                self.actions
+                    .push(Action { at: ended_at.as_secs_f64(), what: format!("the agent beside the server was lost: {why}") });
+            }
+        }
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
         self.agents.release();
         if let Some(server) = &self.server {
@@ -259,9 +283,13 @@ impl<'a> Run<'a> {
                 self.connected = Some(now);
             }
             if now >= tick {
-                self.gather(false);
+                let is_sampled = now >= second && self.ends().is_none_or(|ends| ends >= now + SHORT);
+                // What agents of other machines measured is told once a second, to spare the network.
+                if is_sampled || !matches!(self.agents, Agents::Hosts(_)) {
+                    self.gather(false);
+                }
                 self.phase = self.phase(&state);
-                if now >= second && self.ends().is_none_or(|ends| ends >= now + SHORT) {
+                if is_sampled {
                     self.sample(Duration::ZERO, observer);
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
@@ -426,7 +454,10 @@ impl<'a> Run<'a> {
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
         // What the first byte took is told of the whole run.
         let latency_us = Latencies { first_byte: None, ..recent.latencies() };
-        let server = self.watch.sample(standing, numbers);
+        let mut server = self.watch.sample(standing, numbers);
+        if let Some(agent) = &mut self.server_agent {
+            server = agent.sample(standing, numbers);
+        }
         // An end that takes longer than what was before it in this time is what this time is about.
         let ending = self.over.is_some_and(|over| at - over > length / 2);
         let sample = Sample {
@@ -455,7 +486,10 @@ impl<'a> Run<'a> {
             },
             server: if is_short { server.map(ServerSample::without_rates) } else { server },
         };
-        self.evidence.see(&sample, proc::memory_left());
+        match &mut self.agents {
+            Agents::Hosts(hosts) => self.evidence.see_hosts(&sample, hosts.busiest(stretch)),
+            _ => self.evidence.see(&sample, proc::memory_left()),
+        }
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
         self.operation = latency_us.operation;

@@ -5,7 +5,7 @@ use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
 use crate::numbers::{float, median, time};
 use crate::proc;
 use crate::report::Report;
-use crate::series::Sample;
+use crate::series::{ClientSample, Sample};
 use crate::workload::Errors;
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
@@ -41,8 +41,10 @@ pub(crate) struct Evidence {
     pub(crate) server: Vec<f64>,
     /// CPUs that this process may use. Its clients have a thread for each.
     pub(crate) cpus: f64,
-    /// CPUs of this machine: a run that is kept to some of them is not kept from the others by its server.
+    /// CPUs of the server's machine: a run that is kept to some of them is not kept from the others by its server.
     pub(crate) machine: f64,
+    /// Clients are on other machines than the server, each of a CPU in parts: this one was busiest in the last second.
+    pub(crate) busiest: Option<String>,
     /// The part of this machine's memory that was left when the least was.
     pub(crate) memory_left: Option<f64>,
     /// Descriptors that the server's fullest process had left.
@@ -56,6 +58,19 @@ impl Evidence {
     pub(crate) fn new() -> Evidence {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Evidence { cpus: float(cpus as u64), machine: float(proc::cpus() as u64), ..Evidence::default() }
+    }
+
+    /// The server is on another machine, with so many CPUs.
+    pub(crate) fn server_is_on(&mut self, cpus: usize) {
+        self.machine = float(cpus as u64);
+    }
+
+    /// A second of a run of agents, and which of them used what part of its CPUs.
+    pub(crate) fn see_hosts(&mut self, sample: &Sample, busiest: Option<(String, f64)>) {
+        let Some((name, part)) = busiest else { return };
+        (self.busiest, self.cpus) = (Some(name), 1.0);
+        let client = ClientSample { cpu: Some(part), ..sample.client };
+        self.see(&Sample { client, ..sample.clone() }, None);
     }
 
     /// A second of the run, and the part of this machine's memory that is left.
@@ -103,6 +118,10 @@ impl Evidence {
         let middle = |values: &[f64]| median(values.to_vec()).unwrap_or(0.0);
         let (client, server) = (middle(&self.client), middle(&self.server));
         let (cpus, machine) = (self.cpus, self.machine);
+        if let Some(name) = self.busiest.as_ref().filter(|_| client >= FULL) {
+            let why = format!("agent {name} used {:.0} % of its CPUs: what was measured is its own limit too", 100.0 * client);
+            return Some(wall("client CPU", why, "use more agents, or machines with more CPUs"));
+        }
         if client >= FULL * cpus && client > 0.0 {
             let why = format!("the load generator used {client:.1} of {cpus:.0} CPUs: what was measured is its own limit too");
             return Some(wall("client CPU", why, "put the clients on another machine, or on one with more CPUs"));
@@ -110,7 +129,7 @@ impl Evidence {
         if server >= FULL * machine && server > 0.0 {
             return Some(wall("server CPU", format!("the server used {server:.1} of {machine:.0} CPUs"), SERVER_CPU));
         }
-        if client + server >= FULL * machine && server > 0.0 {
+        if client + server >= FULL * machine && server > 0.0 && self.busiest.is_none() {
             let why =
                 format!("client and server share {machine:.0} CPUs and used all: {client:.1} the client, {server:.1} the server");
             let remedy = "put the clients on another machine";

@@ -1,9 +1,9 @@
 //! Options of clients on other machines.
 
-use crate::values::{Hosts, count, positive};
+use crate::values::{Hosts, count, host, positive};
 use clap::{Args, ValueEnum};
 use sockdrawer::Address;
-use sockdrawer_load::OnAgentLoss;
+use sockdrawer_load::{Host, OnAgentLoss};
 use std::path::PathBuf;
 
 /// Agents of a run.
@@ -21,17 +21,20 @@ pub(crate) struct AgentArguments {
     /// A file with a secret that agents must have too.
     #[arg(help_heading = "Many machines", long, value_name = "FILE", requires = "join_at")]
     pub(crate) token_file: Option<PathBuf>,
+    /// A machine of the server, where an agent measures it: its CPU, memory and queues.
+    #[arg(help_heading = "Many machines", long, value_name = "user@HOST", value_parser = host)]
+    pub(crate) server_agent: Option<Host>,
     /// Copy this program to the agents' machines, to ~/.cache/sockdrawer, unless it is there.
-    #[arg(help_heading = "Many machines", long, requires = "agents", conflicts_with = "agent_program")]
+    #[arg(help_heading = "Many machines", long, conflicts_with = "agent_program")]
     pub(crate) push: bool,
     /// The path of sockdrawer on the agents' machines [default: sockdrawer].
-    #[arg(help_heading = "Many machines", long, value_name = "PATH", requires = "agents")]
+    #[arg(help_heading = "Many machines", long, value_name = "PATH")]
     pub(crate) agent_program: Option<String>,
     /// What a run does when an agent is lost: fail ends it, with exit code 4; continue goes on without it [default: fail].
     #[arg(help_heading = "Many machines", long, value_name = "POLICY")]
     pub(crate) on_agent_loss: Option<Policy>,
     /// The ssh to start agents with, and options for it [default: ssh].
-    #[arg(help_heading = "Many machines", long, value_name = "COMMAND", requires = "agents")]
+    #[arg(help_heading = "Many machines", long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
 }
 

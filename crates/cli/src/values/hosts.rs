@@ -36,7 +36,8 @@ impl FromStr for Hosts {
     }
 }
 
-fn host(text: &str) -> Result<Host, BadValue> {
+/// One machine.
+pub(crate) fn host(text: &str) -> Result<Host, BadValue> {
     let (name, destination) = text.split_once('=').unwrap_or((text, text));
     let is_one = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(char::is_whitespace);
     if !is_one(name) || !is_one(destination) {

@@ -3,7 +3,8 @@
 use crate::machine::Machine;
 use crate::numbers::float;
 use crate::plan::{Plan, part};
-use crate::workload::Tally;
+use crate::server::{Server, ServerSample};
+use crate::workload::{Numbers, Tally};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
@@ -115,8 +116,33 @@ pub(super) enum Request {
     Hurry,
     /// The run has ended, or does not begin; another may be started.
     Over,
+    /// Looks at the server of this machine from now on: the processes that listen at the targets, or these.
+    Watch {
+        targets: Vec<Address>,
+        processes: Vec<u32>,
+    },
+    Look(Look),
     /// Answered at once, with the moment when it was sent, by the clock of the sender.
     Beat(Duration),
+}
+
+/// How a server is looked at.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Look {
+    /// While so many connections stand and this has been done.
+    Sample { standing: u64, done: Numbers },
+    /// What it takes once nothing begins any more, with so many connections.
+    Weigh { standing: u64 },
+    /// All that came of it, after so many operations that ended well.
+    End { operations: u64 },
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Seen {
+    Sample(Option<ServerSample>),
+    Weighed,
+    End(Server),
 }
 
 /// What an agent does in a run.
@@ -148,6 +174,8 @@ pub(super) enum Told {
     State(State),
     Account(Box<Account>),
     Settled,
+    /// The answer to a [`Request::Look`], and to [`Request::Watch`].
+    Seen(Seen),
     /// The answer to [`Request::Over`]: what was said before is of a run that has ended.
     Over,
     /// The answer to a [`Request::Beat`]: when that was sent, and by the clock of the agent when it was heard and answered.

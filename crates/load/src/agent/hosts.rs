@@ -44,6 +44,8 @@ impl std::error::Error for AgentLost {}
 pub struct Hosts {
     remotes: Vec<Remote>,
     on_loss: OnAgentLoss,
+    /// Those that did not start: the others do their part.
+    missing: AgentLost,
     /// What lost agents did whose place another took.
     replaced: Vec<AgentPart>,
     /// Where others may still come.
@@ -65,7 +67,13 @@ impl AgentPort {
             };
             told(remotes.iter().flatten().count(), refused);
         }
-        Hosts { remotes: remotes.into_iter().flatten().collect(), on_loss, replaced: Vec::new(), port: Some(self) }
+        Hosts {
+            remotes: remotes.into_iter().flatten().collect(),
+            on_loss,
+            missing: AgentLost(Vec::new()),
+            replaced: Vec::new(),
+            port: Some(self),
+        }
     }
 }
 
@@ -92,7 +100,7 @@ impl Hosts {
             }
         }
         if failed.is_empty() || (on_loss == OnAgentLoss::Continue && !remotes.is_empty()) {
-            Ok(Hosts { remotes, on_loss, replaced: Vec::new(), port: None })
+            Ok(Hosts { remotes, on_loss, missing: AgentLost(failed), replaced: Vec::new(), port: None })
         } else {
             Err(AgentLost(failed))
         }
@@ -137,6 +145,12 @@ impl Hosts {
         names
     }
 
+    /// The agent that used the largest part of its machine's CPUs since the sample before, so many seconds ago, and that part.
+    pub(crate) fn busiest(&mut self, seconds: f64) -> Option<(String, f64)> {
+        let parts = self.remotes.iter_mut().map(|remote| (remote.name().to_owned(), remote.busy(seconds)));
+        parts.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
     /// Whether a run cannot go on, because agents were lost.
     pub(crate) fn is_broken(&self) -> bool {
         let lost = self.remotes.iter().filter(|remote| remote.lost().is_some()).count();
@@ -158,6 +172,7 @@ impl Hosts {
 impl fmt::Display for Hosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<String> = self.remotes.iter().map(Remote::words).collect();
-        f.write_str(&all.join(", "))
+        f.write_str(&all.join(", "))?;
+        if self.missing.0.is_empty() { Ok(()) } else { write!(f, "; without {}", self.missing) }
     }
 }

@@ -317,3 +317,117 @@ impl Protocol for Joining {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sockdrawer::testing::Driver;
+
+    const SECRET: &[u8] = b"0123456789abcdef";
+
+    fn joins(of: u32) -> (Joins, Receiver<Newcomer>) {
+        let (to, newcomers) = channel();
+        (Joins { of, secret: SECRET.into(), to, present: Arc::default() }, newcomers)
+    }
+
+    /// The nonce that a run greets an agent with.
+    fn greeted(connection: &mut Driver) -> Vec<u8> {
+        let sent = connection.sent();
+        sent.strip_prefix(GREETING).expect("a greeting").to_vec()
+    }
+
+    /// What an agent answers that has this secret.
+    fn answer(run: &[u8], secret: &[u8], place: Place) -> Vec<u8> {
+        let ours = [7; NONCE];
+        [&ours[..], &numbers(place), &code(secret, &agent_says(run, &ours, place)).finalize().into_bytes()].concat()
+    }
+
+    fn word(connection: &mut Driver) -> String {
+        let sent = connection.sent();
+        assert_eq!(sent[0], REFUSED);
+        assert!(connection.closed().is_some());
+        String::from_utf8(sent[1..].to_vec()).expect("words")
+    }
+
+    #[test]
+    fn both_sides_prove_that_they_have_the_secret() {
+        let (joins, newcomers) = joins(2);
+        let mut connection = Driver::open(joins);
+        let run = greeted(&mut connection);
+        connection.receive_split(&answer(&run, SECRET, Place { index: 1, of: 2 }));
+        let sent = connection.sent();
+        assert_eq!(sent[0], TAKEN);
+        assert!(code(SECRET, &run_says(&run, &[7; NONCE])).verify_slice(&sent[1..]).is_ok());
+        let (index, link) = newcomers.try_recv().expect("it came");
+        assert_eq!(index, 1);
+        let mut frame = frames::GREETING.to_vec();
+        frames::write(&mut frame, &Told::Settled).expect("memory takes it");
+        connection.receive_split(&frame);
+        assert!(matches!(link.from.try_recv(), Ok((_, Told::Settled))));
+    }
+
+    #[test]
+    fn a_wrong_a_replayed_and_a_second_one_are_refused_in_words() {
+        let place = Place { index: 0, of: 2 };
+        let (service, newcomers) = joins(2);
+        let (present, to) = (service.present.clone(), service.to.clone());
+        let again = || Joins { of: 2, secret: SECRET.into(), to: to.clone(), present: present.clone() };
+        let mut connection = Driver::open(service);
+        let first = answer(&greeted(&mut connection), SECRET, place);
+        connection.receive(&first);
+        assert!(newcomers.try_recv().is_ok());
+        let mut replayed = Driver::open(again());
+        let run = greeted(&mut replayed);
+        replayed.receive(&first);
+        assert!(word(&mut replayed).contains("another token"), "what was said to another nonce");
+        for (secret, place, why) in [
+            (&b"fedcba9876543210"[..], place, "another token"),
+            (SECRET, Place { index: 0, of: 3 }, "the run waits for 2 agents, this one is --index 0 --of 3"),
+            (SECRET, Place { index: 2, of: 2 }, "the run waits for 2 agents"),
+            (SECRET, place, "has an agent with --index 0 already"),
+        ] {
+            let mut connection = Driver::open(again());
+            let run = greeted(&mut connection);
+            connection.receive(&answer(&run, secret, place));
+            let word = word(&mut connection);
+            assert!(word.contains(why), "{word}");
+        }
+        assert_ne!(run, greeted(&mut Driver::open(again())), "a nonce is used once");
+        assert!(newcomers.try_recv().is_err());
+    }
+
+    #[test]
+    fn bytes_of_anything_end_a_connection_and_are_not_kept() {
+        let (joins, newcomers) = joins(1);
+        let mut connection = Driver::open(joins);
+        let mut bytes = vec![0; 65_536];
+        getrandom(&mut bytes, GetRandomFlags::empty()).expect("random bytes");
+        connection.receive(&bytes);
+        assert!(connection.closed().is_some() && newcomers.try_recv().is_err());
+    }
+
+    #[test]
+    fn an_agent_takes_no_run_that_has_another_secret() {
+        struct Run(io::Cursor<Vec<u8>>);
+        impl Read for Run {
+            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+                self.0.read(to)
+            }
+        }
+        impl Write for Run {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let told = |bytes: &[&[u8]]| {
+            let mut run = Run(io::Cursor::new(bytes.concat()));
+            prove(&mut run, SECRET, Place { index: 0, of: 1 }).expect_err("none of them is a run").to_string()
+        };
+        assert!(told(&[GREETING, &[1; NONCE], &[TAKEN], &[2; CODE]]).contains("does not have the token"));
+        assert_eq!(told(&[GREETING, &[1; NONCE], &[REFUSED], b"no"]), "no");
+        assert!(told(&[b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"]).contains("waits for no agents"));
+    }
+}

@@ -12,6 +12,7 @@ mod program;
 mod remote;
 mod serving;
 mod ssh;
+mod watching;
 
 pub(crate) use frames::{Account, Aim, Clients, State, Word};
 pub(crate) use here::Here;
@@ -22,6 +23,7 @@ pub(crate) use part::Parts;
 pub(crate) use remote::Remote;
 pub use serving::{agent, agent_on_stdio};
 pub use ssh::{Host, Ssh};
+pub use watching::ServerAgent;
 
 use crate::plan::Plan;
 use crate::stop::Stop;

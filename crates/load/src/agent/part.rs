@@ -77,3 +77,36 @@ impl fmt::Display for Parts<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_row_and_a_lost_one_its_share() {
+        let part = |name: &str, lost: Option<&str>| AgentPart {
+            name: name.to_owned(),
+            machine: None,
+            share: 0.25,
+            lost: lost.map(str::to_owned),
+            established: 16_667,
+            failed: 1,
+            lost_connections: 2,
+            operations: Operations { ok: 48_550, failed: 3, per_second: 1.0 },
+            latency_us: Latencies::default(),
+            cpu_seconds: 2.0,
+            cpu: 0.1,
+            rss_bytes: 0,
+            clock_ahead_seconds: None,
+            round_trip_us: None,
+        };
+        let text = Parts(&[part("a", None), part("b", Some("it was killed"))]).to_string();
+        let expected = "
+agents                    connections   operations  failed      p99 late p99   CPU
+  a                            16,667       48,550       6        -        -  10 %
+  b                            16,667       48,550       6        -        -  10 %
+agent lost   b, which had 25 % of the connections: it was killed";
+        assert_eq!(text, expected);
+        assert_eq!(Parts(&[]).to_string(), "");
+    }
+}

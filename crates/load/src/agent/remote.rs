@@ -2,7 +2,7 @@
 //! because its input ends then.
 
 use super::clock::Clock;
-use super::frames::{Account, Aim, Clients, Hello, Request, Start, State, Told, Word};
+use super::frames::{Account, Aim, Clients, Hello, Request, Seen, Start, State, Told, Word};
 use super::link::{Ended, Link};
 use super::part::AgentPart;
 use super::serving::CHILD;
@@ -57,6 +57,10 @@ pub(crate) struct Remote {
     /// How many aims it was told.
     aims: u32,
     settled: bool,
+    /// What it saw of a server.
+    seen: Option<Seen>,
+    /// The CPU time that it had used at the last sample.
+    cpu: Duration,
     /// It was started, and has not said that the run is over for it.
     is_busy: bool,
     /// Why it is gone, or takes no part in the run.
@@ -86,6 +90,8 @@ impl Remote {
             asked: false,
             aims: 0,
             settled: false,
+            seen: None,
+            cpu: Duration::ZERO,
             is_busy: false,
             lost: None,
             is_gone: false,
@@ -149,10 +155,14 @@ impl Remote {
 
     /// One that says nothing is lost.
     fn answers(&mut self, answer: fn(&mut Remote) -> &mut Option<Result<(), String>>, silent: &str) {
+        if self.lost.is_some() {
+            return;
+        }
         self.listen_until(Instant::now() + BEGINS_WITHIN, |remote| answer(remote).is_some());
         match answer(self).take() {
             Some(Ok(())) => {}
             Some(Err(reason)) => self.leave_out(reason),
+            // Gone while it was listened to, with a better reason, or silent.
             None => self.lose(Some(silent.to_owned())),
         }
     }
@@ -169,7 +179,7 @@ impl Remote {
         self.state = State::default();
         (self.account, self.total) = Default::default();
         (self.ready, self.begun) = (None, None);
-        (self.asked, self.settled, self.aims) = (false, false, 0);
+        (self.asked, self.settled, self.aims, self.cpu) = (false, false, 0, Duration::ZERO);
     }
 
     /// Waits for its first words, and until its clock is measured; None: it is gone, or says nothing.
@@ -201,7 +211,7 @@ impl Remote {
             self.hear(arrived, told);
         }
         self.ended = self.link.cut(why.is_none());
-        self.lost = Some(why.unwrap_or_else(|| self.ended.to_string()));
+        self.lost.get_or_insert_with(|| why.unwrap_or_else(|| self.ended.to_string()));
         let Numbers { established, lost, closed, .. } = self.total.numbers;
         self.account.tally.numbers.lost += established.saturating_sub(lost + closed);
         self.total.numbers.lost = established.saturating_sub(closed);
@@ -223,16 +233,14 @@ impl Remote {
 
     /// Its name, the CPUs of its machine, how far its clock is from this one, and how far away it is.
     pub(super) fn words(&self) -> String {
-        let cpus = self.hello.as_ref().map_or(0, |hello| hello.machine.cpus);
         let (ahead, away) = self.clock.map_or((0.0, 0.0), |clock| (clock.ahead.seconds(), clock.round_trip.as_secs_f64()));
-        format!("{} ({cpus} CPUs, clock {:+.2} ms, {:.2} ms away)", self.name, ahead * 1e3, away * 1e3)
+        format!("{} ({} CPUs, clock {:+.2} ms, {:.2} ms away)", self.name, self.cpus(), ahead * 1e3, away * 1e3)
     }
 
     /// What it did of a run that took so many seconds.
     pub(super) fn part(&self, seconds: f64) -> AgentPart {
         let Tally { numbers, .. } = &self.total;
-        let (cpu, machine) = (self.account.cpu.as_secs_f64(), self.hello.as_ref().map(|hello| hello.machine.clone()));
-        let cpus = machine.as_ref().map_or(1, |machine| machine.cpus.max(1));
+        let cpu = self.account.cpu.as_secs_f64();
         AgentPart {
             name: self.name.clone(),
             share: self.share,
@@ -247,8 +255,8 @@ impl Remote {
             },
             latency_us: self.total.latencies(),
             cpu_seconds: cpu,
-            cpu: if seconds > 0.0 { cpu / seconds / float(cpus as u64) } else { 0.0 },
-            machine,
+            cpu: if seconds > 0.0 { cpu / seconds / float(self.cpus() as u64) } else { 0.0 },
+            machine: self.hello.as_ref().map(|hello| hello.machine.clone()),
             rss_bytes: self.account.rss_bytes,
             clock_ahead_seconds: self.clock.map(|clock| clock.ahead.seconds()),
             round_trip_us: self.clock.map(|clock| clock.round_trip.as_secs_f64() * 1e6),
@@ -333,6 +341,7 @@ impl Remote {
                 self.asked = false;
             }
             Told::Settled => self.settled = true,
+            Told::Seen(seen) => self.seen = Some(seen),
             Told::Over => self.is_busy = false,
         }
     }
@@ -369,6 +378,24 @@ impl Remote {
             self.ask(Request::Take { last });
         }
         asks
+    }
+
+    /// Asks it to look at a server, and waits for what it sees; None: it does not answer, or is gone.
+    pub(super) fn look(&mut self, request: Request) -> Option<Seen> {
+        self.seen = None;
+        self.ask(request);
+        self.listen_until(Instant::now() + ANSWERS_WITHIN, |remote| remote.seen.is_some());
+        self.seen.take()
+    }
+
+    /// The part of its machine's CPUs that it used since the sample before, so many seconds ago.
+    pub(super) fn busy(&mut self, seconds: f64) -> f64 {
+        let used = self.account.cpu.saturating_sub(std::mem::replace(&mut self.cpu, self.account.cpu));
+        used.as_secs_f64() / seconds / float(self.cpus() as u64)
+    }
+
+    pub(super) fn cpus(&self) -> usize {
+        self.hello.as_ref().map_or(1, |hello| hello.machine.cpus.max(1))
     }
 
     pub(super) fn halt(&mut self) {

@@ -1,14 +1,14 @@
 //! What an agent does: it runs clients as it is told, until its input ends.
 
-use super::frames::{self, Account, Aim, Clients, GREETING, Request, Start, State, Told};
+use super::frames::{self, Account, Aim, Clients, GREETING, Look, Request, Seen, Start, State, Told};
 use super::{Agents, program};
 use crate::budget::{Budget, Fit};
 use crate::machine::Machine;
 use crate::moment;
 use crate::proc::resident_bytes;
-use crate::server::process_time;
+use crate::server::{Watch, process_time};
 use crate::stop::Stop;
-use sockdrawer::Error;
+use sockdrawer::{Address, Error};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::process;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -78,6 +78,7 @@ pub(super) fn serve(from: impl Read + Send + 'static, mut to: impl Write + Send 
     while let Ok((request, stop)) = requests.recv() {
         match request {
             Request::Start(start) => run(*start, &stop, &requests, &output)?,
+            Request::Watch { targets, processes } => watch(&targets, &processes, &requests, &output)?,
             Request::Over => output.tell(&Told::Over)?,
             // What belonged to a run that has ended is late.
             _ => {}
@@ -181,10 +182,34 @@ fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -
                 agents.release();
                 return output.tell(&Told::Over);
             }
-            Ok(Request::Start(_) | Request::Go(_) | Request::Hurry | Request::Beat(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         output.tell(&Told::State(State { aims, ..agents.state() }))?;
+    }
+}
+
+/// Looks at a server of this machine, from before a run to its end.
+fn watch(targets: &[Address], processes: &[u32], requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
+    let mut watch = Watch::there(targets, processes);
+    let mut seen = Seen::Weighed;
+    loop {
+        output.tell(&Told::Seen(seen))?;
+        seen = loop {
+            match requests.recv() {
+                Ok((Request::Look(Look::Sample { standing, done }), _)) => break Seen::Sample(watch.sample(standing, done)),
+                Ok((Request::Look(Look::Weigh { standing }), _)) => {
+                    watch.weigh(standing);
+                    break Seen::Weighed;
+                }
+                Ok((Request::Look(Look::End { operations }), _)) => {
+                    let (_, server) = watch.end(Duration::ZERO, operations);
+                    return output.tell(&Told::Seen(Seen::End(server)));
+                }
+                Ok(_) => {}
+                Err(_) => return Ok(()),
+            }
+        };
     }
 }
 

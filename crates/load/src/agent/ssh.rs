@@ -70,7 +70,7 @@ pub(super) fn start_all(hosts: &[Host], ssh: &Ssh) -> Vec<Result<Remote, String>
     started.map(|agent| agent.unwrap_or_else(|| Err("no thread could be started for it".to_owned()))).collect()
 }
 
-fn start(host: &Host, ssh: &Ssh) -> Result<Remote, String> {
+pub(super) fn start(host: &Host, ssh: &Ssh) -> Result<Remote, String> {
     let program = if ssh.push { push(host, ssh)? } else { ssh.program.clone() };
     // The shell becomes the agent, so that the ssh server is the agent's parent, and nothing stays of it.
     let command = format!("exec {} agent --stdio", quoted(&program));
@@ -107,6 +107,7 @@ fn words(ended: &Ended, program: &str) -> String {
             "ssh does not know the host, or it has another key than before: log in by hand once, and look which".to_owned()
         }
         Some(SSH_FAILED) => "try ssh by hand".to_owned(),
+        Some(_) if line.contains("unknown command") => "it is another version of sockdrawer: --push copies this one".to_owned(),
         Some(_) => "no agent began".to_owned(),
         None => format!("no agent answered within {} s", STARTS_WITHIN.as_secs()),
     };
