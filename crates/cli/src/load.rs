@@ -37,6 +37,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let mut orders = Orders::of(&plan);
+    if let Some(hosts) = &machines.hosts {
+        orders = orders.for_agents(hosts.names());
+    }
     if let Some((connections, per_second)) = plan::most(&plan).filter(|_| !arguments.yes) {
         orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }

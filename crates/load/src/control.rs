@@ -54,10 +54,16 @@ impl Line {
         match line {
             "status" => serde_json::to_string(&self.orders.progress()).unwrap_or_else(|error| format!("error: {error}")),
             "help" => format!("{ORDERS}, status, help"),
-            line => match line.parse() {
-                Ok(order) => self.orders.ask(order).unwrap_or_else(|refused| format!("error: {refused}")),
-                Err(error) => format!("error: {error}"),
-            },
+            line => {
+                let agent = line.strip_prefix("agent ").and_then(|rest| rest.trim().split_once(' '));
+                let (name, order) = agent.map_or((None, line), |(name, order)| (Some(name), order));
+                let order = match order.parse() {
+                    Ok(order) => order,
+                    Err(error) => return format!("error: {error}"),
+                };
+                let answer = name.map_or_else(|| self.orders.ask(order), |name| self.orders.ask_agent(name, order));
+                answer.unwrap_or_else(|refused| format!("error: {refused}"))
+            }
         }
     }
 }
@@ -90,7 +96,13 @@ mod tests {
         connection.receive_split(b"+100\r\n =2k\ninterval 250ms\nnext\n");
         assert_eq!(connection.sent(), b"ok\nok\nok\nok\n");
         let given = [Order::More(100), Order::Connections(2000), Order::Interval(Duration::from_millis(250)), Order::NextStage];
-        assert_eq!(orders.take(), given);
+        assert_eq!(orders.take(), given.map(|order| (None, order)));
+        connection.receive(b"agent b +5\nagent b\n");
+        let answer = String::from_utf8(connection.sent()).expect("answers are text");
+        assert!(
+            answer.starts_with("error: no agent is called b: there are no agents\nerror: `agent b` is no command"),
+            "{answer}"
+        );
         connection.receive(b"faster\n\xff\n");
         let answer = String::from_utf8(connection.sent()).expect("answers are text");
         assert!(answer.starts_with("error: `faster` is no command") && answer.lines().count() == 2, "{answer}");

@@ -33,7 +33,7 @@ mod wall;
 mod workload;
 
 pub use agent::{
-    AgentLost, AgentPart, AgentPort, Host, Hosts, OnAgentLoss, Place, ServerAgent, Ssh, agent, agent_on_stdio, join_run,
+    AgentLost, AgentPart, AgentPort, Examined, Host, Hosts, OnAgentLoss, Place, ServerAgent, Ssh, agent, agent_on_stdio, join_run,
 };
 pub use cause::{Cause, Wall, cause};
 pub use control::control;

@@ -52,7 +52,11 @@ impl fmt::Display for Order {
 pub(crate) const STOPPED: &str = "stopped";
 
 /// All that can be written, for those who ask.
-pub(crate) const ORDERS: &str = "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop";
+pub(crate) const ORDERS: &str =
+    "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop; agent NAME before one: for that agent alone";
+
+/// An order, and the agent that it is for; None: all of them.
+pub(crate) type Given = (Option<String>, Order);
 
 /// What was written is no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +109,9 @@ pub struct Orders {
 
 #[derive(Debug)]
 struct Kept {
-    given: Vec<Order>,
+    given: Vec<Given>,
+    /// Agents that an order may be for.
+    agents: Vec<String>,
     progress: Progress,
     /// What the run has when it has taken all that was given.
     target: usize,
@@ -115,7 +121,7 @@ struct Kept {
 
 impl Default for Kept {
     fn default() -> Kept {
-        Kept { given: Vec::new(), progress: Progress::default(), target: 0, interval: Some(Duration::ZERO) }
+        Kept { given: Vec::new(), agents: Vec::new(), progress: Progress::default(), target: 0, interval: Some(Duration::ZERO) }
     }
 }
 
@@ -149,6 +155,31 @@ impl Orders {
         orders
     }
 
+    /// For a run of agents on other machines: each knows itself what it has descriptors for.
+    #[must_use]
+    pub fn for_agents(mut self, names: Vec<String>) -> Orders {
+        self.most = None;
+        lock(&self.kept).agents = names;
+        self
+    }
+
+    /// As [`Orders::ask`], for one agent of other machines. It ends its connections at [`Order::Stop`].
+    ///
+    /// # Errors
+    /// When there is no such agent, or the order is none for one of them.
+    pub fn ask_agent(&self, name: &str, order: Order) -> Result<String, Refused> {
+        let names = lock(&self.kept).agents.clone();
+        if !names.iter().any(|known| known == name) {
+            let known =
+                if names.is_empty() { "there are no agents".to_owned() } else { format!("there are {}", names.join(", ")) };
+            return Err(Refused(format!("no agent is called {name}: {known}")));
+        }
+        if let Order::Connections(_) | Order::NextStage | Order::Continued = order {
+            return Err(Refused(format!("`{order}` is for all agents: use +N or -N for one")));
+        }
+        self.ask_for(Some(name), order)
+    }
+
     /// No more than so many connections, and operations per second, whatever is asked for; `why` is told.
     #[must_use]
     pub fn up_to(mut self, connections: usize, per_second: f64, why: &'static str) -> Orders {
@@ -169,6 +200,10 @@ impl Orders {
     /// # Errors
     /// When it cannot be carried out, not even in part.
     pub fn ask(&self, order: Order) -> Result<String, Refused> {
+        self.ask_for(None, order)
+    }
+
+    fn ask_for(&self, agent: Option<&str>, order: Order) -> Result<String, Refused> {
         let mut kept = lock(&self.kept);
         let mut answer = "ok".to_owned();
         let wanted = match order {
@@ -178,11 +213,13 @@ impl Orders {
             _ => None,
         };
         let mut done = order;
+        let before = kept.target;
         if let Some(wanted) = wanted {
             kept.target = wanted;
             if let Some((most, why)) = self.most_at(kept.interval).filter(|(most, _)| wanted > *most) {
                 answer = format!("ok, {most} connections: {why}");
-                (kept.target, done) = (most, Order::Connections(most));
+                done = if agent.is_some() { Order::More(most.saturating_sub(before)) } else { Order::Connections(most) };
+                kept.target = most;
             }
         }
         if let Order::Interval(interval) = order {
@@ -199,7 +236,7 @@ impl Orders {
             }
             kept.interval = Some(interval);
         }
-        kept.given.push(done);
+        kept.given.push((agent.map(str::to_owned), done));
         Ok(answer)
     }
 
@@ -215,7 +252,7 @@ impl Orders {
         self.most.into_iter().chain(by_rate).min_by_key(|(most, _)| *most)
     }
 
-    pub(crate) fn take(&self) -> Vec<Order> {
+    pub(crate) fn take(&self) -> Vec<Given> {
         std::mem::take(&mut lock(&self.kept).given)
     }
 
@@ -265,6 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn an_order_may_be_for_one_agent() {
+        let plan = Plan { connections: 64, ..Plan::new(Workload::ping(Duration::from_secs(1))) };
+        let orders = Orders::of(&plan).for_agents(vec!["a".to_owned(), "b".to_owned()]).up_to(100, 1e6, "the limit of this test");
+        assert_eq!(orders.ask_agent("b", Order::More(30)), Ok("ok".to_owned()));
+        assert!(orders.ask_agent("b", Order::More(30)).is_ok_and(|answer| answer.starts_with("ok, 100 connections")));
+        assert_eq!(orders.ask_agent("a", Order::Suspend), Ok("ok".to_owned()));
+        let to = |name: &str, order| (Some(name.to_owned()), order);
+        assert_eq!(orders.take(), [to("b", Order::More(30)), to("b", Order::More(6)), to("a", Order::Suspend)]);
+        for (name, order, why) in [("c", Order::Stop, "there are a, b"), ("a", Order::Connections(5), "use +N or -N for one")] {
+            let refused = orders.ask_agent(name, order).expect_err("it is none").to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
     fn what_is_asked_for_beyond_a_bound_is_done_up_to_it_and_the_answer_says_so() {
         let plan = Plan { connections: 64, ..Plan::new(Workload::ping(Duration::from_secs(1))) };
         let orders = Orders::of(&plan).up_to(500, 1_000.0, "the limit of this test");
@@ -278,7 +330,7 @@ mod tests {
         assert!(ask("=201").is_ok_and(|answer| answer.starts_with("ok, 200 connections: more would make too many")));
         let interval = Order::Interval(Duration::from_millis(200));
         let done = [Order::More(36), Order::Connections(500), Order::Connections(100), interval, Order::Connections(200)];
-        assert_eq!(orders.take(), done);
+        assert_eq!(orders.take(), done.map(|order| (None, order)));
         let orders = Orders::of(&Plan::new(Workload::Hello(Hello)));
         assert!(orders.ask(interval).is_err(), "each connection has one operation");
         assert!(orders.ask(Order::More(usize::MAX)).is_ok_and(|answer| answer.ends_with("as many as descriptors allow")));

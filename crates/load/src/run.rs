@@ -301,8 +301,11 @@ impl<'a> Run<'a> {
                 if hosts.is_broken() {
                     return Ok(Over::AgentLost);
                 }
-                for name in hosts.admit(self.plan, &self.plan.targets, self.schedule.aim(), now.as_secs_f64()) {
-                    self.actions.push(Action { at: now.as_secs_f64(), what: format!("agent {name} joined") });
+                let joined = hosts.admit(self.plan, &self.plan.targets, self.schedule.aim(), now.as_secs_f64());
+                if !joined.is_empty() {
+                    let what = format!("agent {} joined", joined.join(", "));
+                    self.actions.push(Action { at: now.as_secs_f64(), what });
+                    self.aim()?;
                 }
             }
             if self.obey(now)? {
@@ -323,7 +326,11 @@ impl<'a> Run<'a> {
     /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
     fn obey(&mut self, now: Duration) -> Result<bool, Error> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
-        for order in self.orders.take() {
+        for (agent, order) in self.orders.take() {
+            if let Some(name) = agent {
+                changed |= self.obey_agent(&name, order, now);
+                continue;
+            }
             let target = self.schedule.target(self.suspended.unwrap_or(now));
             let mut what = order.to_string();
             let wanted = match order {
@@ -364,6 +371,24 @@ impl<'a> Run<'a> {
             self.aim()?;
         }
         Ok(false)
+    }
+
+    /// Does as it was told for one agent. Whether there is something else to aim for.
+    fn obey_agent(&mut self, name: &str, order: Order, now: Duration) -> bool {
+        self.actions.push(Action { at: now.as_secs_f64(), what: format!("agent {name}: {order}") });
+        let Agents::Hosts(hosts) = &mut self.agents else { return false };
+        let word = match order {
+            Order::Interval(interval) => Word::Interval(interval),
+            Order::Suspend => Word::Suspend,
+            Order::Resume => Word::Resume,
+            order => {
+                let target = self.schedule.target(self.suspended.unwrap_or(now));
+                self.schedule.set(hosts.change(name, order, target));
+                return true;
+            }
+        };
+        hosts.tell(name, word);
+        false
     }
 
     /// Tells all who run clients how many connections there are to be.

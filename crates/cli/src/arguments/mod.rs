@@ -146,8 +146,10 @@ pub(crate) struct DoctorArguments {
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "10k")]
     pub(crate) connections: usize,
     /// The server's process [default: the one that listens at TARGET, on this machine].
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["agents", "join_at"])]
     pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) many: AgentArguments,
     /// Write the findings as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,

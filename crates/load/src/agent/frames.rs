@@ -122,6 +122,11 @@ pub(super) enum Request {
         processes: Vec<u32>,
     },
     Look(Look),
+    /// What so many connections need beside what its machine has.
+    Examine {
+        target: Option<Address>,
+        connections: usize,
+    },
     /// Answered at once, with the moment when it was sent, by the clock of the sender.
     Beat(Duration),
 }
@@ -143,6 +148,17 @@ pub(super) enum Seen {
     Sample(Option<ServerSample>),
     Weighed,
     End(Server),
+}
+
+/// What an agent found of its machine: [`Findings`](crate::doctor::Findings), in both of their forms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Examined {
+    /// Whether nothing lacks.
+    pub ok: bool,
+    /// For people.
+    pub text: String,
+    /// For programs.
+    pub json: String,
 }
 
 /// What an agent does in a run.
@@ -176,6 +192,7 @@ pub(super) enum Told {
     Settled,
     /// The answer to a [`Request::Look`], and to [`Request::Watch`].
     Seen(Seen),
+    Examined(Examined),
     /// The answer to [`Request::Over`]: what was said before is of a run that has ended.
     Over,
     /// The answer to a [`Request::Beat`]: when that was sent, and by the clock of the agent when it was heard and answered.

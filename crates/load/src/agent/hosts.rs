@@ -1,12 +1,13 @@
 //! Agents of other machines, which stay for one run after the other.
 
-use super::frames::{Aim, Clients};
+use super::frames::{Aim, Clients, Examined, Word};
 use super::join::AgentPort;
 use super::link::Link;
 use super::part::AgentPart;
 use super::program;
 use super::remote::Remote;
 use super::ssh::{self, Host, Ssh};
+use crate::orders::Order;
 use crate::plan::Plan;
 use sockdrawer::{Address, Error};
 use std::fmt;
@@ -138,11 +139,33 @@ impl Hosts {
             remote.answers_begun();
             if remote.lost().is_none() {
                 names.push(remote.name().to_owned());
+                remote.replaces(&self.remotes[number]);
                 self.replaced.push(self.remotes[number].part(seconds));
                 self.remotes[number] = remote;
             }
         }
         names
+    }
+
+    /// What each finds of its machine, for its part of so many connections, or why it did not say.
+    pub fn examine(&mut self, target: Option<&Address>, connections: usize) -> Vec<(String, Result<Examined, String>)> {
+        Remote::examine(&mut self.remotes, target, connections)
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.remotes.iter().map(|remote| remote.name().to_owned()).collect()
+    }
+
+    pub(crate) fn tell(&mut self, name: &str, word: Word) {
+        self.remotes.iter_mut().filter(|remote| remote.name() == name).for_each(|remote| remote.tell(word));
+    }
+
+    /// Changes the connections of one of them, where all have so many; returns how many all are to have.
+    pub(crate) fn change(&mut self, name: &str, order: Order, all: usize) -> usize {
+        let parts = Remote::parts(&self.remotes, all);
+        let one = self.remotes.iter_mut().zip(parts).find(|(remote, _)| remote.name() == name);
+        one.map_or(all, |(remote, has)| all.saturating_add_signed(remote.change(order, has)))
     }
 
     /// The agent that used the largest part of its machine's CPUs since the sample before, so many seconds ago, and that part.

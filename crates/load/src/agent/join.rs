@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// The nonce that a run greets an agent with.
-    fn greeted(connection: &mut Driver) -> Vec<u8> {
+    fn greeted(connection: &mut Driver<Joins>) -> Vec<u8> {
         let sent = connection.sent();
         sent.strip_prefix(GREETING).expect("a greeting").to_vec()
     }
@@ -342,7 +342,7 @@ mod tests {
         [&ours[..], &numbers(place), &code(secret, &agent_says(run, &ours, place)).finalize().into_bytes()].concat()
     }
 
-    fn word(connection: &mut Driver) -> String {
+    fn word(connection: &mut Driver<Joins>) -> String {
         let sent = connection.sent();
         assert_eq!(sent[0], REFUSED);
         assert!(connection.closed().is_some());

@@ -14,6 +14,7 @@ mod serving;
 mod ssh;
 mod watching;
 
+pub use frames::Examined;
 pub(crate) use frames::{Account, Aim, Clients, State, Word};
 pub(crate) use here::Here;
 pub use hosts::{AgentLost, Hosts, OnAgentLoss};
@@ -89,9 +90,7 @@ impl Agents<'_> {
         if let Agents::Here(here) = self {
             return here.aim(aim);
         }
-        let remotes = self.remotes();
-        let of = remotes.len();
-        remotes.iter_mut().enumerate().for_each(|(number, remote)| remote.aim(aim.part(number, of)));
+        Remote::aim_all(self.remotes(), aim);
         Ok(())
     }
 

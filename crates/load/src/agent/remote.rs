@@ -2,13 +2,14 @@
 //! because its input ends then.
 
 use super::clock::Clock;
-use super::frames::{Account, Aim, Clients, Hello, Request, Seen, Start, State, Told, Word};
+use super::frames::{Account, Aim, Clients, Examined, Hello, Request, Seen, Start, State, Told, Word};
 use super::link::{Ended, Link};
 use super::part::AgentPart;
 use super::serving::CHILD;
 use crate::moment;
 use crate::numbers::float;
-use crate::plan::Plan;
+use crate::orders::Order;
+use crate::plan::{Plan, part};
 use crate::stop::Stop;
 use crate::workload::{Numbers, Operations, Tally};
 use sockdrawer::{Address, Error};
@@ -48,6 +49,8 @@ pub(crate) struct Remote {
     account: Account,
     /// The part of the connections that it was asked for.
     share: f64,
+    /// Connections that it was told to have besides its equal part; None: it was told to have none.
+    more: Option<isize>,
     /// All that it said.
     total: Tally,
     ready: Option<Result<(), String>>,
@@ -59,6 +62,8 @@ pub(crate) struct Remote {
     settled: bool,
     /// What it saw of a server.
     seen: Option<Seen>,
+    /// What it found of its machine.
+    examined: Option<Examined>,
     /// The CPU time that it had used at the last sample.
     cpu: Duration,
     /// It was started, and has not said that the run is over for it.
@@ -84,6 +89,7 @@ impl Remote {
             state: State::default(),
             account: Account::default(),
             share: 0.0,
+            more: Some(0),
             total: Tally::default(),
             ready: None,
             begun: None,
@@ -91,6 +97,7 @@ impl Remote {
             aims: 0,
             settled: false,
             seen: None,
+            examined: None,
             cpu: Duration::ZERO,
             is_busy: false,
             lost: None,
@@ -178,7 +185,7 @@ impl Remote {
         }
         self.state = State::default();
         (self.account, self.total) = Default::default();
-        (self.ready, self.begun) = (None, None);
+        (self.ready, self.begun, self.more) = (None, None, Some(0));
         (self.asked, self.settled, self.aims, self.cpu) = (false, false, 0, Duration::ZERO);
     }
 
@@ -227,6 +234,11 @@ impl Remote {
         &self.ended
     }
 
+    /// It takes part in place of one that was lost.
+    pub(super) fn replaces(&mut self, lost: &Remote) {
+        self.more = lost.more;
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -267,7 +279,33 @@ impl Remote {
         self.clock
     }
 
-    pub(super) fn aim(&mut self, aim: Aim) {
+    /// So many connections in all of them, in equal parts but for what one was told alone.
+    pub(super) fn aim_all(remotes: &mut [Remote], aim: Aim) {
+        let (of, parts) = (remotes.len(), Remote::parts(remotes, aim.connections));
+        for (number, (remote, connections)) in remotes.iter_mut().zip(parts).enumerate() {
+            remote.aim(Aim { connections, ..aim.part(number, of) });
+        }
+    }
+
+    /// What each is to have of so many connections.
+    pub(super) fn parts(remotes: &[Remote], all: usize) -> Vec<usize> {
+        shares(all, &remotes.iter().map(|remote| remote.more).collect::<Vec<_>>())
+    }
+
+    /// Changes what it has besides its equal part, by an order to it alone, when it has so many connections; returns by how much.
+    pub(super) fn change(&mut self, order: Order, has: usize) -> isize {
+        let signed = |count: usize| isize::try_from(count).unwrap_or(isize::MAX);
+        let by = match order {
+            Order::More(count) => signed(count),
+            Order::Fewer(count) => -signed(count.min(has)),
+            _ => -signed(has),
+        };
+        // An agent that was stopped has no part in what all have.
+        self.more = if order == Order::Stop { None } else { Some(self.more.unwrap_or(0).saturating_add(by)) };
+        by
+    }
+
+    fn aim(&mut self, aim: Aim) {
         self.aims += 1;
         self.ask(Request::Aim(aim));
         self.state.made = self.lost.is_some();
@@ -342,6 +380,7 @@ impl Remote {
             }
             Told::Settled => self.settled = true,
             Told::Seen(seen) => self.seen = Some(seen),
+            Told::Examined(findings) => self.examined = Some(findings),
             Told::Over => self.is_busy = false,
         }
     }
@@ -388,6 +427,25 @@ impl Remote {
         self.seen.take()
     }
 
+    /// Asks it what so many connections need beside what its machine has. It answers after a connect to the target.
+    pub(super) fn examine(
+        remotes: &mut [Remote],
+        target: Option<&Address>,
+        connections: usize,
+    ) -> Vec<(String, Result<Examined, String>)> {
+        let of = remotes.len();
+        for (number, remote) in remotes.iter_mut().enumerate() {
+            remote.ask(Request::Examine { target: target.cloned(), connections: part(connections, number, of) });
+        }
+        let until = Instant::now() + BEGINS_WITHIN;
+        let found = remotes.iter_mut().map(|remote| {
+            remote.listen_until(until, |remote| remote.examined.is_some());
+            let why = remote.lost.clone().unwrap_or_else(|| "it did not say what it found".to_owned());
+            (remote.name.clone(), remote.examined.take().ok_or(why))
+        });
+        found.collect()
+    }
+
     /// The part of its machine's CPUs that it used since the sample before, so many seconds ago.
     pub(super) fn busy(&mut self, seconds: f64) -> f64 {
         let used = self.account.cpu.saturating_sub(std::mem::replace(&mut self.cpu, self.account.cpu));
@@ -423,6 +481,50 @@ impl Remote {
                 }
                 remotes[number].listen_until(Instant::now() + SLICE, |remote| remote.settled);
             }
+        }
+    }
+}
+
+/// Parts of a whole: equal ones, and more or fewer in each, but none below nothing. None has no part.
+fn shares(all: usize, more: &[Option<isize>]) -> Vec<usize> {
+    let mut parts = vec![0; more.len()];
+    let mut taking: Vec<(usize, isize)> = more.iter().enumerate().filter_map(|(number, more)| Some((number, (*more)?))).collect();
+    loop {
+        let of = isize::try_from(taking.len()).unwrap_or(isize::MAX);
+        let equal = isize::try_from(all).unwrap_or(isize::MAX) - taking.iter().map(|(_, more)| more).sum::<isize>();
+        let part = |place: usize, more: isize| {
+            let first = isize::try_from(place).is_ok_and(|place| place < equal.rem_euclid(of));
+            equal.div_euclid(of) + isize::from(first) + more
+        };
+        let count = taking.len();
+        let all_parts: Vec<isize> = taking.iter().enumerate().map(|(place, (_, more))| part(place, *more)).collect();
+        let mut left = all_parts.iter();
+        // What would have fewer than none has none, and the others share what that is short of.
+        taking.retain(|_| left.next().is_some_and(|part| *part >= 0));
+        if taking.len() == count {
+            for ((number, _), part) in taking.iter().zip(all_parts) {
+                parts[*number] = part.unsigned_abs();
+            }
+            return parts;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_whatever_one_was_told_alone() {
+        assert_eq!(shares(11, &[Some(0); 3]), [4, 4, 3]);
+        assert_eq!(shares(390, &[Some(0), Some(60), Some(0)]), [110, 170, 110]);
+        assert_eq!(shares(280, &[Some(0), Some(60), None]), [110, 170, 0]);
+        assert_eq!(shares(200, &[Some(0), Some(60), None]), [70, 130, 0]);
+        assert_eq!(shares(20, &[Some(0), Some(60), Some(-5)]), [0, 20, 0]);
+        assert_eq!(shares(0, &[Some(7), Some(-7)]), [0, 0]);
+        assert_eq!(shares(5, &[None, None]), [0, 0]);
+        for all in 0..200 {
+            assert_eq!(shares(all, &[Some(31), Some(-40), Some(3), Some(0)]).iter().sum::<usize>(), all);
         }
     }
 }

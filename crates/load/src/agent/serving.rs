@@ -1,8 +1,9 @@
 //! What an agent does: it runs clients as it is told, until its input ends.
 
-use super::frames::{self, Account, Aim, Clients, GREETING, Look, Request, Seen, Start, State, Told};
+use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, Seen, Start, State, Told};
 use super::{Agents, program};
 use crate::budget::{Budget, Fit};
+use crate::doctor::{Ask, examine};
 use crate::machine::Machine;
 use crate::moment;
 use crate::proc::resident_bytes;
@@ -79,6 +80,11 @@ pub(super) fn serve(from: impl Read + Send + 'static, mut to: impl Write + Send 
         match request {
             Request::Start(start) => run(*start, &stop, &requests, &output)?,
             Request::Watch { targets, processes } => watch(&targets, &processes, &requests, &output)?,
+            Request::Examine { target, connections } => {
+                let findings = examine(&Ask { target, connections, process: None });
+                let json = serde_json::to_string(&findings).unwrap_or_default();
+                output.tell(&Told::Examined(Examined { ok: findings.ok, text: findings.to_string(), json }))?;
+            }
             Request::Over => output.tell(&Told::Over)?,
             // What belonged to a run that has ended is late.
             _ => {}
