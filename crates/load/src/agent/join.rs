@@ -75,14 +75,14 @@ fn connect(at: &str) -> io::Result<TcpStream> {
 
 fn prove(stream: &mut (impl Read + Write), secret: &[u8], place: Place) -> io::Result<()> {
     let refused = |why: String| io::Error::new(ErrorKind::PermissionDenied, why);
-    let mut greeting = [0; GREETING.len() + NONCE];
-    stream.read_exact(&mut greeting)?;
-    let (word, theirs) = greeting.split_at(GREETING.len());
+    let (mut word, mut theirs) = ([0; GREETING.len()], [0; NONCE]);
+    stream.read_exact(&mut word)?;
     if word != GREETING {
         return Err(refused("what listens there waits for no agents: is it the port of --join-at?".to_owned()));
     }
+    stream.read_exact(&mut theirs)?;
     let ours = nonce()?;
-    let answer = [&ours[..], &numbers(place), &code(secret, &agent_says(theirs, &ours, place)).finalize().into_bytes()].concat();
+    let answer = [&ours[..], &numbers(place), &code(secret, &agent_says(&theirs, &ours, place)).finalize().into_bytes()].concat();
     stream.write_all(&answer)?;
     let mut first = [0];
     stream.read_exact(&mut first)?;
@@ -93,7 +93,7 @@ fn prove(stream: &mut (impl Read + Write), secret: &[u8], place: Place) -> io::R
     }
     let mut proof = [0; CODE];
     stream.read_exact(&mut proof)?;
-    code(secret, &run_says(theirs, &ours))
+    code(secret, &run_says(&theirs, &ours))
         .verify_slice(&proof)
         .map_err(|_| refused("what listens there does not have the token of --token-file".to_owned()))
 }
