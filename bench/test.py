@@ -359,7 +359,7 @@ class Proxied(unittest.TestCase):
 
 class Clients(unittest.TestCase):
     def test_percentiles_of_wrk_and_of_wrk2_are_read(self):
-        for percentiles in (" 50%  750.00us\n     99%    1.50ms", " 50.000%  750.00us\n 99.000%    1.50ms"):
+        for percentiles in (" 50%  750.00us\n     99%    1.50ms", " 50.000%  750.00us\n 99.000%    1.50ms "):
             self.assertEqual(wrk_report(f"  Latency Distribution\n    {percentiles}\n  20 requests in 1.00s, 4.00KB read\n"), (20, 750.0, 1500.0))
         with self.assertRaises(PeerFailure) as caught:
             wrk_report("unable to connect")

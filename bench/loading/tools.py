@@ -87,7 +87,7 @@ def wrk(path, work, url, seconds, folder):
 
 def wrk_report(text, *_files):
     """wrk2 gives its percentiles with more digits."""
-    p50, p99 = (found(rf"^ +{percent}(?:\.0+)?% +([\d.]+)(us|ms|s|m)$", text) for percent in (50, 99))
+    p50, p99 = (found(rf"^ +{percent}(?:\.0+)?% +([\d.]+)(us|ms|s|m) *$", text) for percent in (50, 99))
     return int(found(r"^ +(\d+) requests in", text)[1]), *(float(time[1]) * MICROSECONDS[time[2]] for time in (p50, p99))
 
 
