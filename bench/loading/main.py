@@ -118,8 +118,8 @@ def run():
                "versions": {client.name: version(client, path) for client, path in clients}, "rows": rows}
     print(f"{options.rounds} rounds of {options.seconds} s:{','.join(f' {name}{about}' for name, about in results['versions'].items())}\n")
     for work in (work for work in WORKS if work.name in options.only):
-        if work.connections + SPARE > descriptors:
-            say(f"{work.title}: left out, {work.connections + SPARE} open files are needed and a process has {descriptors} (ulimit -Hn)")
+        if (files := work.connections * 5 // 4 + SPARE) > descriptors:
+            say(f"{work.title}: left out, {files} open files are needed and a process has {descriptors} (ulimit -Hn)")
             continue
         rows[work.name] = rounds(work, clients, options)
         print(table(rows[work.name]), flush=True)

@@ -37,7 +37,8 @@ http {{
 def nginx(folder, connections):
     """One process on the CPU of servers."""
     def command(_protocol, port, _row):
-        text = NGINX.format(folder=folder, files=connections + SPARE, port=port, body="x" * 100)
+        # With fewer than a sixteenth of them free it ends connections that rest.
+        text = NGINX.format(folder=folder, files=connections * 5 // 4 + SPARE, port=port, body="x" * 100)
         return [tool("nginx"), "-e", "stderr", "-c", file(folder, "conf", text)]
 
     return Server(SimpleNamespace(name="nginx"), SimpleNamespace(server="http", model="", name="clients"), command)
