@@ -27,6 +27,9 @@ from driver.program import listening
 from driver.workloads import ROWS
 from fanning.measure import CLIENT, Shape, build_client
 from fanning.page import main_table, number
+from loading import main as clients
+from loading.measure import due_p99
+from loading.tools import CLIENTS, WORKS, wrk_report
 from proxying import behaviour, proxies
 from proxying import main as proxying
 from proxying import measure as proxying_measure
@@ -53,6 +56,11 @@ class Wrong:
 
     def told(self):
         return ""
+
+
+def written_file(folder, name):
+    with open(os.path.join(folder, name)) as file:
+        return file.read()
 
 
 def row(name):
@@ -347,6 +355,37 @@ class Proxied(unittest.TestCase):
         lines = behaviour.table(cells).splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("FAIL", next(line for line in lines if line.startswith("client resets")))
+
+
+class Clients(unittest.TestCase):
+    def test_percentiles_of_wrk_and_of_wrk2_are_read(self):
+        for percentiles in (" 50%  750.00us\n     99%    1.50ms", " 50.000%  750.00us\n 99.000%    1.50ms "):
+            self.assertEqual(wrk_report(f"  Latency Distribution\n    {percentiles}\n  20 requests in 1.00s, 4.00KB read\n"), (20, 750.0, 1500.0))
+        with self.assertRaises(PeerFailure) as caught:
+            wrk_report("unable to connect")
+        self.assertIn("unable to connect", str(caught.exception))
+
+    def test_what_waits_for_stops_is_due_evenly(self):
+        waits = sorted((0.1 - at % 1 if at % 1 < 0.1 else 0 for at in (place / 10_000 for place in range(50_000))), reverse=True)
+        self.assertAlmostEqual(due_p99([0.1] * 5, 5), waits[len(waits) // 100] * 1e6, delta=200)
+        self.assertIsNone(due_p99([], 5))
+
+    def test_each_client_has_a_command_for_what_it_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for client in CLIENTS:
+                for work in filter(client.does, WORKS):
+                    words = client.command("tool", work, "http://127.0.0.1:1/", 5, folder)
+                    given = " ".join(words) + "".join(written_file(folder, name) for name in os.listdir(folder))
+                    for what in [str(work.connections), *(["X-Request-Id", "forty bytes"] if work.post else ["http://127.0.0.1:1/"])]:
+                        self.assertIn(what, given, f"{client.name}, {work.name}")
+
+    def test_what_the_log_has_besides_is_told_and_is_wrong_for_ours_alone(self):
+        def row(ours, others, rate=0):
+            run = {"logged": 1000, "per_second": 1.0, "cpu_us": 9.87, "memory_bytes": 2**20, "p50_us": 750.0, "p99_us": 1500.0, "due_p99_us": None}
+            return {"title": "t", "rate": rate, "failures": [], "runs": {"sockdrawer": [{**run, "reported": ours}], "k6": [{**run, "reported": others}]}}
+        self.assertIn("| k6 | 936 | 1,000 (+64) | 1 | 9.87, 9.87 | 1.00 | 750 µs | 1.50 ms |", clients.table(row(1000, 936)))
+        self.assertIn("1.50 ms\\* |", clients.table(row(1000, 1000, 2000)))
+        self.assertEqual([bool(clients.wrong(row(*counts))) for counts in ((1000, 936), (999, 1000), (1001, 1000))], [False, True, True])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! The processes of a server with all that they started.
 
 use crate::proc::{self, descriptor_limit, ids, open_descriptors};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// What the kernel says of a process that has ended while it was asked for.
@@ -41,13 +41,19 @@ pub(super) fn stat(id: u32) -> Option<Stat> {
 /// All that is there now, by its number.
 pub(super) type Family = BTreeMap<u32, Stat>;
 
-/// Those processes and their children, and theirs.
-pub(super) fn of(roots: &[u32]) -> Family {
-    let all: BTreeMap<u32, Stat> = ids("/proc").filter_map(|id| Some((id, stat(id)?))).collect();
+/// Those processes and their children, and theirs. Processes outside of the family are added to `others`, and are not asked for again
+/// while they are there: to ask for all of a machine's processes takes milliseconds, for which requests wait where clients have the
+/// same CPU.
+pub(super) fn of(roots: &[u32], others: &mut BTreeSet<u32>) -> Family {
+    let here: BTreeSet<u32> = ids("/proc").collect();
+    others.retain(|id| here.contains(id));
+    let all: BTreeMap<u32, Stat> = here.difference(others).filter_map(|id| Some((*id, stat(*id)?))).collect();
     // As many steps as there are processes: parents that ended meanwhile might have been replaced in a ring.
-    let ancestors = |id: u32| std::iter::successors(Some(id), |id| Some(all.get(id)?.parent)).take(all.len());
+    let ancestors = |id: u32| std::iter::successors(Some(id), |id| Some(all.get(id)?.parent)).take(all.len() + 1);
     let belongs = |id: &u32| ancestors(*id).any(|id| roots.contains(&id));
-    all.iter().filter(|(id, _)| belongs(id)).map(|(id, stat)| (*id, *stat)).collect()
+    let (family, outside): (Family, Family) = all.iter().map(|(id, stat)| (*id, *stat)).partition(|(id, _)| belongs(id));
+    others.extend(outside.into_keys());
+    family
 }
 
 /// What was charged to these processes alone for their memory: a page that several share counts in parts. None where this user may not
@@ -99,13 +105,25 @@ mod tests {
     fn children_belong_to_it_and_others_do_not() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is everywhere");
         let this = std::process::id();
-        let (family, of_child) = (of(&[this]), of(&[child.id()]));
+        let (mut others, mut outside) = (BTreeSet::new(), BTreeSet::new());
+        let (family, of_child) = (of(&[this], &mut others), of(&[child.id()], &mut outside));
         assert!(family.contains_key(&this) && family.contains_key(&child.id()), "{family:?}");
         assert_eq!(of_child.keys().collect::<Vec<_>>(), [&child.id()]);
         assert!(proportional_bytes(&family) > proportional_bytes(&of_child));
         assert!(switches(tasks(&family).iter().map(String::as_str)).values().sum::<u64>() > 0);
+        assert!(outside.contains(&this) && !outside.contains(&child.id()), "{outside:?}");
+        let mut second = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is everywhere");
+        let later = of(&[this], &mut others);
+        assert!(
+            later.contains_key(&child.id()) && later.contains_key(&second.id()),
+            "one that came later belongs to it: {later:?}"
+        );
+        second.kill().and_then(|()| second.wait()).expect("it can be ended");
         child.kill().and_then(|()| child.wait()).expect("it can be ended");
-        assert!(of(&[child.id()]).is_empty());
+        assert!(of(&[child.id()], &mut outside).is_empty());
+        outside.insert(child.id());
+        of(&[this], &mut outside);
+        assert!(!outside.contains(&child.id()), "its number may be given to another process");
         assert_eq!(proportional_bytes(&of_child), Some(0), "one that has ended has no memory");
     }
 }

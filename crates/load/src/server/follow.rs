@@ -11,7 +11,7 @@ use crate::numbers::float;
 use crate::workload::Numbers;
 use rustix::param::page_size;
 use sockdrawer::Address;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Growth is told of so many connections at least: with fewer, what a server takes for other reasons weighs more.
@@ -32,6 +32,8 @@ pub(super) enum Who {
 #[derive(Debug)]
 pub(super) struct Follow {
     who: Who,
+    /// Processes that are none of these.
+    others: BTreeSet<u32>,
     targets: Vec<Address>,
     /// Whether they listen in this network.
     is_here: bool,
@@ -68,9 +70,15 @@ struct Growth {
     kernel: Option<u64>,
 }
 
-/// What takes long is asked so seldom that it takes this part of a core.
-fn due(now: Instant, took: Duration) -> Instant {
-    now + 100 * took
+/// What takes so long is asked again when it takes at most 1 % of a core.
+fn rest(took: Duration) -> Duration {
+    100 * took
+}
+
+/// Memory is asked for less often, at 0.1 % of a core or every 10 s: the kernel counts it for milliseconds, for which requests wait
+/// where clients have the same CPU, and 1 % of the time is their p99.
+fn memory_rest(took: Duration) -> Duration {
+    (1_000 * took).min(Duration::from_secs(10)).max(rest(took))
 }
 
 impl Follow {
@@ -80,6 +88,7 @@ impl Follow {
             began: Start { network: None, pss: None, sockets: sockets::bytes() },
             is_here: targets.iter().any(|target| listening::sockets(target).is_some()),
             who,
+            others: BTreeSet::new(),
             targets,
             last: now,
             cpu: Duration::ZERO,
@@ -133,7 +142,7 @@ impl Follow {
 
     /// Looks at the memory once more, whenever it was due, while so many stand.
     pub(super) fn weigh(&mut self, standing: u64) {
-        let family = if let Who::Processes(roots) = &self.who { family::of(roots) } else { Family::new() };
+        let family = if let Who::Processes(roots) = &self.who { family::of(roots, &mut self.others) } else { Family::new() };
         self.see_kernel_memory();
         self.see_memory(&family);
         self.note_growth(standing);
@@ -166,7 +175,7 @@ impl Follow {
         let fresh = now >= self.memory_due;
         if fresh {
             self.see_kernel_memory();
-            self.memory_due = due(now, now.elapsed());
+            self.memory_due = now + memory_rest(now.elapsed());
         }
         let used = match &self.who {
             Who::Threads(tasks) => {
@@ -185,11 +194,12 @@ impl Follow {
     }
 
     fn see_processes(&mut self, now: Instant, roots: &[u32], with_memory: bool) -> Option<Duration> {
-        let mut family = family::of(roots);
+        let mut family = family::of(roots, &mut self.others);
         if family.is_empty() && self.is_here {
             // It ended: another one may listen in its place.
             let roots = processes::owners(&self.targets).map(|(owners, _)| owners).unwrap_or_default();
-            family = family::of(&roots);
+            self.others.clear();
+            family = family::of(&roots, &mut self.others);
             self.who = Who::Processes(roots);
         }
         let tasks = family::tasks(&family);
@@ -197,11 +207,11 @@ impl Follow {
         self.sample.processes = u32::try_from(family.len()).unwrap_or(u32::MAX);
         let pages: u64 = family.values().map(|stat| stat.pages).sum();
         self.sample.rss_bytes = (!family.is_empty()).then_some(pages * page_size() as u64);
-        self.processes_due = due(now, now.elapsed());
+        self.processes_due = now + rest(now.elapsed());
         if with_memory {
             let begun = Instant::now();
             self.see_memory(&family);
-            self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
+            self.memory_due = self.memory_due.max(now + memory_rest(begun.elapsed()));
         }
         let cpu = duration(family.values().map(|stat| stat.ticks + stat.waited_for).sum());
         // What ended without being waited for takes its time along.

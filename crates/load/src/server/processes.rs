@@ -66,7 +66,7 @@ pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
 /// Processes that were named, and all that they started. None where one of them is not there, or is this one.
 pub(super) fn these(roots: &[u32]) -> Option<BTreeMap<u32, Process>> {
     let this = std::process::id();
-    let family = family::of(roots);
+    let family = family::of(roots, &mut BTreeSet::new());
     let all = roots.iter().all(|id| family.contains_key(id)) && !family.contains_key(&this);
     all.then(|| family.keys().filter_map(|id| Some((*id, process(*id)?))).collect())
 }

@@ -13,8 +13,8 @@ pub struct ServerSample {
     pub cpu: Option<f64>,
     /// Memory of all its processes; pages that they share count in each.
     pub rss_bytes: Option<u64>,
-    /// Memory of all its processes; a page that several share counts once. Read as seldom as it takes to cost 1 % of a core, and
-    /// repeated in between.
+    /// Memory of all its processes; a page that several share counts once. Read as seldom as it takes to cost 0.1 % of a core, but
+    /// every 10 s where that costs at most 1 %, and repeated in between.
     pub pss_bytes: Option<u64>,
     /// Kernel memory that sockets of this machine took since the run began, of both ends where both are on it. Read as seldom.
     pub socket_bytes: Option<u64>,
