@@ -225,7 +225,10 @@ fn counts(report: &Report) -> String {
         row("CPU of the server, an accept", known(Unit::Time, server.cpu_us_per_accept)),
         row("memory of the server, a connection", known(Unit::Bytes, server.bytes_per_connection)),
         row("memory of the kernel, a connection", known(Unit::Bytes, server.kernel_bytes_per_connection)),
-        row("accept queue was full", server.listen_overflows.map_or_else(unknown, |times| format!("{} times", thousands(times)))),
+        row(
+            "accept queues full, all of its network",
+            server.listen_overflows.map_or_else(unknown, |times| format!("{} times", thousands(times))),
+        ),
     ];
     table("Counts and costs", "", &["", ""], &rows)
 }
