@@ -9,7 +9,7 @@ mod client;
 mod request;
 
 pub use client::{Client, Close, Manner, Page, Session, VisitMeter, Visited, Visits};
-pub use request::{After, Request, get};
+pub use request::{After, Request};
 
 use crate::{WrongOptions, recipe, time};
 use sockdrawer::{
