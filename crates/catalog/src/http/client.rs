@@ -451,8 +451,9 @@ impl<M: VisitMeter> Protocol for Session<M> {
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        match (self.state, self.next) {
-            (State::Resting, Some(due)) => {
+        match self.state {
+            State::Resting => {
+                let Some(due) = self.next else { return self.end(End::Complete) };
                 let step = self.rest(due, None, cx);
                 // A late answer delays the next request because of the server; a late timer was this side's.
                 if let State::Asked(asked) = self.state {
@@ -460,15 +461,15 @@ impl<M: VisitMeter> Protocol for Session<M> {
                 }
                 step
             }
-            (State::Ending(None) | State::Resting, _) => self.end(End::Complete),
+            State::Ending(None) => self.end(End::Complete),
             _ => self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx),
         }
     }
 
     /// The interval has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
-        match (&self.course.visits.manner, self.state, self.next) {
-            (Manner::KeepAlive { interval, .. }, State::Resting, Some(_)) => {
+        match (&self.course.visits.manner, self.state) {
+            (Manner::KeepAlive { interval, .. }, State::Resting) if self.next.is_some() => {
                 self.rest(interval.soon(self.course.visits.seed, cx), None, cx)
             }
             _ => Step::Continue,
