@@ -9,7 +9,7 @@ mod client;
 mod request;
 
 pub use client::{Client, Close, Manner, Page, Session, VisitMeter, Visited, Visits};
-pub use request::{After, Request, get};
+pub use request::{After, Request};
 
 use crate::{WrongOptions, recipe, time};
 use sockdrawer::{
@@ -24,6 +24,8 @@ pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Leng
 /// A request's head may be this long, its end included.
 pub const MAX_HEAD: usize = 4096;
 
+/// How long a connection that is asked to end waits for its request: the round trip across a continent.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const START: &[u8] = b"GET /test/";
 const VERSION: &[u8] = b" HTTP/";
@@ -221,6 +223,16 @@ impl Protocol for Connection {
         }
     }
 
+    /// The request of a client that has just connected is on its way.
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.set_timer(ON_ITS_WAY);
+        Step::Continue
+    }
+
+    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+
     /// A full queue of workers is no answer: the client sees the end and counts a failure, as with any overloaded server.
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         match result.take::<()>() {
@@ -355,6 +367,20 @@ mod tests {
         assert_eq!(connection.closed(), None);
         connection.receive(b"\r\n");
         assert!(is_answered(&mut connection));
+    }
+
+    #[test]
+    fn a_request_that_is_on_its_way_when_the_server_ends_is_answered() {
+        let mut connection = open();
+        connection.drain();
+        connection.advance(ON_ITS_WAY / 2);
+        assert_eq!(connection.closed(), None);
+        connection.receive(b"GET /test/fast\r\n\r\n");
+        assert!(is_answered(&mut connection));
+        let mut connection = open();
+        connection.drain();
+        connection.advance(ON_ITS_WAY);
+        assert!(is_refused(&mut connection));
     }
 
     #[test]

@@ -130,7 +130,10 @@ fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, F
         (path, url) => path.as_ref().or(url.map(|url| &url.path)),
     };
     match (named, path) {
-        (Named::Http, path) => Ok(Workload::Http(path.map_or_else(|| "/".to_owned(), |path| path.0.clone()))),
+        (Named::Http, path) => Ok(Workload::Http {
+            path: path.map_or_else(|| "/".to_owned(), |path| path.0.clone()),
+            host: url.and_then(|url| url.host.clone()),
+        }),
         (_, Some(_)) => Err(usage("--path and a URL are for --workload http")),
         (Named::Echo, None) => Ok(Workload::Echo),
         (Named::Ping, None) => Ok(Workload::Ping),
@@ -176,7 +179,12 @@ mod tests {
         let web =
             parsed(&[":80", "--change", "true", "--workload", "http", "--request-path", "/a", "--every", "0", "--changes", "3"]);
         let web = web.expect("all of it");
-        assert_eq!((web.workload, web.every, web.until), (Workload::Http("/a".to_owned()), Duration::ZERO, Until::Changes(3)));
+        let http = |path: &str, host: Option<&str>| Workload::Http { path: path.to_owned(), host: host.map(str::to_owned) };
+        assert_eq!((web.workload, web.every, web.until), (http("/a", None), Duration::ZERO, Until::Changes(3)));
+        assert_eq!(
+            parsed(&["http://localhost:80/b", "--change", "true"]).expect("a trial").workload,
+            http("/b", Some("localhost:80"))
+        );
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl fmt::Display for Itself {
         }
         write!(
             f,
-            "this program: {} times another process took over, under {} connects; {} of {} kept connections stand, {} round trips",
+            "this program: {} times another process took over, under {} connects; {} of {} kept connections open, {} round trips",
             report.changes.len(),
             total.connects,
             report.standing,

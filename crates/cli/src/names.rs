@@ -26,6 +26,9 @@ impl Protocol {
     pub(crate) const ALL: [Protocol; 6] =
         [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks, Protocol::Exec];
 
+    /// Those that load can be put on: nothing is known of what the programs of `exec` answer.
+    pub(crate) const WORKLOADS: [Protocol; 5] = [Protocol::Ping, Protocol::Echo, Protocol::Hello, Protocol::Http, Protocol::Acks];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Protocol::Echo => "echo",
@@ -69,6 +72,13 @@ pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
         Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`? There are {all}"),
         None => format!("unknown {kind} `{text}`: there are {all}"),
     })
+}
+
+/// Of names that are too many for a line, the three that are closest to `text`.
+pub(crate) fn unknown_of_many(kind: &str, text: &str, mut known: Vec<&str>) -> BadValue {
+    known.sort_by_cached_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name));
+    known.truncate(3);
+    BadValue(format!("unknown {kind} `{text}`: the closest are {}; the help ends with all of them", known.join(", ")))
 }
 
 /// The name that differs least from `text`, when not more than half of it differs.

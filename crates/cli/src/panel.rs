@@ -184,6 +184,7 @@ impl Panel {
             canvas.bar("time", &clock, self.part(progress)),
             canvas.bar("open", &open, Some(part(progress.standing, progress.target))),
         ];
+        let under_way = Second { operations: rate, p50: progress.operation.p50, p99: progress.operation.p99 };
         let charts: [(&str, String, Reading, Written); 3] = [
             ("operations", operations, |second| Some(second.operations), per_second),
             ("p50", p50, |second| second.p50, time),
@@ -191,7 +192,9 @@ impl Panel {
         ];
         for (name, value, reading, written) in charts {
             let newest = self.seconds.iter().rev().take(canvas.seconds()).map(reading).collect::<Vec<_>>();
-            lines.extend(canvas.chart((name, &value), &newest, rows.of_a_chart, written));
+            // The value beside the chart is never above its maximum.
+            let most = newest.iter().copied().chain([reading(&under_way)]).flatten().fold(0.0, f64::max);
+            lines.extend(canvas.chart((name, &value), (&newest, most), rows.of_a_chart, written));
         }
         if rows.has_axis {
             lines.push(canvas.axis(self.seconds.len().min(canvas.seconds())));
@@ -293,10 +296,15 @@ impl Canvas {
         line.add(Style::Cyan, &full.repeat(filled)).add(Style::Dim, &free.repeat(self.room() - filled))
     }
 
-    /// The last seconds, the newest first.
-    fn chart(self, (name, value): (&str, &str), newest: &[Option<f64>], rows: usize, written: Written) -> Vec<Line> {
+    /// The last seconds, the newest first, and the maximum.
+    fn chart(
+        self,
+        (name, value): (&str, &str),
+        (newest, most): (&[Option<f64>], f64),
+        rows: usize,
+        written: Written,
+    ) -> Vec<Line> {
         let cells = self.looks.cells();
-        let most = newest.iter().flatten().copied().fold(0.0, f64::max);
         let each = cells.len() - 1;
         // Something stays free, so that a chart does not touch the one above it.
         let level = |second: &Option<f64>| second.map_or(0, |second| levels(second, most, (each * rows).saturating_sub(1)));
@@ -339,8 +347,18 @@ impl Canvas {
         let line = self.line().add(Style::Red, &format!("{:>11}", thousands(*count)));
         let line = line.blank_to(NAMES).add(Style::Plain, &format!("{phase} {errno}"));
         let why = cause(phase, errno, None).map_or_else(String::new, |cause| format!("  {}", cause.why));
-        line.add(Style::Dim, &why)
+        let room = line.room.saturating_sub(line.columns);
+        line.add(Style::Dim, &whole_words(&why, room))
     }
+}
+
+/// As many words as fit, with dots where some are missing.
+fn whole_words(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let fits: String = text.chars().take(columns.saturating_sub(3)).collect();
+    fits.rsplit_once(' ').map_or_else(String::new, |(words, _)| format!("{words} .."))
 }
 
 /// How many of so many levels a value reaches; one at least where it is not nothing.
@@ -457,9 +475,25 @@ mod tests {
     }
 
     #[test]
+    fn a_cause_that_is_too_long_ends_with_a_word() {
+        assert_eq!(whole_words("  no such page", 14), "  no such page");
+        assert_eq!([whole_words("  no such page", 13), whole_words("  no such page", 9)], ["  no such ..", "  no .."]);
+        assert_eq!(whole_words("  page", 3), "");
+    }
+
+    #[test]
+    fn no_value_is_above_its_maximum() {
+        let mut progress = progress();
+        progress.operation.p99 = Some(77e6);
+        let lines = panel().draw(&progress, 20_000.0, (80, 24), Looks { has_colours: false, ..LOOKS }).expect("it has room");
+        let text = lines.into_iter().map(|line| line.text + "\n").collect::<String>();
+        assert!(text.contains("max 20,000/s") && text.contains("max 77.00 s"), "{text}");
+    }
+
+    #[test]
     fn a_chart_is_as_high_as_its_largest_value() {
         let canvas = Canvas { looks: LOOKS, columns: 80, values: 12, second: 2 };
-        let rows = canvas.chart(("p50", "1"), &[None, Some(0.001), Some(10.0)], 2, time);
+        let rows = canvas.chart(("p50", "1"), (&[None, Some(0.001), Some(10.0)], 10.0), 2, time);
         let drawn: Vec<String> = rows.iter().map(|line| line.text.replace("\u{1b}[36m", "").replace("\u{1b}[0m", "")).collect();
         assert!(drawn[0].ends_with("  ▇▇") && drawn[1].ends_with("██▁▁"), "{drawn:?}");
         assert_eq!([levels(0.0, 9.0, 8), levels(1e-9, 9.0, 8), levels(9.0, 9.0, 8), levels(5.0, 0.0, 8)], [0, 1, 8, 0]);

@@ -3,7 +3,7 @@
 
 use crate::arguments::ParentArguments;
 use crate::outcome::{Exit, Failure};
-use crate::{print, signals};
+use crate::{print, program, signals};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, set_child_subreaper, test_kill_process, wait};
 use signal_hook::consts::SIGUSR2;
 use sockdrawer::upgrade::Replace;
@@ -41,6 +41,7 @@ struct Server {
 /// Starts the server and stays until none serves any more. Ends as the last one did.
 pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
     let ParentArguments { path, command } = arguments;
+    command.first().map_or(Ok(()), |program| program::find(program))?;
     // What the server starts is this process's once the server is gone. Process 1 has that right anyway.
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
     let (news, told) = mpsc::channel();

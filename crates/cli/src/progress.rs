@@ -3,8 +3,11 @@
 use crate::panel::{Line, Panel, per_second, phase};
 use crate::terminal::{self, Looks};
 use crate::{keys, print};
-use sockdrawer_load::{Numbers, Progress, Sample, thousands, time};
+use sockdrawer_load::{Progress, Sample, thousands, time};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What is shown.
 pub(crate) struct Live {
@@ -14,7 +17,8 @@ pub(crate) struct Live {
     drawn: Vec<usize>,
     /// The second of the last line.
     shown: u64,
-    before: (Duration, Numbers),
+    /// When so many operations had ended well, of the last second and the reading before it.
+    readings: VecDeque<(Duration, u64)>,
 }
 
 impl Live {
@@ -23,7 +27,7 @@ impl Live {
         let mut panel = Panel::new(title, operations);
         panel.keys = has_keys.then_some(keys::HELP);
         let looks = Looks::of_environment();
-        Live { panel, looks, drawn: Vec::new(), shown: 0, before: Default::default() }
+        Live { panel, looks, drawn: Vec::new(), shown: 0, readings: [Default::default()].into() }
     }
 
     /// Shows where the run is; the engine calls it twice a second.
@@ -83,13 +87,18 @@ impl Live {
         self.drawn.iter().map(|line| line.div_ceil(columns).max(1)).sum()
     }
 
-    /// Operations per second since it was asked for last.
+    /// Operations per second, of the last second at least: a reading of a busy machine is a moment late, which in less time would be seen.
     fn rate(&mut self, progress: &Progress) -> f64 {
-        let before = std::mem::replace(&mut self.before, (progress.elapsed, progress.numbers));
-        let since = progress.elapsed.saturating_sub(before.0).as_secs_f64();
+        let (now, operations) = (progress.elapsed, progress.numbers.operations_ok);
+        self.readings.push_back((now, operations));
+        while self.readings.get(1).is_some_and(|next| next.0 + SECOND <= now) {
+            self.readings.pop_front();
+        }
+        let (since, before) = self.readings[0];
+        let stretch = now.saturating_sub(since).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "operations between two lines are far fewer than 2^53")]
-        let operations = (progress.numbers.operations_ok - before.1.operations_ok) as f64;
-        if since > 0.0 { operations / since } else { 0.0 }
+        let operations = (operations - before) as f64;
+        if stretch > 0.0 { operations / stretch } else { 0.0 }
     }
 }
 
@@ -115,10 +124,10 @@ fn line(progress: &Progress, rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sockdrawer_load::{Percentiles, Phase};
+    use sockdrawer_load::{Numbers, Percentiles, Phase};
 
     #[test]
-    fn the_rate_is_that_since_the_last_line() {
+    fn the_rate_is_that_of_the_last_second_at_least() {
         let mut live = Live::new(String::new(), None, false);
         let at = |milliseconds, operations_ok, established| Progress {
             elapsed: Duration::from_millis(milliseconds),
@@ -130,7 +139,7 @@ mod tests {
         live.rate(&at(500, 100, 4));
         let next = at(1000, 400, 4);
         let rate = live.rate(&next);
-        assert_eq!(line(&next, rate), "1 s connecting, 3 of 4 open, 600/s, 4 failed, 1 lost");
+        assert_eq!(line(&next, rate), "1 s connecting, 3 of 4 open, 400/s, 4 failed, 1 lost");
         let operation = Percentiles { p50: Some(80.0), p99: Some(1500.0), ..Percentiles::default() };
         let next = Progress { phase: Phase::Holding, operation, ..at(3500, 405, 5) };
         let rate = live.rate(&next);

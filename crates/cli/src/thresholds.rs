@@ -8,10 +8,10 @@ use sockdrawer_catalog::http::Page;
 use sockdrawer_load::results::{BadThreshold, Figure, Threshold};
 use sockdrawer_load::{Judgement, Plan, Report, Workload};
 
-/// The value of the option; a name that no result has is told with the closest one that it has.
+/// The value of the option; a name that no result has is told with the closest that it has.
 pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
     text.parse().map_err(|error| match error {
-        BadThreshold::UnknownName(name) => names::unknown("name", &name, &Figure::names().collect::<Vec<_>>()),
+        BadThreshold::UnknownName(name) => names::unknown_of_many("name", &name, Figure::names().collect()),
         BadThreshold::Malformed(reason) => BadValue(reason),
     })
 }
@@ -50,6 +50,21 @@ pub(crate) fn verdict(judgements: &[Judgement]) -> Option<Exit> {
     (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { Exit::Threshold })
 }
 
+/// All names, those of times by their parts, as the end of a help has them.
+pub(crate) fn known() -> String {
+    let of_operations = Figure::SHORT.iter().filter(|(short, name)| name.strip_prefix("operation.") == Some(*short));
+    let of_times: Vec<&str> = of_operations.map(|(short, _)| *short).collect();
+    let groups = Figure::ALL.iter().filter_map(|figure| figure.name.strip_suffix(".p99")).filter(|group| *group != "operation");
+    let groups: Vec<&str> = groups.collect();
+    let is_time = |name: &str| of_times.iter().any(|time| name == *time || name.ends_with(&format!(".{time}")));
+    let others: Vec<&str> = Figure::names().filter(|name| !is_time(name)).collect();
+    let (times, groups, others) = (of_times.join(", "), groups.join(".p99, "), others.join(", "));
+    format!(
+        "Names of --threshold:\n  {times}: times of operations; of others {groups}.p99 and the like\n  \
+         {others}\n  http: /PAGE.p99, /PAGE.first_byte.p99 and the like, /PAGE.ok, /PAGE.failed, /PAGE.rate"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,10 +72,8 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_with_the_closest() {
         let BadValue(reason) = parse("opration.p99<5ms").expect_err("no such name");
-        assert!(
-            reason.starts_with("unknown name `opration.p99`: did you mean `operation.p99`? There are min, mean, p50, p90,"),
-            "{reason}"
-        );
+        let told = "unknown name `opration.p99`: the closest are operation.p99, operation.p90, operation.p95; the help ends with all of them";
+        assert_eq!(reason, told);
     }
 
     #[test]

@@ -95,16 +95,22 @@ const HABITS: [(&str, &str); 18] = [
 ];
 
 fn missing(error: &clap::Error) -> String {
-    match context(error, ContextKind::InvalidArg).trim_matches(['<', '>', '.']) {
+    let bare = |argument: &String| {
+        let name = argument.split_whitespace().next().unwrap_or_default();
+        name.trim_matches(['<', '>', '.']).to_owned()
+    };
+    let what: Vec<String> = contexts(error, ContextKind::InvalidArg).iter().map(bare).collect();
+    match what.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         // A plan without one: clap does not say what it misses when only its file could have had it.
-        "" => missing_name("workload"),
-        what @ ("PROTOCOL" | "WORKLOAD") => missing_name(&what.to_lowercase()),
-        other => format!("{other} is missing: add it"),
+        [] | ["WORKLOAD"] => missing_name("workload", &names::Protocol::WORKLOADS),
+        ["PROTOCOL"] => missing_name("protocol", &names::Protocol::ALL),
+        [one] => format!("{one} is missing: add it"),
+        several => format!("{} are missing: add them", several.join(" and ")),
     }
 }
 
-fn missing_name(what: &str) -> String {
-    let known = names::Protocol::ALL.map(|protocol| protocol.name().to_owned());
+fn missing_name(what: &str, known: &[names::Protocol]) -> String {
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
     format!("no {what}: name {}", any_of(&known))
 }
 

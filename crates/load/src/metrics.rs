@@ -100,8 +100,11 @@ impl fmt::Display for Metrics {
         counters(f, "errors", "Errors, by what the client waited for and what came.", errors)?;
         histogram(f, "connect_duration_seconds", "From the start of a connect until it is established.", connect)?;
         histogram(f, "operation_duration_seconds", "From when an operation was due to its end.", operation)?;
-        family(f, "send_delay_seconds", "gauge", "seconds", "How late operations were sent in the last second.")?;
         let lag = sample.latency_us.lag;
+        // Back to back nothing is late.
+        if lag.max.is_some() {
+            family(f, "send_delay_seconds", "gauge", "seconds", "How late operations were sent in the last second.")?;
+        }
         for (quantile, value) in [("0.5", lag.p50), ("0.95", lag.p95), ("0.99", lag.p99), ("1", lag.max)] {
             value.map_or(Ok(()), |value| line(f, "send_delay_seconds", &[("quantile", quantile)], value / 1e6))?;
         }

@@ -203,7 +203,7 @@ impl fmt::Display for Report {
             writeln!(f)?;
         }
         row(f, "operation", &self.latency_us.operation)?;
-        if self.http.is_none() && self.latency_us.lag.max.is_some() {
+        if self.latency_us.lag.max.is_some() {
             writeln!(f)?;
             row(f, "service", &self.latency_us.uncorrected)?;
             writeln!(f)?;

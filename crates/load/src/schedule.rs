@@ -5,6 +5,9 @@ use crate::numbers::float;
 use crate::plan::{Plan, Stage};
 use std::time::Duration;
 
+/// How often the number of connections that are replaced all the time follows the slope of a stage.
+const STEP: Duration = Duration::from_millis(200);
+
 /// Where in its stages a run is. Times are since its first connect.
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -19,13 +22,17 @@ pub(crate) struct Schedule {
     ends: Option<Duration>,
     /// Where no stage has one.
     rate: Option<f64>,
+    /// Connections are replaced all the time: a rate of connects would be that of their operations, so their number goes up and down in
+    /// steps, the last of which was at this moment. Others are made, and ended, at the rate of the slope.
+    stepped: Option<Duration>,
 }
 
 impl Schedule {
     pub(crate) fn new(plan: &Plan) -> Schedule {
         let (from, to) = if plan.stages.is_empty() { (plan.connections, plan.connections) } else { (0, 0) };
         let (stages, rate) = (plan.stages.clone(), plan.connect_rate);
-        let mut schedule = Schedule { stages, next: 0, from, to, began: Duration::ZERO, ends: None, rate };
+        let stepped = plan.renews().then_some(Duration::ZERO);
+        let mut schedule = Schedule { stages, next: 0, from, to, began: Duration::ZERO, ends: None, rate, stepped };
         schedule.enter(Duration::ZERO);
         schedule
     }
@@ -34,6 +41,7 @@ impl Schedule {
     fn enter(&mut self, at: Duration) {
         self.from = self.target(at);
         self.began = at;
+        self.stepped = self.stepped.and(Some(at));
         self.ends = None;
         if let Some(Stage { time, connections }) = self.stages.get(self.next) {
             self.to = *connections;
@@ -46,6 +54,11 @@ impl Schedule {
 
     /// What is aimed for until the next change.
     pub(crate) fn aim(&self) -> Aim {
+        if let Some(at) = self.stepped {
+            // There are none before the first stage, and a pool that has none makes none.
+            let least = usize::from(self.to > self.from);
+            return Aim { connections: self.target(at + STEP).max(least), rate: self.rate };
+        }
         let time = self.ends.map_or(Duration::ZERO, |ends| ends - self.began).as_secs_f64();
         let rate = match self.from.abs_diff(self.to) {
             0 => self.rate,
@@ -60,6 +73,10 @@ impl Schedule {
         let mut changed = false;
         while let Some(ends) = self.ends.filter(|ends| *ends <= at) {
             self.enter(ends);
+            changed = true;
+        }
+        if self.is_ramping() && self.stepped.is_some_and(|before| at >= before + STEP) {
+            self.stepped = Some(at);
             changed = true;
         }
         changed
@@ -126,7 +143,30 @@ mod tests {
 
     fn schedule(stages: &[(u64, usize)]) -> Schedule {
         let stages = stages.iter().map(|(time, connections)| Stage { time: at(*time), connections: *connections }).collect();
-        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(Workload::Hello(Hello)) })
+        let ping = Workload::ping(Duration::from_secs(1));
+        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(ping) })
+    }
+
+    #[test]
+    fn the_number_of_short_connections_follows_a_slope_in_steps() {
+        let stages = [(10, 100), (5, 0)].map(|(time, connections)| Stage { time: at(time), connections }).to_vec();
+        let mut schedule = Schedule::new(&Plan { stages, connections: 100, ..Plan::new(Workload::Hello(Hello)) });
+        let ms = Duration::from_millis;
+        let aim = |connections| Aim { connections, rate: None };
+        assert_eq!(schedule.aim(), aim(2), "that of the end of the step");
+        assert!(!schedule.step(ms(199)) && schedule.step(ms(1_000)));
+        assert_eq!(schedule.aim(), aim(12));
+        assert!(!schedule.step(ms(1_100)) && schedule.step(at(10)));
+        assert_eq!(schedule.aim(), aim(96), "down again");
+        assert!(schedule.step(at(15)) && !schedule.step(at(16)));
+        assert_eq!((schedule.aim(), schedule.is_over()), (aim(0), true));
+    }
+
+    #[test]
+    fn a_slow_slope_begins_with_one() {
+        let stages = vec![Stage { time: at(60), connections: 1 }];
+        let schedule = Schedule::new(&Plan { stages, connections: 1, ..Plan::new(Workload::Hello(Hello)) });
+        assert_eq!(schedule.aim().connections, 1);
     }
 
     #[test]

@@ -207,7 +207,7 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
     let is_of_it = |error: &Errors| overflown(&error.phase, &error.errno).is_some() && all_at_once(report, error).is_none();
     let was_felt = report.errors.iter().any(is_of_it) || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
-    let why = format!("{overflows} connections found the server's accept queue full");
+    let why = format!("{overflows} connections found an accept queue full, of all listeners in the server's network");
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 

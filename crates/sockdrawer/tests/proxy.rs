@@ -323,12 +323,18 @@ fn redis_is_served_through_it() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
 }
 
-#[test]
-fn a_client_that_only_ends_its_stream_before_the_backend_is_there_hears_the_backend() {
+/// A listener whose accept queue is full, so that a connect to it hangs, and what fills it.
+fn full() -> (TcpListener, SocketAddr, TcpStream) {
     let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     rustix::net::listen(&full, 0).expect("it listens");
     let target = full.local_addr().expect("it is bound");
     let waits = TcpStream::connect(target).expect("the queue takes one");
+    (full, target, waits)
+}
+
+#[test]
+fn a_client_that_only_ends_its_stream_before_the_backend_is_there_hears_the_backend() {
+    let (full, target, waits) = full();
     let (pool, at) = start(Config::accept(example::Proxy(target.into())).loops(1));
     let mut client = connect(at);
     client.shutdown(Shutdown::Write).expect("it stands");
@@ -344,11 +350,7 @@ fn a_client_that_only_ends_its_stream_before_the_backend_is_there_hears_the_back
 
 #[test]
 fn a_client_that_goes_takes_the_connect_for_it_along() {
-    // Its accept queue is full, so that a connect to it hangs.
-    let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    rustix::net::listen(&full, 0).expect("it listens");
-    let target = full.local_addr().expect("it is bound");
-    let _waits = TcpStream::connect(target).expect("the queue takes one");
+    let (_full, target, _waits) = full();
     let (pool, at) = start(Config::accept(example::Proxy(target.into())).loops(1));
     let client = connect(at);
     assert!(pool.wait(PATIENCE, |status| status.counts.connects == 1));

@@ -42,6 +42,7 @@ mod group;
 pub mod kinds;
 mod random;
 mod sets;
+mod table;
 mod tally;
 mod verdict;
 

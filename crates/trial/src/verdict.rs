@@ -94,7 +94,7 @@ impl Verdict {
             Verdict::Good => {
                 let lost = match report.allowed() {
                     0 => "0 lost".to_owned(),
-                    allowed => format!("{allowed} closed at rest, 0 lost"),
+                    allowed => format!("{allowed} closed idle, 0 lost"),
                 };
                 let (changes, connects) = (report.changes(), report.connects());
                 format!("verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes (seed {seed})")

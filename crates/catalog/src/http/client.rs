@@ -222,7 +222,7 @@ pub struct Session<M> {
     reader: Reader,
     state: State,
     answers: u64,
-    /// On a schedule: when the next request is due.
+    /// When the next request is due; None: there is none, or it follows back to back.
     next: Option<Instant>,
     stopping: bool,
     end: Option<End>,
@@ -238,8 +238,8 @@ enum State {
     Asked(Asked),
     /// The answer was whole; the server's end is awaited. None: that is no part of an operation.
     Ending(Option<Visited>),
-    /// The next request is due then; None: there is nothing left to ask.
-    Resting(Option<Instant>),
+    /// No request is under way, and none is left where no next one is due.
+    Resting,
 }
 
 /// A request under way.
@@ -260,7 +260,7 @@ impl<M: VisitMeter> Session<M> {
         match self.state {
             State::New { .. } | State::Asked(_) => Phase::Answer,
             State::Ending(Some(_)) => Phase::End,
-            State::Ending(None) | State::Resting(_) => Phase::Closed,
+            State::Ending(None) | State::Resting => Phase::Closed,
         }
     }
 
@@ -268,7 +268,7 @@ impl<M: VisitMeter> Session<M> {
     fn page(&self) -> Option<usize> {
         match self.state {
             State::Asked(Asked { visited, .. }) | State::Ending(Some(visited)) => Some(visited.page),
-            State::New { .. } | State::Ending(None) | State::Resting(_) => None,
+            State::New { .. } | State::Ending(None) | State::Resting => None,
         }
     }
 
@@ -301,7 +301,7 @@ impl<M: VisitMeter> Session<M> {
         if self.stopping {
             return self.end(End::Stopped);
         }
-        (self.state, self.next) = (State::Resting(Some(due)), Some(due));
+        (self.state, self.next) = (State::Resting, Some(due));
         match interval.get() {
             None => cx.clear_timer(),
             Some(_) if due > cx.now() => cx.set_timer_at(due),
@@ -310,7 +310,7 @@ impl<M: VisitMeter> Session<M> {
                 return self.ask(due, connected, cx);
             }
             Some(_) => {
-                (self.state, self.next) = (State::Resting(None), None);
+                self.next = None;
                 cx.clear_timer();
             }
         }
@@ -452,7 +452,8 @@ impl<M: VisitMeter> Protocol for Session<M> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(Some(due)) => {
+            State::Resting => {
+                let Some(due) = self.next else { return self.end(End::Complete) };
                 let step = self.rest(due, None, cx);
                 // A late answer delays the next request because of the server; a late timer was this side's.
                 if let State::Asked(asked) = self.state {
@@ -460,7 +461,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
                 }
                 step
             }
-            State::Ending(None) | State::Resting(None) => self.end(End::Complete),
+            State::Ending(None) => self.end(End::Complete),
             _ => self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx),
         }
     }
@@ -468,7 +469,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     /// The interval has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match (&self.course.visits.manner, self.state) {
-            (Manner::KeepAlive { interval, .. }, State::Resting(Some(_))) => {
+            (Manner::KeepAlive { interval, .. }, State::Resting) if self.next.is_some() => {
                 self.rest(interval.soon(self.course.visits.seed, cx), None, cx)
             }
             _ => Step::Continue,
@@ -479,7 +480,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {
-            State::Ending(None) | State::Resting(_) => self.end(End::Stopped),
+            State::Ending(None) | State::Resting => self.end(End::Stopped),
             _ => Step::Continue,
         }
     }

@@ -42,6 +42,13 @@ impl Request {
         self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
     }
 
+    /// The bytes of the request for `path`. `to` is the server's address; None is a Unix socket.
+    pub fn bytes(&self, path: &str, to: Option<SocketAddr>, after: After) -> Vec<u8> {
+        let mut request = Vec::new();
+        self.for_path(path, after).send(to, |bytes| request.extend_from_slice(bytes));
+        request
+    }
+
     /// The request for `path`, to be sent many times.
     pub(super) fn for_path(&self, path: &str, after: After) -> Written {
         let start = format!("{} {path} HTTP/1.1\r\n", self.method);
@@ -100,19 +107,13 @@ impl Written {
     }
 }
 
-/// A GET request for `path`, with the fields that every server wants. `host` is the server's address; None is a Unix socket.
-pub fn get(path: &str, host: Option<SocketAddr>, after: After) -> Vec<u8> {
-    let mut request = Vec::new();
-    Request::default().for_path(path, after).send(host, |bytes| request.extend_from_slice(bytes));
-    request
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn text(host: Option<&str>, after: After) -> String {
-        String::from_utf8(get("/a?b", host.map(|host| host.parse().expect("an address")), after)).expect("it is text")
+        let to = host.map(|host| host.parse().expect("an address"));
+        String::from_utf8(Request::default().bytes("/a?b", to, after)).expect("it is text")
     }
 
     #[test]
@@ -126,11 +127,7 @@ mod tests {
 
     #[test]
     fn what_was_given_takes_the_place_of_what_requests_have_by_themselves() {
-        let written = |request: &Request| {
-            let mut text = Vec::new();
-            request.for_path("/x", After::KeepAlive).send(None, |bytes| text.extend_from_slice(bytes));
-            String::from_utf8(text).expect("it is text")
-        };
+        let written = |request: &Request| String::from_utf8(request.bytes("/x", None, After::KeepAlive)).expect("it is text");
         let post = Request { method: "POST".to_owned(), body: b"a=1".to_vec(), ..Request::default() };
         let head = "POST /x HTTP/1.1\r\nHost: localhost\r\nUser-Agent: sockdrawer\r\nConnection: keep-alive\r\n";
         assert_eq!(written(&post), format!("{head}Content-Length: 3\r\n\r\na=1"));

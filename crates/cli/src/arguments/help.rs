@@ -1,9 +1,10 @@
 //! What `--help` shows: examples first, then an option to a line, in groups.
 
 use super::Arguments;
+use crate::thresholds;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}";
+const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}{after-help}";
 
 /// Of each command, in the order in which one tries them.
 const EXAMPLES: [(&str, &[&str]); 9] = [
@@ -47,7 +48,9 @@ pub(crate) fn command() -> Command {
         let Some((_, examples)) = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()) else { return command };
         let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
         let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
-        command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help)
+        let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help);
+        let has_thresholds = command.get_arguments().any(|argument| argument.get_id() == "threshold");
+        if has_thresholds { command.after_help(thresholds::known()) } else { command }
     })
 }
 

@@ -1,7 +1,7 @@
 //! The options of `sockdrawer load`.
 
 use super::AgentArguments;
-use crate::names::Protocol;
+use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
     BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage,
@@ -49,8 +49,8 @@ pub(crate) struct LoadArguments {
     /// Print all of the budget before the run, not only what may be too little.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The number of connections over time, from 0 on: 30s:10k,2m:100k,30s:0 goes to 10k within 30 s, to 100k within 2 minutes, to 0 within
-    /// 30 s.
+    /// The number of connections at once over time, from 0 on: 30s:10k,2m:100k,30s:0 goes to 10k within 30 s, to 100k within 2 minutes,
+    /// to 0 within 30 s; --rate of kept connections is that of the most of them.
     #[arg(help_heading = "Connections", long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
     pub(crate) stage: Vec<Stage>,
     /// End at this time after the last connection is established.
@@ -137,6 +137,10 @@ impl FromStr for Asked {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Asked, BadValue> {
-        if text.contains("://") { text.parse().map(Asked::Url) } else { text.parse().map(Asked::Workload) }
+        if text.contains("://") {
+            return text.parse().map(Asked::Url);
+        }
+        let known = || names::unknown("workload", text, &Protocol::WORKLOADS.map(Protocol::name));
+        text.parse().map(Asked::Workload).map_err(|_: BadValue| known())
     }
 }

@@ -14,7 +14,7 @@ pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};
-use crate::values::{Destination, Path, PeerLimit, Target, count, positive, positive_time, rate, seed, time};
+use crate::values::{Destination, Path, PeerLimit, Target, count, positive, positive_time, process, rate, seed, time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
@@ -146,7 +146,7 @@ pub(crate) struct DoctorArguments {
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "10k")]
     pub(crate) connections: usize,
     /// The server's process [default: the one that listens at TARGET, on this machine].
-    #[arg(long, value_name = "PID", conflicts_with_all = ["agents", "join_at"])]
+    #[arg(long, value_name = "PID", value_parser = process, conflicts_with_all = ["agents", "join_at"])]
     pub(crate) pid: Option<u32>,
     #[command(flatten)]
     pub(crate) many: AgentArguments,

@@ -1,6 +1,7 @@
 //! `sockdrawer trial TARGET --change COMMAND` as a user runs it: a server that nothing is done to passes, and what a change costs is
 //! counted in its column.
 
+use crate::web;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
@@ -8,6 +9,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sockdrawer");
 
@@ -166,6 +169,22 @@ fn a_server_that_speaks_otherwise_is_told_before_anything_is_changed() {
     assert_eq!(output.status.code(), Some(3), "{all}");
     assert!(all.contains("does not answer as the workload expects"), "{all}");
     assert!(!Path::new(&folder.file("changed")).exists(), "{all}");
+}
+
+#[test]
+fn requests_name_the_host_of_the_url() {
+    let named = Arc::new(AtomicU64::new(0));
+    let counted = named.clone();
+    let server = web::Web::serve(move |asked| {
+        counted.fetch_add(u64::from(asked.head.contains("\r\nHost: localhost:")), Ordering::SeqCst);
+        let then = if asked.wants_close() { web::Then::Close } else { web::Then::Keep };
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(), then)
+    });
+    let url = format!("http://localhost:{}/", server.address.port());
+    let output = trial(&[&url, "--change", "true", "--every", "50ms", "--changes", "2", "--kept", "5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let asked = server.asked.load(Ordering::SeqCst);
+    assert!(asked > 0 && named.load(Ordering::SeqCst) == asked, "{} of {asked}", named.load(Ordering::SeqCst));
 }
 
 #[test]

@@ -109,8 +109,7 @@ fn a_parent_ends_as_its_server_does() {
     for (command, code, line) in [
         ("parent /nowhere -- /bin/false", 1, ""),
         ("parent /nowhere -- /bin/true", 0, ""),
-        ("parent /nowhere -- /nowhere", 1, "cannot start /nowhere: No such file or directory"),
-        ("parent /nowhere", 2, "COMMAND is missing"),
+        ("parent /nowhere -- /nowhere", 2, "cannot run `/nowhere`: No such file or directory"),
     ] {
         let end = Program::of(command).end();
         assert!(end.code == Some(code) && end.stderr.contains(line), "{command}: {end:?}");

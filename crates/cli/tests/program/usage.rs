@@ -40,11 +40,12 @@ fn commands() {
 #[test]
 fn protocols() {
     refused("serve", &["no protocol", "echo, hello, ping, http, acks or exec", "try: sockdrawer serve --help"]);
-    refused("load", &["no workload", "try: sockdrawer load --help"]);
+    refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
     refused("serve PING", &["did you mean `ping`?"]);
     refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
+    refused("load redis", &["unknown workload `redis`: there are ping, echo, hello, http, acks (try: sockdrawer load --help)"]);
     refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello, http or acks"]);
     refused("load exec -- cat", &["the address \"cat\" has no port"]);
     refused("serve echo hello", &["unexpected argument `hello`", "leave it out"]);
@@ -189,8 +190,83 @@ fn plans() {
     plan_refused("workload = 'ping'\nhold = '5s\n", "", &["2"]);
     plan_refused("workload = 'ping'\nhold = '5s'\nduration = 5\n", "", &["3", "--duration and --hold exclude each other"]);
     refused("load acks --ladder --dry-run", &["--ladder", "--dry-run", "exclude each other"]);
-    refused("load --plan /dev/null", &["no workload: name echo"]);
+    refused("load --plan /dev/null", &["no workload: name ping"]);
     refused("load --plan /dev/null 127.0.0.1:9", &["no workload before `127.0.0.1:9`: name one, as in ping 127.0.0.1:9"]);
+}
+
+/// A command line, and a part of the line that is told.
+const REFUSED: &[(&str, &str)] = &[
+    ("compare", "RUN and RUN are missing: add them (try: sockdrawer compare --help)"),
+    ("compare a", "RUN is missing: add it"),
+    ("compare a b c", "unexpected argument `c`: leave it out"),
+    ("compare /nowhere /nowhere", "cannot read /nowhere: No such file or directory (os error 2); name the directory of a run"),
+    ("compare a b --threshold p99", "--threshold p99: no comparison in it: write one such as p99<50ms"),
+    ("compare a b --frob", "unknown option `--frob`: leave it out"),
+    ("doctor x", "the address \"x\" has no port: write HOST:PORT"),
+    ("doctor 127.0.0.1:1 127.0.0.1:2", "unexpected argument `127.0.0.1:2`: leave it out"),
+    ("doctor -c 0", "--connections 0: must be at least 1"),
+    ("doctor --pid x", "--pid x: not a process: write its number, such as 4711"),
+    ("doctor --pid 999999999", "--pid 999999999: there is no such process; look for it with ss -lntp"),
+    ("report", "DIR is missing: add it (try: sockdrawer report --help)"),
+    ("report /nowhere", "there is neither result.json nor series.ndjson; name the directory of a run"),
+    ("report a b", "unexpected argument `b`: leave it out"),
+    ("schema x", "unexpected argument `x`: leave it out (try: sockdrawer schema --help)"),
+    ("schema --json x", "unknown option `--json`: leave it out"),
+    ("upgrade", "PATH is missing: add it (try: sockdrawer upgrade --help)"),
+    ("upgrade /a b", "unexpected argument `b`: leave it out"),
+    ("upgrade /a --status --rehearse", "--status and --rehearse exclude each other: leave one out"),
+    ("upgrade /a --status -- cat", "--status and [COMMAND]... exclude each other: leave one out"),
+    ("upgrade /a --within 0", "--within 0: must be more than 0: write 50ms or 5s"),
+    ("parent", "PATH and COMMAND are missing: add them (try: sockdrawer parent --help)"),
+    ("parent /a", "COMMAND is missing: add it"),
+    ("parent /a cat", "unexpected argument `cat`: leave it out"),
+    ("parent /a -- no-such-program", "no program `no-such-program` in PATH: check its name, or give its path"),
+    ("find", "no workload: name ping, echo, hello, http or acks (try: sockdrawer find --help)"),
+    ("find redis", "unknown workload `redis`: there are ping, echo, hello, http, acks"),
+    ("find ping --vary speed", "--vary: unknown value `speed`: there are connections, rate, connect-rate"),
+    ("find ping --max 0", "--max 0: must be at least 1"),
+    ("find ping -n 5", "--operations: each try takes its time, not a number of operations: use --duration or --hold"),
+    ("find ping --stage 1s:1", "--stage: a search changes the connections by itself: leave it out"),
+    ("find ping --metrics 9", "--metrics is for one run, and a search makes several: leave it out"),
+    ("find ping --threshold p99<+5%", "a change is one between two runs: leave the sign out here, or use compare"),
+    ("trial --every 5", "--every, --workload, --path, --allow and --out need a TARGET and --change 'COMMAND'"),
+    ("trial --kept -1", "--kept -1: not a count: write a whole number such as 250, 10k or 2m"),
+    (
+        "trial 127.0.0.1:1 --change true --model loops",
+        "--model is for the server inside this program: leave it out, or leave out TARGET",
+    ),
+    ("serve echo --stays 5", "--upgrade is missing: add it (try: sockdrawer serve --help)"),
+    ("serve echo --max-per-peer 5/99", "--max-per-peer 5/99: has no prefix of 0 to 32 bits: write one such as 50/24"),
+    ("serve echo --spin 5s", "spin: more than 1 s, a loop that never sleeps: use some 50 us"),
+    ("serve exec --idle 5 -- cat", "--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out"),
+    ("load http --mix x", "--mix x: not a mix: write pages and weights above 0, such as fast=9,slow=1"),
+    ("load http --path a", "--path a: not a path: write one that begins with a slash"),
+    ("load http --keep-alive --close fin", "--keep-alive and --close exclude each other: leave one out"),
+    ("load http -H x", "--header x: not a header: write a name, a colon and a value"),
+    (
+        "load http --body @/nowhere",
+        "cannot read the file /nowhere: No such file or directory (os error 2); name one that is there",
+    ),
+    ("load http -X get", "--method get: not a method: write one in capitals, such as GET or POST"),
+    ("load http --threshold /x.p99<5ms", "the run has no such page: it asks for /test/fast"),
+    ("load hello --reconnect", "--reconnect is an option of ping and echo, not of hello: leave it out"),
+    ("load acks --batch 5 --window 3", "a batch would never be sent; raise --window or lower --batch"),
+    ("load acks 127.0.0.1:1 --ladder", "--ladder compares servers inside this program: leave TARGET out, or --ladder"),
+    ("load ping --threshold p99<5", "`5` is no time with its unit: write 50ms, 250us, 10ns or 1s"),
+    (
+        "load ping --threshold opration.p99<5ms",
+        "the closest are operation.p99, operation.p90, operation.p95; the help ends with all",
+    ),
+    ("load ping --server-pid x", "--server-pid x: not a process: write its number"),
+    (
+        "load ping --control /nowhere/x",
+        "cannot listen on unix:/nowhere/x: No such file or directory (os error 2); check that the directory",
+    ),
+];
+
+#[test]
+fn every_command_says_what_to_do() {
+    REFUSED.iter().for_each(|(words, line)| refused(words, &[line]));
 }
 
 #[test]

@@ -203,7 +203,9 @@ fn queue(plan: &Plan, facts: &Facts) -> Option<Need> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
 pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
     let connections = plan.connections as u64;
-    match plan.connect_rate.or_else(|| steepest(plan)) {
+    // Where connections are replaced all the time, no stage spreads the connects.
+    let of_stages = || if plan.renews() { None } else { steepest(plan) };
+    match plan.connect_rate.or_else(of_stages) {
         Some(rate) => (((rate * PAUSE).ceil() as u64).min(connections), "when it does not accept for 100 ms"),
         None => (connections, "when all connect at once"),
     }

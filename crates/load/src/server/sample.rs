@@ -84,7 +84,9 @@ impl fmt::Display for Server {
             self.cpu_us_per_accept
                 .and(self.cpu_us_per_operation)
                 .map(|operation| format!("{} for an operation", time(operation))),
-            self.listen_overflows.filter(|many| *many > 0).map(|many| format!("{many} found the accept queue full")),
+            self.listen_overflows
+                .filter(|many| *many > 0)
+                .map(|many| format!("{many} found an accept queue full, of all listeners in its network")),
         ];
         let known: Vec<String> = parts.into_iter().flatten().collect();
         if known.is_empty() { Ok(()) } else { write!(f, "\nserver       {}", known.join(", ")) }

@@ -103,7 +103,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
     }
     if config.spin > MOST_SPIN {
-        return invalid("spin", "more than 1 s: a loop that never sleeps; some 50 us are what a wake-up costs");
+        return invalid("spin", "more than 1 s, a loop that never sleeps: use some 50 us, which a wake-up costs");
     }
     if !config.spin.is_zero() && matches!(config.model, Model::Threads | Model::Fork | Model::Tasks) {
         return invalid("spin", "only loops spin: those of the models loops, prefork and single");

@@ -44,7 +44,12 @@ pub enum Workload {
     Ping,
     /// GET requests for this path: one per connection of the churn, one after the other on connections that stay. The status and the body
     /// of each answer must be those of the first.
-    Http(String),
+    Http {
+        /// The path.
+        path: String,
+        /// The server's name in the requests; None: its address.
+        host: Option<String>,
+    },
 }
 
 impl Workload {
@@ -53,7 +58,7 @@ impl Workload {
         match self {
             Workload::Echo => "echo",
             Workload::Ping => "ping",
-            Workload::Http(_) => "http",
+            Workload::Http { .. } => "http",
         }
     }
 }
@@ -114,8 +119,9 @@ impl<'a> Trial<'a> {
                 Trial::with(options, expected, echo)
             }
             Workload::Ping => Trial::with(options, expected, |_| Pairs::new(|_| (b"Ping".to_vec(), b"Pong".to_vec()))),
-            Workload::Http(path) => {
-                let web = |set: u64| Web::new(&options.target, path, set == CHURN, expected.clone());
+            Workload::Http { path, host } => {
+                let asked = (path.as_str(), host.as_deref());
+                let web = |set: u64| Web::new(&options.target, asked, set == CHURN, expected.clone());
                 Trial::with(options, expected.clone(), web)
             }
         }

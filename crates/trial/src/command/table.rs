@@ -2,6 +2,7 @@
 
 use super::report::{Change, Report};
 use super::shell::Ran;
+use crate::table::aligned;
 use crate::verdict::failures;
 use crate::{Failure, Seen};
 use std::fmt;
@@ -26,12 +27,7 @@ impl fmt::Display for Table<'_> {
         lines.push(cells("before", None, &report.before));
         lines.extend(shown.iter().map(|change| cells(&change.number.to_string(), Some(&change.ran), &change.seen)));
         lines.push(cells("all", None, &report.total()));
-        let widths: [usize; HEAD.len()] =
-            std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
-        for line in &lines {
-            let padded: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-            writeln!(f, "{}", padded.join(" ").trim_end())?;
-        }
+        f.write_str(&aligned(&lines, 0))?;
         if shown.len() < report.changes.len() {
             writeln!(f, "the {} worst of {} changes", shown.len(), report.changes.len())?;
         }
@@ -51,7 +47,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
-    writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} stood at the end")?;
+    writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} open at the end")?;
     let cut = lost_in_exchange - lost_unheard;
     write!(f, "lost: {cut} cut in an exchange, {lost_unheard} closed before the answer, {lost_between} closed")?;
     write!(f, "\nbetween exchanges, {lost_announced} closed as the last answer had announced")?;

@@ -3,7 +3,7 @@
 use crate::{Dialogue, Exchange, Judgement};
 use sockdrawer::Address;
 use sockdrawer_catalog::http::answer::{self, Piece, Progress, Reader};
-use sockdrawer_catalog::http::{After, get};
+use sockdrawer_catalog::http::{After, Request};
 use std::sync::{Arc, OnceLock};
 
 /// Maximum length of a body that is compared, in bytes.
@@ -60,13 +60,15 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Requests for `path`; with `once`, each asks the server to end the connection after its answer.
-    pub(crate) fn new(target: &Address, path: &str, once: bool, expected: Arc<Expected>) -> Web {
-        let host = match target {
+    /// Requests for `path`, which name `host`, or else the address; with `once`, each asks the server to end the connection after its answer.
+    pub(crate) fn new(target: &Address, (path, host): (&str, Option<&str>), once: bool, expected: Arc<Expected>) -> Web {
+        let to = match target {
             Address::Tcp(address) => Some(*address),
             _ => None,
         };
-        let request = get(path, host, if once { After::Close } else { After::KeepAlive });
+        let fields = host.iter().map(|host| format!("Host: {host}")).collect();
+        let after = if once { After::Close } else { After::KeepAlive };
+        let request = Request { fields, ..Request::default() }.bytes(path, to, after);
         Web { request: request.into(), expected }
     }
 }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     fn visitor() -> Visitor {
-        Web::new(&"127.0.0.1:80".parse().expect("an address"), "/", false, Arc::default()).dialogue()
+        Web::new(&"127.0.0.1:80".parse().expect("an address"), ("/", None), false, Arc::default()).dialogue()
     }
 
     #[test]
@@ -180,7 +182,7 @@ mod tests {
         let expected = Arc::new(Expected::default());
         let target = "127.0.0.1:80".parse().expect("an address");
         let judged = |answer: &str| {
-            let mut visitor = Web::new(&target, "/", false, expected.clone()).dialogue();
+            let mut visitor = Web::new(&target, ("/", None), false, expected.clone()).dialogue();
             visitor.judge(format!("HTTP/1.1 {answer}").as_bytes())
         };
         let first = "200 OK\r\nDate: 1\r\nContent-Length: 2\r\n\r\nab";

@@ -2,6 +2,7 @@
 
 use super::report::{Report, Row, during};
 use crate::Group;
+use crate::table::aligned;
 use crate::verdict::failures;
 use std::fmt;
 
@@ -16,11 +17,8 @@ impl fmt::Display for Table<'_> {
         let report = self.0;
         let mut lines = vec![HEAD.map(str::to_owned)];
         lines.extend(report.rows.iter().filter(|row| row.times > 0 || spoiled(row)).map(cells));
-        let widths: [usize; HEAD.len()] =
-            std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
-        for line in &lines {
-            writeln!(f, "{}", aligned(line, &widths))?;
-        }
+        // The first column is text, the others are numbers.
+        f.write_str(&aligned(&lines, 1))?;
         writeln!(f)?;
         let (seconds, rate) = (report.elapsed.as_secs_f64(), report.connects_per_second());
         let (changes, connects) = (report.changes, report.total().connects);
@@ -65,16 +63,6 @@ fn cells(row: &Row) -> [String; HEAD.len()] {
         second,
         if spoiled(row) { "<-".to_owned() } else { String::new() },
     ]
-}
-
-fn aligned(cells: &[String], widths: &[usize]) -> String {
-    // The first is text, the others are numbers.
-    let pad = |(column, (cell, width)): (usize, (&String, &usize))| match column {
-        0 => format!("{cell:<width$}"),
-        _ => format!("{cell:>width$}"),
-    };
-    let line: Vec<String> = cells.iter().zip(widths).enumerate().map(pad).collect();
-    line.join(" ").trim_end().to_owned()
 }
 
 /// The counts of both ends, as a sum.

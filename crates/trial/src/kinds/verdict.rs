@@ -86,7 +86,9 @@ impl Judged for Report {
         }
         let rate = self.connects_per_second();
         if rate < LEAST_CONNECTS_PER_SECOND {
-            missing.push(format!("{rate:.0} connects/s, {LEAST_CONNECTS_PER_SECOND:.0} are needed"));
+            missing.push(format!(
+                "{rate:.0} connects/s, {LEAST_CONNECTS_PER_SECOND:.0} are needed: try again on a machine that is less busy"
+            ));
         }
         missing
     }
@@ -191,7 +193,10 @@ mod tests {
         let others = "others connected: the server accepted 124046, the clients established 105500";
         assert_eq!(line(&visited), format!("verdict: inconclusive: {others} (seed 7)"));
         let slow = spoil(|report| report.elapsed = Duration::from_secs(25));
-        assert_eq!(line(&slow), "verdict: inconclusive: 4400 connects/s, 5000 are needed (seed 7)");
+        assert_eq!(
+            line(&slow),
+            "verdict: inconclusive: 4400 connects/s, 5000 are needed: try again on a machine that is less busy (seed 7)"
+        );
         let idle = spoil(|report| report.at_drains = 0);
         assert_eq!(line(&idle), "verdict: inconclusive: no request was under way at a drain (seed 7)");
         let interrupted = spoil(|report| report.interrupted = true);

@@ -1,5 +1,6 @@
 //! One chart: lines over the time of a run, as a picture that needs no script, and as a table.
 
+use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::{self, Scale};
 use super::unit::{Unit, clock, escape, moment};
 use crate::series::{Phase, Sample};
@@ -10,10 +11,6 @@ use std::ops::Range;
 const POINTS: usize = 480;
 /// Rows of a table, at most.
 const ROWS: usize = 24;
-/// The picture's own units. It is stretched to the place that the page has; strokes and text are not.
-const WIDTH: f64 = 1000.0;
-const HEIGHT: f64 = 300.0;
-
 /// The time that all charts of a page share.
 pub(super) struct Times {
     /// Samples that are one point.
@@ -121,32 +118,32 @@ impl Chart {
     pub(super) fn draw(&self, times: &Times, number: usize) -> String {
         let values = self.lines.iter().flat_map(|line| line.values.iter().flatten()).flat_map(|(low, high)| [*low, *high]);
         let scale = if self.is_logarithmic { Scale::logarithmic(self.unit, values) } else { Scale::linear(self.unit, values) };
-        let Chart { title, note, .. } = self;
         let axis = if scale.is_logarithmic() { " Logarithmic axis." } else { "" };
-        let (legend, grid, lines) = (self.legend(), grid(times, &scale), self.paths(times, &scale));
-        let (labels, table, describe) = (labels(times, &scale, self.unit), self.table(times), self.describe(times));
-        let flags: String = (1..).zip(&times.actions).map(|(action, at)| flag(times, action, *at)).collect();
-        let told = if times.actions.is_empty() { "" } else { " told" };
-        format!(
-            "<figure class=\"chart{told}\" data-unit=\"{}\" tabindex=\"0\" aria-labelledby=\"title{number} text{number}\">\n\
-             <figcaption><h3>{title}</h3><p class=\"note\">{note}{axis}</p>{legend}</figcaption>\n\
-             <div class=\"plot\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-             aria-labelledby=\"title{number} text{number}\"><title id=\"title{number}\">{title}</title>\
-             <desc id=\"text{number}\">{describe}</desc>{grid}{lines}</svg>{labels}{flags}<div class=\"cursor\" hidden></div></div>\n\
-             <details><summary>Numbers</summary><div class=\"wide\">{table}</div></details>\n</figure>\n",
-            self.unit.name(),
-        )
+        let mut plot = Plot::default();
+        grid(&mut plot, times, &scale, self.unit);
+        plot.drawn += &self.paths(times, &scale);
+        plot.over += "<div class=\"cursor\" hidden></div>";
+        let words = Words {
+            title: self.title,
+            note: &format!("{}{axis}", self.note),
+            legend: &self.legend(),
+            describe: &self.describe(times),
+            class: if times.actions.is_empty() { "" } else { " told" },
+            attributes: &format!(" data-unit=\"{}\" tabindex=\"0\"", self.unit.name()),
+            below: &format!("<details><summary>Numbers</summary><div class=\"wide\">{}</div></details>\n", self.table(times)),
+        };
+        plot.framed(number, &words)
     }
 
     /// The names of the lines, each with the most that it reached: what is shown unless a moment is pointed at.
     fn legend(&self) -> String {
-        let mut legend = "<p class=\"legend\"><span class=\"when\">peak</span>".to_owned();
+        let mut legend = "<span class=\"when\">peak</span>".to_owned();
         for line in &self.lines {
             let most = line.most().map_or_else(String::new, |most| self.unit.short(most));
             let (name, style) = (escape(&line.name), &line.style);
             let _ = write!(legend, "<span class=\"key {style}\"><i></i>{name}&nbsp;<b>{most}</b></span>");
         }
-        legend + "</p>"
+        legend
     }
 
     fn paths(&self, times: &Times, scale: &Scale) -> String {
@@ -238,41 +235,26 @@ fn path(times: &Times, scale: &Scale, line: &Line) -> String {
     path
 }
 
-/// Round numbers, what the run was about, and when it was told something.
-fn grid(times: &Times, scale: &Scale) -> String {
-    let mut grid = String::new();
-    for (from, to, _) in &times.phases {
-        let (from, to) = (times.x(*from), times.x(*to));
-        let _ = write!(grid, "<rect class=\"phase\" x=\"{from:.1}\" y=\"0\" width=\"{:.1}\" height=\"{HEIGHT}\"/>", to - from);
+/// Round numbers, what the run was about, and when it was told something: the number of an action is above its line, and the table of
+/// actions says what it was.
+fn grid(plot: &mut Plot, times: &Times, scale: &Scale, unit: Unit) {
+    for (from, to, name) in &times.phases {
+        let (left, right) = (times.x(*from), times.x(*to));
+        let width = right - left;
+        let _ = write!(plot.drawn, "<rect class=\"phase\" x=\"{left:.1}\" y=\"0\" width=\"{width:.1}\" height=\"{HEIGHT}\"/>");
+        if to - from >= times.end * 0.12 {
+            let middle = left.midpoint(right) / WIDTH * 100.0;
+            let _ = write!(plot.over, "<span class=\"why\" style=\"left:{middle:.2}%\">{name}</span>");
+        }
     }
-    for tick in scale.ticks() {
-        let y = (1.0 - scale.place(tick)) * HEIGHT;
-        let _ = write!(grid, "<path class=\"grid\" d=\"M0 {y:.1}H{WIDTH}\"/>");
-    }
-    for at in &times.actions {
-        let _ = write!(grid, "<path class=\"action\" d=\"M{:.1} 0V{HEIGHT}\"/>", times.x(*at));
-    }
-    grid
-}
-
-fn labels(times: &Times, scale: &Scale, unit: Unit) -> String {
-    let mut labels = String::new();
-    for tick in scale.ticks() {
-        let _ =
-            write!(labels, "<span class=\"y\" style=\"bottom:{:.2}%\">{}</span>", scale.place(tick) * 100.0, unit.short(tick));
-    }
+    plot.across(scale, unit);
     let written = if times.end < 100.0 { moment } else { clock };
     for at in [0.0].into_iter().chain(scale::moments(times.end)) {
-        let _ = write!(labels, "<span class=\"x\" style=\"left:{:.2}%\">{}</span>", times.x(at) / WIDTH * 100.0, written(at));
+        plot.below(times.x(at) / WIDTH, &written(at));
     }
-    for (from, to, name) in times.phases.iter().filter(|(from, to, _)| to - from >= times.end * 0.12) {
-        let left = times.x(from.midpoint(*to)) / WIDTH * 100.0;
-        let _ = write!(labels, "<span class=\"why\" style=\"left:{left:.2}%\">{name}</span>");
+    for (number, at) in (1_u32..).zip(&times.actions) {
+        let x = times.x(*at);
+        let _ = write!(plot.drawn, "<path class=\"action\" d=\"M{x:.1} 0V{HEIGHT}\"/>");
+        let _ = write!(plot.over, "<span class=\"flag\" style=\"left:{:.2}%\">{number}</span>", x / WIDTH * 100.0);
     }
-    labels
-}
-
-/// The number of an action above its line; the table of actions says what it was.
-fn flag(times: &Times, action: usize, at: f64) -> String {
-    format!("<span class=\"flag\" style=\"left:{:.2}%\">{action}</span>", times.x(at) / WIDTH * 100.0)
 }

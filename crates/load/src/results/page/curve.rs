@@ -1,6 +1,7 @@
 //! The page of a search: how long operations took with each number that was tried, and what stopped more.
 
 use super::document;
+use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::Scale;
 use super::tables::{origin, table};
 use super::unit::{Unit, escape};
@@ -12,9 +13,6 @@ use std::fmt::Write;
 
 /// Beyond this ratio of the largest number to the least, the axis has powers of ten.
 const WIDE: f64 = 20.0;
-/// The picture's own units, stretched to the place that the page has.
-const WIDTH: f64 = 1000.0;
-const HEIGHT: f64 = 300.0;
 
 /// The whole page.
 pub(in crate::results) fn page(found: &Found) -> String {
@@ -53,42 +51,34 @@ fn curve(found: &Found) -> String {
     let x = if most > WIDE * least { Scale::logarithmic(Unit::Count, amounts()) } else { Scale::linear(Unit::Count, amounts()) };
     let y = Scale::logarithmic(Unit::Time, found.runs.iter().filter_map(p99));
     let left = |amount: u64| x.place(float(amount)) * 100.0;
-    let (mut drawn, mut labels) = (String::new(), String::new());
-    for tick in y.ticks() {
-        let place = y.place(tick);
-        let _ = write!(drawn, "<path class=\"grid\" d=\"M0 {:.1}H{WIDTH}\"/>", (1.0 - place) * HEIGHT);
-        let _ = write!(labels, "<span class=\"y\" style=\"bottom:{:.2}%\">{}</span>", place * 100.0, Unit::Time.short(tick));
-    }
-    for tick in x.ticks() {
-        let _ =
-            write!(labels, "<span class=\"x\" style=\"left:{:.2}%\">{}</span>", x.place(tick) * 100.0, Unit::Count.short(tick));
-    }
+    let mut plot = Plot::default();
+    plot.across(&y, Unit::Time);
+    x.ticks().into_iter().for_each(|tick| plot.below(x.place(tick), &Unit::Count.short(tick)));
     for (number, (amount, name)) in walls(found).iter().enumerate() {
         let (at, top) = (left(*amount), number * 14);
-        let _ = write!(drawn, "<path class=\"limit\" d=\"M{:.1} 0V{HEIGHT}\"/>", at / 100.0 * WIDTH);
+        let _ = write!(plot.drawn, "<path class=\"limit\" d=\"M{:.1} 0V{HEIGHT}\"/>", at / 100.0 * WIDTH);
         // Beyond the middle it is written on the left of its line.
         let side = if at > 50.0 { format!("right:{:.2}%", 100.0 - at) } else { format!("left:{at:.2}%") };
-        let _ = write!(labels, "<span class=\"limit\" style=\"{side};top:{top}px\">{}</span>", escape(name));
+        let _ = write!(plot.over, "<span class=\"limit\" style=\"{side};top:{top}px\">{}</span>", escape(name));
     }
-    let _ = write!(drawn, "<path class=\"line c1\" d=\"{}\"/>", line(found, &x, &y));
+    let _ = write!(plot.drawn, "<path class=\"line c1\" d=\"{}\"/>", line(found, &x, &y));
     for tried in &found.runs {
         let Some(p99) = p99(tried) else { continue };
         let (class, word) = if tried.held { ("held", "holds") } else { ("failed", "does not hold") };
         let title = format!("{} {}: p99 {}, {word}", thousands(tried.amount), found.unit, Unit::Time.short(p99));
         let (left, bottom) = (left(tried.amount), y.place(p99) * 100.0);
-        let _ = write!(labels, "<i class=\"try {class}\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
+        let _ =
+            write!(plot.over, "<i class=\"try {class}\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
     }
-    format!(
-        "<figure class=\"chart\" aria-labelledby=\"title1 text1\">\n<figcaption><h3>p99 of operations by {unit}</h3>\
-         <p class=\"note\">Each dot is a try; the line goes through those that hold. Logarithmic axis.</p>\
-         <p class=\"legend\"><span class=\"key\"><i class=\"try held\"></i>holds</span>\
-         <span class=\"key\"><i class=\"try failed\"></i>does not hold</span></p></figcaption>\n\
-         <div class=\"plot\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-labelledby=\"title1 text1\"><title id=\"title1\">p99 of operations by {unit}</title>\
-         <desc id=\"text1\">{answer}</desc>{drawn}</svg>{labels}</div>\n</figure>\n",
-        unit = escape(found.unit),
-        answer = escape(&found.to_string()),
-    )
+    let words = Words {
+        title: &format!("p99 of operations by {}", escape(found.unit)),
+        note: "Each dot is a try; the line goes through those that hold. Logarithmic axis.",
+        legend: "<span class=\"key\"><i class=\"try held\"></i>holds</span>\
+                 <span class=\"key\"><i class=\"try failed\"></i>does not hold</span>",
+        describe: &escape(&found.to_string()),
+        ..Words::default()
+    };
+    plot.framed(1, &words)
 }
 
 /// The least number at which each wall was met, or what else was missed.

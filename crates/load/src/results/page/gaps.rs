@@ -1,15 +1,13 @@
 //! The page of a trial by a command: for how long no connect led to an answer, over the time of the trial, and what each change lost.
 
 use super::document;
+use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::{Scale, moments};
 use super::tables::table;
 use super::unit::{Unit, clock, escape, moment};
 use crate::numbers::thousands;
 use std::fmt::Write;
 
-/// The picture's own units, stretched to the place that the page has.
-const WIDTH: f64 = 1000.0;
-const HEIGHT: f64 = 300.0;
 /// Rows of the table, at most: those of the longest gaps, and of all losses.
 const ROWS: usize = 200;
 
@@ -47,7 +45,7 @@ pub struct Gap {
     pub failed: u64,
     /// Connections that stay, and were lost.
     pub lost: u64,
-    /// Connections that stay, and were closed at rest, as the server may.
+    /// Connections that stay, and were closed while idle, as the server may.
     pub closed: u64,
 }
 
@@ -72,15 +70,9 @@ pub(in crate::results) fn page(gaps: &Gaps) -> String {
 fn chart(gaps: &Gaps) -> String {
     let y = Scale::logarithmic(Unit::Time, gaps.changes.iter().map(|change| change.us));
     let end = gaps.seconds.max(gaps.changes.last().map_or(0.0, |change| change.at)).max(1e-3);
-    let (mut drawn, mut labels) = (String::new(), String::new());
-    for tick in y.ticks() {
-        let place = y.place(tick);
-        let _ = write!(drawn, "<path class=\"grid\" d=\"M0 {:.1}H{WIDTH}\"/>", (1.0 - place) * HEIGHT);
-        let _ = write!(labels, "<span class=\"y\" style=\"bottom:{:.2}%\">{}</span>", place * 100.0, Unit::Time.short(tick));
-    }
-    for tick in moments(end) {
-        let _ = write!(labels, "<span class=\"x\" style=\"left:{:.2}%\">{}</span>", tick / end * 100.0, moment(tick));
-    }
+    let mut plot = Plot::default();
+    plot.across(&y, Unit::Time);
+    moments(end).into_iter().for_each(|tick| plot.below(tick / end, &moment(tick)));
     let mut line = String::new();
     for (number, change) in (1_u64..).zip(&gaps.changes) {
         let (x, place) = (change.at / end, y.place(change.us));
@@ -90,19 +82,19 @@ fn chart(gaps: &Gaps) -> String {
             let title = format!("change {number}: gap {gap}, {failed} failed, {lost} lost");
             let (left, bottom) = (x * 100.0, place * 100.0);
             let _ =
-                write!(labels, "<i class=\"try failed\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
+                write!(plot.over, "<i class=\"try failed\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
         }
     }
     let most = gaps.changes.iter().map(|change| change.us).fold(0.0, f64::max);
-    format!(
-        "<figure class=\"chart\" aria-labelledby=\"title1 text1\">\n<figcaption><h3>Gaps</h3>\
-         <p class=\"note\">Of each change, the longest time until the next in which no connect led to an answer. Logarithmic axis.</p>\
-         <p class=\"legend\"><span class=\"key\"><i class=\"try failed\"></i>something failed or was lost</span></p></figcaption>\n\
-         <div class=\"plot\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-labelledby=\"title1 text1\"><title id=\"title1\">Gaps over time</title>\
-         <desc id=\"text1\">The longest gap was {}.</desc>{drawn}<path class=\"line c1\" d=\"{line}\"/></svg>{labels}</div>\n</figure>\n",
-        Unit::Time.short(most),
-    )
+    let _ = write!(plot.drawn, "<path class=\"line c1\" d=\"{line}\"/>");
+    let words = Words {
+        title: "Gaps",
+        note: "Of each change, the longest time until the next in which no connect led to an answer. Logarithmic axis.",
+        legend: "<span class=\"key\"><i class=\"try failed\"></i>something failed or was lost</span>",
+        describe: &format!("The longest gap was {}.", Unit::Time.short(most)),
+        ..Words::default()
+    };
+    plot.framed(1, &words)
 }
 
 fn changes(gaps: &Gaps) -> String {
@@ -127,7 +119,7 @@ fn changes(gaps: &Gaps) -> String {
     };
     let rows: Vec<_> = shown.iter().map(row).collect();
     let title = if gaps.changes.len() > ROWS { "The worst changes" } else { "Changes" };
-    table(title, "", &["change", "at", "exit", "took", "gap", "connects", "failed", "lost", "closed at rest"], &rows)
+    table(title, "", &["change", "at", "exit", "took", "gap", "connects", "failed", "lost", "closed idle"], &rows)
 }
 
 #[cfg(test)]

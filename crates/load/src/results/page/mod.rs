@@ -5,6 +5,7 @@ mod chart;
 mod charts;
 mod curve;
 mod gaps;
+mod plot;
 mod scale;
 mod tables;
 mod unit;

@@ -201,7 +201,8 @@ fn latencies(report: &Report) -> String {
     let mut rows =
         vec![row("operation: due to answered", &times.operation), row("service: sent to answered", &times.uncorrected)];
     rows.extend(times.first_byte.as_ref().map(|times| row("first byte", times)));
-    rows.extend([row("connect", &times.connect), row("send delay: due to sent", &times.lag)]);
+    rows.push(row("connect", &times.connect));
+    rows.extend(times.lag.max.map(|_| row("send delay: due to sent", &times.lag)));
     table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
 }
 
@@ -225,7 +226,10 @@ fn counts(report: &Report) -> String {
         row("CPU of the server, an accept", known(Unit::Time, server.cpu_us_per_accept)),
         row("memory of the server, a connection", known(Unit::Bytes, server.bytes_per_connection)),
         row("memory of the kernel, a connection", known(Unit::Bytes, server.kernel_bytes_per_connection)),
-        row("accept queue was full", server.listen_overflows.map_or_else(unknown, |times| format!("{} times", thousands(times)))),
+        row(
+            "connections that found an accept queue full, in all of its network",
+            server.listen_overflows.map_or_else(unknown, thousands),
+        ),
     ];
     table("Counts and costs", "", &["", ""], &rows)
 }

@@ -292,9 +292,10 @@ impl fmt::Display for Schedule {
         let Schedule { rate, due, not_begun, lag_us, uncorrected_us } = self;
         writeln!(f, "schedule     {rate}/s, {due} due, {not_begun} of them not begun")?;
         writeln!(f, "             {Columns}")?;
-        row(f, "late by", lag_us)?;
+        row(f, "service", uncorrected_us)?;
         writeln!(f)?;
-        row(f, "from begin", uncorrected_us)
+        row(f, "send delay", lag_us)?;
+        write!(f, "\n  operation: due to answered; service: begun to answered; send delay: due to begun")
     }
 }
 

@@ -83,9 +83,10 @@ fn people_get_all_of_it_in_words_they_know() {
          redirected   6 answers of 3xx, which are not followed\n\
          lengths      8 bodies were not as long as the first one of their page\n\
          renewed      4 connections that the server ended after an answer, 1 unannounced\n\
-         schedule     1.5/s, 100 due, 7 of them not begun\n{columns}{}\n{}{}{}",
-        empty("late by"),
-        empty("from begin"),
+         schedule     1.5/s, 100 due, 7 of them not begun\n{columns}{}\n{}\n  \
+         operation: due to answered; service: begun to answered; send delay: due to begun{}{}",
+        empty("service"),
+        empty("send delay"),
         page("/test/fast"),
         page("/b"),
     );
