@@ -6,6 +6,7 @@ use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, thousands, time};
 use crate::orders::STOPPED;
+use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
@@ -50,6 +51,9 @@ pub struct Report {
     pub connections: Connections,
     /// Operations.
     pub operations: Operations,
+    /// How the schedule was kept; only of runs whose operations are due at moments of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// How long connects and operations took.
     pub latency_us: Latencies,
     /// What went wrong, and how often.
@@ -131,11 +135,16 @@ impl Report {
     /// The JSON schema of it.
     pub const JSON_SCHEMA: &'static str = include_str!("results/result.schema.json");
 
-    /// Whether nothing failed and nothing was lost.
+    /// Whether nothing failed and nothing was lost, and the rate was kept that was asked for.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0
+        self.keeps_rate()
+            && self.connections.failed + self.connections.lost + self.operations.failed == 0
             && self.errors.is_empty()
             && self.client.lost == 0
+    }
+
+    fn keeps_rate(&self) -> bool {
+        self.rate.is_none_or(|rate| rate.kept)
     }
 }
 
@@ -160,8 +169,8 @@ impl Report {
             (connections.lost, "connections were lost"),
             (u64::from(self.client.lost), if self.agents.is_empty() { "processes of clients died" } else { "agents were lost" }),
         ];
-        let bad: Vec<String> =
-            bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count))).collect();
+        let bad = bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count)));
+        let bad: Vec<String> = bad.chain((!self.keeps_rate()).then(|| "the rate was not kept".to_owned())).collect();
         match (self.thresholds.len(), missed.as_slice(), bad.as_slice()) {
             (0, _, []) => "ok, nothing failed".to_owned(),
             (0, _, bad) => format!("FAILED: {}", bad.join(", ")),
@@ -179,11 +188,21 @@ impl Report {
     }
 }
 
+impl Report {
+    fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
+        self.cause(error).map_or(Ok(()), |cause| write!(f, "; {cause}"))
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
         let Connections { attempted, established, failed, lost, peak, reconnected, .. } = connections;
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        if let Some(rate) = self.rate.filter(|rate| !rate.kept) {
+            writeln!(f, "rate         {rate}")?;
+        }
         if let Some(acks) = &self.acks {
             workload::numbers(f, acks)?;
         }
@@ -224,12 +243,7 @@ impl fmt::Display for Report {
                 "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
             )?;
         }
-        for error in &self.errors {
-            write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
-            if let Some(cause) = self.cause(error) {
-                write!(f, "; {cause}")?;
-            }
-        }
+        self.errors.iter().try_for_each(|error| self.tell(error, f))?;
         if let Some(acks) = &self.acks {
             workload::hints(f, acks, (operations, &self.errors), self.seconds)?;
         }
@@ -292,6 +306,7 @@ pub(crate) mod tests {
                 reconnected: None,
             },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
+            rate: None,
             latency_us: Latencies {
                 connect: Percentiles::default(),
                 first_byte: None,
