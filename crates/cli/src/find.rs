@@ -42,7 +42,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
     let mut search = Search::new(first, arguments.max);
     output.tell(begin(&base, vary, &search, (first, arguments.max)))?;
-    let mut hosts = agents::start(&arguments.load.many)?;
+    let mut hosts = agents::start(&arguments.load.many, &output)?;
     let mut found = Found::new(vary.name(), vary.words());
     found.command = Some(origin::command());
     let mut failure = None;

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         ("--out", arguments.out.is_some()),
         ("--metrics", arguments.metrics.is_some()),
         ("--verbose", arguments.verbose),
-        ("--agents", arguments.many.agents.is_some()),
+        ("--agents", arguments.many.asked_for()),
     ];
     if let Some(option) = first_given(of_one_run) {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     // Agents look at what their own machines have.
-    let force = arguments.force || arguments.many.agents.is_some();
+    let force = arguments.force || arguments.many.asked_for();
     let Told { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
     let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     output.tell_folded(words::start(&plan) + &words)?;
-    let mut hosts = agents::start(&arguments.many)?;
+    let mut hosts = agents::start(&arguments.many, &output)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
@@ -41,12 +41,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
-    match &hosts {
-        Some(hosts) => output.tell_folded(format_args!("agents       {hosts}"))?,
-        None => {
-            let told = if arguments.verbose { Some(budget) } else { budget.tight() };
-            told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
-        }
+    if hosts.is_none() {
+        let told = if arguments.verbose { Some(budget) } else { budget.tight() };
+        told.map_or(Ok(()), |budget| output.tell_folded(budget))?;
     }
     if let Some((_, served)) = &metrics {
         tell_where(served, &output)?;

@@ -33,7 +33,7 @@ mod threshold;
 mod wall;
 mod workload;
 
-pub use agent::{AgentLost, AgentPart, Host, Hosts, OnAgentLoss, Ssh, agent, agent_on_stdio};
+pub use agent::{AgentLost, AgentPart, AgentPort, Host, Hosts, OnAgentLoss, Place, Ssh, agent, agent_on_stdio, join_run};
 pub use cause::{Cause, Wall, cause};
 pub use control::control;
 pub use errno::errno_name;

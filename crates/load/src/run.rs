@@ -261,10 +261,13 @@ impl<'a> Run<'a> {
                 self.tell_progress(state.standing, self.phase, observer);
                 tick = (tick + TICK).max(now);
             }
-            if let Agents::Hosts(hosts) = &mut self.agents
-                && hosts.is_broken()
-            {
-                return Ok(Over::AgentLost);
+            if let Agents::Hosts(hosts) = &mut self.agents {
+                if hosts.is_broken() {
+                    return Ok(Over::AgentLost);
+                }
+                for name in hosts.admit(self.plan, &self.plan.targets, self.schedule.aim(), now.as_secs_f64()) {
+                    self.actions.push(Action { at: now.as_secs_f64(), what: format!("agent {name} joined") });
+                }
             }
             if self.obey(now)? {
                 return Ok(Over::Stopped);

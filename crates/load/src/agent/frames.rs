@@ -200,13 +200,28 @@ pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opti
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
-    let length = u32::from_le_bytes(length);
-    if length > LONGEST {
-        return Err(io::Error::new(ErrorKind::InvalidData, format!("a message of {length} bytes")));
-    }
-    let mut bytes = vec![0; length as usize];
+    let mut bytes = vec![0; length_of(length)?];
     from.read_exact(&mut bytes)?;
-    postcard::from_bytes(&bytes).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    message_of(&bytes).map(Some)
+}
+
+/// The next message of what has come so far, which is taken from it; None where none is whole.
+pub(super) fn next<T: DeserializeOwned>(from: &mut &[u8]) -> io::Result<Option<T>> {
+    let Some((length, behind)) = from.split_first_chunk() else { return Ok(None) };
+    let Some((message, behind)) = behind.split_at_checked(length_of(*length)?) else { return Ok(None) };
+    *from = behind;
+    message_of(message).map(Some)
+}
+
+fn length_of(bytes: [u8; 4]) -> io::Result<usize> {
+    match u32::from_le_bytes(bytes) {
+        length if length > LONGEST => Err(io::Error::new(ErrorKind::InvalidData, format!("a message of {length} bytes"))),
+        length => Ok(length as usize),
+    }
+}
+
+fn message_of<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Agents of other machines, which stay for one run after the other.
 
 use super::frames::{Aim, Clients};
+use super::join::AgentPort;
+use super::link::Link;
 use super::part::AgentPart;
+use super::program;
 use super::remote::Remote;
 use super::ssh::{self, Host, Ssh};
 use crate::plan::Plan;
@@ -9,6 +12,8 @@ use sockdrawer::{Address, Error};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+/// An agent that came says what it is in this time.
+const SAYS_WITHIN: Duration = Duration::from_secs(3);
 /// Beyond the longest way to an agent, a run begins so much later than it was asked for: a busy agent is to hear of it in time.
 const LEAD: Duration = Duration::from_millis(50);
 
@@ -39,6 +44,38 @@ impl std::error::Error for AgentLost {}
 pub struct Hosts {
     remotes: Vec<Remote>,
     on_loss: OnAgentLoss,
+    /// What lost agents did whose place another took.
+    replaced: Vec<AgentPart>,
+    /// Where others may still come.
+    port: Option<AgentPort>,
+}
+
+impl AgentPort {
+    /// Waits until all agents of the run have come; tells how many are there each time that one came, and why one is of no use.
+    pub fn wait(self, on_loss: OnAgentLoss, mut told: impl FnMut(usize, Option<String>)) -> Hosts {
+        let mut remotes: Vec<Option<Remote>> = (0..self.of()).map(|_| None).collect();
+        while remotes.iter().any(Option::is_none) {
+            let Ok((index, link)) = self.newcomers.recv() else { break };
+            let refused = match arrived(index, link) {
+                Ok(remote) => {
+                    remotes[index as usize] = Some(remote);
+                    None
+                }
+                Err(why) => Some(format!("agent {index}: {why}")),
+            };
+            told(remotes.iter().flatten().count(), refused);
+        }
+        Hosts { remotes: remotes.into_iter().flatten().collect(), on_loss, replaced: Vec::new(), port: Some(self) }
+    }
+}
+
+/// An agent that came, once it has said what it is.
+fn arrived(index: u32, link: Link) -> Result<Remote, String> {
+    let mut remote = Remote::new(index.to_string(), link);
+    match remote.hello(SAYS_WITHIN) {
+        Some(hello) => program::refuses(&hello).map_or(Ok(remote), Err),
+        None => Err("it said nothing, or ended".to_owned()),
+    }
 }
 
 impl Hosts {
@@ -55,7 +92,7 @@ impl Hosts {
             }
         }
         if failed.is_empty() || (on_loss == OnAgentLoss::Continue && !remotes.is_empty()) {
-            Ok(Hosts { remotes, on_loss })
+            Ok(Hosts { remotes, on_loss, replaced: Vec::new(), port: None })
         } else {
             Err(AgentLost(failed))
         }
@@ -80,6 +117,26 @@ impl Hosts {
         Err(Error::Stopped { reason: lost.to_string() })
     }
 
+    /// Gives the place of a lost agent to one that came since. Returns the names of those.
+    pub(crate) fn admit(&mut self, plan: &Plan, targets: &[Address], aim: Aim, seconds: f64) -> Vec<String> {
+        let (of, mut names) = (self.remotes.len(), Vec::new());
+        while let Some((index, link)) = self.port.as_ref().and_then(|port| port.newcomers.try_recv().ok()) {
+            let number = index as usize;
+            let is_free = self.remotes.get(number).is_some_and(|remote| remote.lost().is_some());
+            let Some(mut remote) = arrived(index, link).ok().filter(|_| is_free) else { continue };
+            remote.prepare((plan, targets, aim), (number, of), Clients::Processes { force: false });
+            remote.answers_ready();
+            remote.go(Instant::now());
+            remote.answers_begun();
+            if remote.lost().is_none() {
+                names.push(remote.name().to_owned());
+                self.replaced.push(self.remotes[number].part(seconds));
+                self.remotes[number] = remote;
+            }
+        }
+        names
+    }
+
     /// Whether a run cannot go on, because agents were lost.
     pub(crate) fn is_broken(&self) -> bool {
         let lost = self.remotes.iter().filter(|remote| remote.lost().is_some()).count();
@@ -92,7 +149,8 @@ impl Hosts {
 
     /// What each did of a run that took so many seconds.
     pub(crate) fn parts(&self, seconds: f64) -> Vec<AgentPart> {
-        self.remotes.iter().map(|remote| remote.part(seconds)).collect()
+        let now = self.remotes.iter().map(|remote| remote.part(seconds));
+        self.replaced.iter().cloned().chain(now).collect()
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::frames::{self, Request, Told};
 use crate::moment;
+use sockdrawer::{Handle, Note};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -33,7 +33,8 @@ pub(super) struct Link {
 enum End {
     /// Its last lines of standard error, where they are not for this program's own.
     Process(Child, Option<Receiver<String>>),
-    Stream(TcpStream),
+    /// A connection that an agent made, and how it is told to end.
+    Joined(Handle),
 }
 
 impl Link {
@@ -54,10 +55,12 @@ impl Link {
         Ok(Link { to: Some(to), from, end: End::Process(process, errors) })
     }
 
-    /// A connection that an agent has made and proven to be its own.
-    pub(super) fn over(stream: TcpStream) -> io::Result<Link> {
-        let (to, from) = threads(stream.try_clone()?, stream.try_clone()?)?;
-        Ok(Link { to: Some(to), from, end: End::Stream(stream) })
+    /// A connection that an agent made and proved itself on; what it says comes `from` there.
+    pub(super) fn joined(handle: Handle, from: Receiver<(Duration, Told)>) -> io::Result<Link> {
+        let (to, asked) = channel();
+        let notes = Notes(handle.clone());
+        thread::Builder::new().name("to agent".to_owned()).spawn(move || write(notes, &asked))?;
+        Ok(Link { to: Some(to), from, end: End::Joined(handle) })
     }
 
     /// Whether the agent may still hear it.
@@ -68,9 +71,9 @@ impl Link {
     /// No more requests: an agent ends by that.
     pub(super) fn close(&mut self) {
         self.to = None;
-        if let End::Stream(stream) = &self.end {
+        if let End::Joined(handle) = &self.end {
             // Fails where it has ended.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = handle.notify(Note::value(Ending::Close));
         }
     }
 
@@ -78,9 +81,8 @@ impl Link {
     pub(super) fn cut(&mut self, has_ended: bool) -> Ended {
         self.to = None;
         let (process, errors) = match &mut self.end {
-            End::Stream(stream) => {
-                // Fails where it has ended.
-                let _ = stream.shutdown(Shutdown::Both);
+            End::Joined(handle) => {
+                let _ = handle.notify(Note::value(Ending::Abort));
                 return Ended::default();
             }
             End::Process(process, errors) => (process, errors),
@@ -111,6 +113,8 @@ impl fmt::Display for Ended {
         match self {
             Ended { line: Some(line), .. } => f.write_str(line),
             Ended { signal: Some(signal), .. } => write!(f, "it was ended by signal {signal}"),
+            // The exit code of ssh where the program that it started was killed, or the way to it ended.
+            Ended { code: Some(255), .. } => f.write_str("it was killed, or the way to it was cut"),
             Ended { code: Some(code), .. } => write!(f, "it ended with exit code {code}"),
             _ => f.write_str("its connection ended"),
         }
@@ -126,6 +130,28 @@ impl Drop for Link {
             while self.from.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
         }
         self.cut(false);
+    }
+}
+
+/// How a connection that an agent made is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The agent sees the end of its input.
+    Close,
+    Abort,
+}
+
+/// Writes to a connection by notes.
+struct Notes(Handle);
+
+impl Write for Notes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.notify_within(bytes, BEAT).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -105,38 +105,55 @@ impl Remote {
     /// Begins a run in all of them, at one moment, and waits until they have begun. What fails is lost.
     pub(super) fn begin_all(
         remotes: &mut [Remote],
-        (plan, targets, aim): (&Plan, &[Address], Aim),
+        run: (&Plan, &[Address], Aim),
         clients: Clients,
         moment: impl FnOnce(&[Remote]) -> Result<Instant, Error>,
     ) -> Result<Instant, Error> {
         let of = remotes.len();
-        for (number, remote) in remotes.iter_mut().enumerate() {
-            remote.forget();
-            remote.is_busy = true;
-            let (whole, plan, targets) = (plan.connections, plan.part(number, of), targets.to_vec());
-            remote.share = float(plan.connections as u64) / float(whole.max(1) as u64);
-            remote.ask(Request::Start(Box::new(Start { plan, targets, aim: aim.part(number, of), clients })));
-        }
-        Remote::all_answer(remotes, |remote| &mut remote.ready, "it said nothing when it was asked to prepare a run");
+        remotes.iter_mut().enumerate().for_each(|(number, remote)| remote.prepare(run, (number, of), clients));
+        remotes.iter_mut().for_each(Remote::answers_ready);
         let at = moment(remotes)?;
-        for remote in remotes.iter_mut() {
-            let there = remote.clock.map_or_else(|| moment::since_boot(at), |clock| clock.there(at));
-            remote.ask(Request::Go(there));
-        }
-        Remote::all_answer(remotes, |remote| &mut remote.begun, "it said nothing when it was asked to begin");
+        remotes.iter_mut().for_each(|remote| remote.go(at));
+        remotes.iter_mut().for_each(Remote::answers_begun);
         Ok(at)
     }
 
-    /// What fails, or says nothing, is lost.
-    fn all_answer(remotes: &mut [Remote], answer: fn(&mut Remote) -> &mut Option<Result<(), String>>, silent: &str) {
-        let until = Instant::now() + BEGINS_WITHIN;
-        for remote in remotes {
-            remote.listen_until(until, |remote| answer(remote).is_some());
-            match answer(remote).take() {
-                Some(Ok(())) => {}
-                Some(Err(reason)) => remote.leave_out(reason),
-                None => remote.lose(Some(silent.to_owned())),
-            }
+    /// Asks it to prepare its part of a run.
+    pub(super) fn prepare(
+        &mut self,
+        (plan, targets, aim): (&Plan, &[Address], Aim),
+        (number, of): (usize, usize),
+        clients: Clients,
+    ) {
+        self.forget();
+        self.is_busy = true;
+        let part = plan.part(number, of);
+        self.share = float(part.connections as u64) / float(plan.connections.max(1) as u64);
+        let start = Start { plan: part, targets: targets.to_vec(), aim: aim.part(number, of), clients };
+        self.ask(Request::Start(Box::new(start)));
+    }
+
+    pub(super) fn answers_ready(&mut self) {
+        self.answers(|remote| &mut remote.ready, "it said nothing when it was asked to prepare a run");
+    }
+
+    /// Asks it to begin what it prepared at this moment.
+    pub(super) fn go(&mut self, at: Instant) {
+        let there = self.clock.map_or_else(|| moment::since_boot(at), |clock| clock.there(at));
+        self.ask(Request::Go(there));
+    }
+
+    pub(super) fn answers_begun(&mut self) {
+        self.answers(|remote| &mut remote.begun, "it said nothing when it was asked to begin");
+    }
+
+    /// One that says nothing is lost.
+    fn answers(&mut self, answer: fn(&mut Remote) -> &mut Option<Result<(), String>>, silent: &str) {
+        self.listen_until(Instant::now() + BEGINS_WITHIN, |remote| answer(remote).is_some());
+        match answer(self).take() {
+            Some(Ok(())) => {}
+            Some(Err(reason)) => self.leave_out(reason),
+            None => self.lose(Some(silent.to_owned())),
         }
     }
 

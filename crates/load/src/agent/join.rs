@@ -1,0 +1,319 @@
+//! Agents that come by themselves, as schedulers start them: a port, and a secret that both sides prove to have without sending it.
+//!
+//! The run sends a greeting and a nonce; the agent answers with a nonce, its place, and a code over all of it; the run answers with a code
+//! that only it can make. Each connection has nonces of its own, so that what was said once proves nothing later. What follows is not
+//! encrypted.
+
+use super::frames::{self, Told};
+use super::link::{Ending, Link};
+use super::serving::serve;
+use crate::moment;
+use hmac::{Hmac, Mac};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::Sha256;
+use sockdrawer::{Address, Closed, Config, Context, Drain, Error, Input, Model, Note, Peer, Pool, Protocol, Service, Step};
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the run says first.
+const GREETING: &[u8] = b"sockdrawer join 1\n";
+const NONCE: usize = 32;
+const CODE: usize = 32;
+/// An agent's nonce, number, how many there are to be, and code.
+const ANSWER: usize = NONCE + 8 + CODE;
+/// A peer that proves nothing for so long is no agent.
+const PROVES_WITHIN: Duration = Duration::from_secs(5);
+/// Connections at once besides those of agents.
+const OTHERS: usize = 64;
+/// An agent may be there long before its run: its scheduler starts all at once.
+const COMES_WITHIN: Duration = Duration::from_secs(300);
+const TRIES_EACH: Duration = Duration::from_secs(1);
+/// A word of refusal is no longer.
+const LONGEST_WORD: u64 = 200;
+/// Whether the run takes an agent: the first byte of its answer.
+const TAKEN: u8 = 1;
+const REFUSED: u8 = 0;
+
+/// Where an agent stands among those of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 0 on.
+    pub index: u32,
+    /// How many agents the run has.
+    pub of: u32,
+}
+
+/// Runs clients for the run that listens at `at`, and takes place among its agents: tries for 5 minutes until it is there. Returns when
+/// the run is over, or the process ends as for [`agent_on_stdio`](crate::agent_on_stdio).
+///
+/// # Errors
+/// When there is no run in time, when the run refuses, or has another secret.
+pub fn join_run(at: &str, secret: &[u8], place: Place) -> io::Result<()> {
+    let mut stream = connect(at)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PROVES_WITHIN))?;
+    prove(&mut stream, secret, place)?;
+    stream.set_read_timeout(None)?;
+    serve(stream.try_clone()?, stream, true)
+}
+
+fn connect(at: &str) -> io::Result<TcpStream> {
+    let until = Instant::now() + COMES_WITHIN;
+    loop {
+        match TcpStream::connect(at) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == ErrorKind::InvalidInput || Instant::now() >= until => return Err(error),
+            Err(_) => thread::sleep(TRIES_EACH),
+        }
+    }
+}
+
+fn prove(stream: &mut (impl Read + Write), secret: &[u8], place: Place) -> io::Result<()> {
+    let refused = |why: String| io::Error::new(ErrorKind::PermissionDenied, why);
+    let mut greeting = [0; GREETING.len() + NONCE];
+    stream.read_exact(&mut greeting)?;
+    let (word, theirs) = greeting.split_at(GREETING.len());
+    if word != GREETING {
+        return Err(refused("what listens there waits for no agents: is it the port of --join-at?".to_owned()));
+    }
+    let ours = nonce()?;
+    let answer = [&ours[..], &numbers(place), &code(secret, &agent_says(theirs, &ours, place)).finalize().into_bytes()].concat();
+    stream.write_all(&answer)?;
+    let mut first = [0];
+    stream.read_exact(&mut first)?;
+    if first[0] != TAKEN {
+        let mut why = String::new();
+        stream.take(LONGEST_WORD).read_to_string(&mut why)?;
+        return Err(refused(why));
+    }
+    let mut proof = [0; CODE];
+    stream.read_exact(&mut proof)?;
+    code(secret, &run_says(theirs, &ours))
+        .verify_slice(&proof)
+        .map_err(|_| refused("what listens there does not have the token of --token-file".to_owned()))
+}
+
+fn nonce() -> io::Result<[u8; NONCE]> {
+    let mut bytes = [0; NONCE];
+    // So few bytes come at once, or not at all.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+fn numbers(place: Place) -> [u8; 8] {
+    (u64::from(place.index) << 32 | u64::from(place.of)).to_be_bytes()
+}
+
+fn agent_says(run: &[u8], agent: &[u8], place: Place) -> Vec<u8> {
+    [b"agent", run, agent, &numbers(place)].concat()
+}
+
+fn run_says(run: &[u8], agent: &[u8]) -> Vec<u8> {
+    [b"run", agent, run].concat()
+}
+
+fn code(secret: &[u8], of: &[u8]) -> Hmac<Sha256> {
+    let mut code = Hmac::new_from_slice(secret).expect("a key of any length is one");
+    code.update(of);
+    code
+}
+
+/// An agent that came: its index, and the way to it.
+pub(super) type Newcomer = (u32, Link);
+
+/// A port where agents join a run by [`join_run`].
+pub struct AgentPort {
+    pool: Pool,
+    of: u32,
+    pub(super) newcomers: Receiver<Newcomer>,
+}
+
+impl AgentPort {
+    /// Lets so many agents in. Each proves that it has the secret, and is shown that this side has it; what is said then is not encrypted.
+    ///
+    /// # Errors
+    /// When nothing can listen there.
+    pub fn open(at: Address, of: u32, secret: Vec<u8>) -> Result<AgentPort, Error> {
+        let (to, newcomers) = channel();
+        let service = Joins { of, secret: secret.into(), to, present: Arc::default() };
+        let config = Config::accept(service).model(Model::Loops).loops(1).workers(0).limit(of as usize + OTHERS).listen(at);
+        // What a run asks is small but for its plan, which may have a body to send.
+        let pool = Pool::start(config.settings(|settings| settings.max_unsent = None))?;
+        Ok(AgentPort { pool, of, newcomers })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.pool.addresses()
+    }
+
+    pub(super) fn of(&self) -> u32 {
+        self.of
+    }
+}
+
+impl Drop for AgentPort {
+    fn drop(&mut self) {
+        self.pool.shutdown(Drain::within(Duration::from_secs(1)));
+    }
+}
+
+struct Joins {
+    of: u32,
+    secret: Arc<[u8]>,
+    to: Sender<Newcomer>,
+    /// The indices of agents that are there.
+    present: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Service for Joins {
+    type Protocol = Joining;
+
+    fn open(&self, _peer: &Peer) -> Joining {
+        Joining {
+            of: self.of,
+            secret: self.secret.clone(),
+            to: self.to.clone(),
+            present: self.present.clone(),
+            stage: Stage::Opening,
+        }
+    }
+}
+
+/// A connection to the port.
+struct Joining {
+    of: u32,
+    secret: Arc<[u8]>,
+    to: Sender<Newcomer>,
+    present: Arc<Mutex<BTreeSet<u32>>>,
+    stage: Stage,
+}
+
+enum Stage {
+    Opening,
+    /// The nonce that the agent must have used.
+    Proving([u8; NONCE]),
+    /// What it says, and what came of its next frame.
+    Agent {
+        index: u32,
+        to: Sender<(Duration, Told)>,
+        partial: Vec<u8>,
+        greeted: bool,
+    },
+    Ended,
+}
+
+impl Joining {
+    fn present(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&mut self, answer: &[u8], run: &[u8], cx: &mut Context<'_>) -> Step {
+        let (agent, rest) = answer.split_at(NONCE);
+        let (place, proof) = rest.split_at(8);
+        let place = place.iter().fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of it")]
+        let place = Place { index: (place >> 32) as u32, of: place as u32 };
+        let refuse = |cx: &mut Context<'_>, why: String| {
+            cx.send(&[REFUSED]);
+            cx.send(why.as_bytes());
+            Step::Close
+        };
+        if code(&self.secret, &agent_says(run, agent, place)).verify_slice(proof).is_err() {
+            return refuse(cx, "the run has another token than --token-file".to_owned());
+        }
+        if place.of != self.of || place.index >= place.of {
+            return refuse(
+                cx,
+                format!("the run waits for {} agents, this one is --index {} --of {}", self.of, place.index, place.of),
+            );
+        }
+        if !self.present().insert(place.index) {
+            return refuse(cx, format!("the run has an agent with --index {} already", place.index));
+        }
+        cx.clear_timer();
+        cx.send(&[TAKEN]);
+        cx.send(&code(&self.secret, &run_says(run, agent)).finalize().into_bytes());
+        let (to, from) = channel();
+        let index = place.index;
+        self.stage = Stage::Agent { index, to, partial: Vec::new(), greeted: false };
+        // Without a thread for it, or a run that waits for it, it is no use.
+        match Link::joined(cx.handle(), from).map(|link| self.to.send((index, link))) {
+            Ok(Ok(())) => Step::Continue,
+            _ => Step::Close,
+        }
+    }
+
+    /// Passes on what came.
+    fn listen(&mut self, input: &[u8]) -> Step {
+        let Stage::Agent { to, partial, greeted, .. } = &mut self.stage else { return Step::Close };
+        partial.extend_from_slice(input);
+        let mut rest = partial.as_slice();
+        if !*greeted {
+            let Some(behind) = rest.get(frames::GREETING.len()..) else { return Step::Continue };
+            rest = behind;
+            *greeted = true;
+        }
+        loop {
+            let Ok(next) = frames::next(&mut rest) else { return Step::Abort };
+            let Some(told) = next else { break };
+            if to.send((moment::now(), told)).is_err() {
+                return Step::Abort;
+            }
+        }
+        let taken = partial.len() - rest.len();
+        partial.drain(..taken);
+        Step::Continue
+    }
+}
+
+impl Protocol for Joining {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        let Ok(nonce) = nonce() else { return Step::Close };
+        cx.send(GREETING);
+        cx.send(&nonce);
+        cx.set_timer(PROVES_WITHIN);
+        self.stage = Stage::Proving(nonce);
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if let Stage::Proving(run) = self.stage {
+            let Some(answer) = input.exactly(ANSWER) else { return Step::Continue };
+            match self.judge(answer, &run, cx) {
+                Step::Continue => {}
+                ended => return ended,
+            }
+        }
+        match self.stage {
+            Stage::Agent { .. } => self.listen(input.take_all()),
+            _ => Step::Close,
+        }
+    }
+
+    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        if let Some(bytes) = note.bytes() {
+            cx.send(bytes);
+            return Step::Continue;
+        }
+        match note.take::<Ending>() {
+            Ok(Ending::Close) => Step::EndOutput,
+            _ => Step::Abort,
+        }
+    }
+
+    fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {
+        if let Stage::Agent { index, .. } = std::mem::replace(&mut self.stage, Stage::Ended) {
+            self.present().remove(&index);
+        }
+    }
+}
