@@ -184,14 +184,16 @@ impl Panel {
             canvas.bar("time", &clock, self.part(progress)),
             canvas.bar("open", &open, Some(part(progress.standing, progress.target))),
         ];
-        let charts: [(&str, String, Reading, Written); 3] = [
-            ("operations", operations, |second| Some(second.operations), per_second),
-            ("p50", p50, |second| second.p50, time),
-            ("p99", p99, |second| second.p99, time),
+        let times = &progress.operation;
+        let charts: [(&str, String, Option<f64>, Reading, Written); 3] = [
+            ("operations", operations, Some(rate), |second| Some(second.operations), per_second),
+            ("p50", p50, times.p50, |second| second.p50, time),
+            ("p99", p99, times.p99, |second| second.p99, time),
         ];
-        for (name, value, reading, written) in charts {
+        for (name, value, now, reading, written) in charts {
             let newest = self.seconds.iter().rev().take(canvas.seconds()).map(reading).collect::<Vec<_>>();
-            lines.extend(canvas.chart((name, &value), &newest, rows.of_a_chart, written));
+            let most = newest.iter().copied().chain([now]).flatten().fold(0.0, f64::max);
+            lines.extend(canvas.chart((name, &value), (&newest, most), rows.of_a_chart, written));
         }
         if rows.has_axis {
             lines.push(canvas.axis(self.seconds.len().min(canvas.seconds())));
@@ -293,10 +295,15 @@ impl Canvas {
         line.add(Style::Cyan, &full.repeat(filled)).add(Style::Dim, &free.repeat(self.room() - filled))
     }
 
-    /// The last seconds, the newest first.
-    fn chart(self, (name, value): (&str, &str), newest: &[Option<f64>], rows: usize, written: Written) -> Vec<Line> {
+    /// The last seconds, the newest first, and the most of them and of now.
+    fn chart(
+        self,
+        (name, value): (&str, &str),
+        (newest, most): (&[Option<f64>], f64),
+        rows: usize,
+        written: Written,
+    ) -> Vec<Line> {
         let cells = self.looks.cells();
-        let most = newest.iter().flatten().copied().fold(0.0, f64::max);
         let each = cells.len() - 1;
         // Something stays free, so that a chart does not touch the one above it.
         let level = |second: &Option<f64>| second.map_or(0, |second| levels(second, most, (each * rows).saturating_sub(1)));
@@ -331,7 +338,11 @@ impl Canvas {
         let bad = |count: u64| if count > 0 { Style::Red } else { Style::Bold };
         let failed = numbers.failed + numbers.operations_failed;
         let line = self.named(("failed", Style::Plain), (&thousands(failed), bad(failed)));
-        line.add(Style::Plain, "lost ").add(bad(numbers.lost), &thousands(numbers.lost))
+        let line = line.add(Style::Plain, "lost ").add(bad(numbers.lost), &thousands(numbers.lost));
+        match progress.reconnected {
+            0 => line,
+            count => line.add(Style::Plain, "  reconnected ").add(Style::Bold, &thousands(count)),
+        }
     }
 
     fn error(self, error: Option<&Errors>) -> Line {
@@ -447,6 +458,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_now_is_no_more_than_the_most() {
+        let looks = Looks { has_colours: false, ..LOOKS };
+        let operation = sockdrawer_load::Percentiles { p99: Some(9e7), ..Default::default() };
+        let progress = Progress { operation, reconnected: 7_000, ..progress() };
+        let lines = panel().draw(&progress, 300.0, (80, 40), looks).expect("there is room");
+        let text = lines.into_iter().map(|line| line.text).collect::<Vec<_>>().join("\n");
+        for part in ["max 300/s", "max 90.00 s", "reconnected", "7,000"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
     fn a_plain_terminal_gets_plain_signs_and_nothing_that_moves_the_cursor() {
         let lines = draw((80, 24), Looks { has_blocks: false, has_colours: false });
         for line in lines {
@@ -459,7 +482,7 @@ mod tests {
     #[test]
     fn a_chart_is_as_high_as_its_largest_value() {
         let canvas = Canvas { looks: LOOKS, columns: 80, values: 12, second: 2 };
-        let rows = canvas.chart(("p50", "1"), &[None, Some(0.001), Some(10.0)], 2, time);
+        let rows = canvas.chart(("p50", "1"), (&[None, Some(0.001), Some(10.0)], 10.0), 2, time);
         let drawn: Vec<String> = rows.iter().map(|line| line.text.replace("\u{1b}[36m", "").replace("\u{1b}[0m", "")).collect();
         assert!(drawn[0].ends_with("  ▇▇") && drawn[1].ends_with("██▁▁"), "{drawn:?}");
         assert_eq!([levels(0.0, 9.0, 8), levels(1e-9, 9.0, 8), levels(9.0, 9.0, 8), levels(5.0, 0.0, 8)], [0, 1, 8, 0]);

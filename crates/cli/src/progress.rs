@@ -104,7 +104,8 @@ fn line(progress: &Progress, rate: f64) -> String {
     if let (Some(p50), Some(p99)) = (progress.operation.p50, progress.operation.p99) {
         line += &format!(", p50 {}, p99 {}", time(p50), time(p99));
     }
-    for (count, what) in [(numbers.failed + numbers.operations_failed, "failed"), (numbers.lost, "lost")] {
+    let failed = numbers.failed + numbers.operations_failed;
+    for (count, what) in [(failed, "failed"), (numbers.lost, "lost"), (progress.reconnected, "reconnected")] {
         if count > 0 {
             line += &format!(", {} {what}", thousands(count));
         }
@@ -132,8 +133,11 @@ mod tests {
         let rate = live.rate(&next);
         assert_eq!(line(&next, rate), "1 s connecting, 3 of 4 open, 600/s, 4 failed, 1 lost");
         let operation = Percentiles { p50: Some(80.0), p99: Some(1500.0), ..Percentiles::default() };
-        let next = Progress { phase: Phase::Holding, operation, ..at(3500, 405, 5) };
+        let next = Progress { phase: Phase::Holding, operation, reconnected: 1_234, ..at(3500, 405, 5) };
         let rate = live.rate(&next);
-        assert_eq!(line(&next, rate), "3 s holding, 4 open, 2.0/s, p50 80.0 us, p99 1.50 ms, 4 failed, 1 lost");
+        assert_eq!(
+            line(&next, rate),
+            "3 s holding, 4 open, 2.0/s, p50 80.0 us, p99 1.50 ms, 4 failed, 1 lost, 1,234 reconnected"
+        );
     }
 }

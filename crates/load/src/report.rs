@@ -97,7 +97,7 @@ pub struct Connections {
     pub open: u64,
     /// The most that were open at once.
     pub peak: u64,
-    /// Of the established, those that took the place of one that was lost or given up; null where none is replaced.
+    /// Of the established, those that took the place of another one; null where none is replaced, or each is for one operation.
     pub reconnected: Option<u64>,
 }
 
@@ -190,7 +190,12 @@ impl Report {
 
 impl Report {
     fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
+        write!(f, "\nerror        {} {}: {}", error.phase, error.errno, thousands(error.count))?;
+        match (error.first, error.last) {
+            (Some(first), Some(last)) if last - first < 0.05 => write!(f, ", at {first:.1} s")?,
+            (Some(first), Some(last)) => write!(f, ", from {first:.1} s to {last:.1} s")?,
+            _ => {}
+        }
         self.cause(error).map_or(Ok(()), |cause| write!(f, "; {cause}"))
     }
 }
@@ -209,7 +214,9 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost{}, {peak} at once",
-            reconnected.map_or_else(String::new, |count| format!(", {count} reconnected"))
+            reconnected
+                .filter(|count| *count > 0)
+                .map_or_else(String::new, |count| format!(", {} reconnected", thousands(count)))
         )?;
         writeln!(f, "time         {:.3} s", self.seconds)?;
         writeln!(f, "latency      {Columns}")?;
@@ -365,7 +372,7 @@ latency            mean        p50        p95        p99      p99.9        max
   connect             -          -          -          -          -          -
   operation     20.5 us    12.5 us    1.60 ms     2.00 s          -          -
 CPU          2.50 ms per operation in the client, - in the server
-error        connect ECONNREFUSED: 2; nothing listens there: start the server, or check the address and port";
+error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
     }

@@ -191,10 +191,12 @@ impl<'a> Run<'a> {
         self.fall_due();
         let standing = self.agents.state().standing;
         self.agents.halt()?;
+        self.gather(false);
+        let recent = self.recent.operation.percentiles();
+        self.operation = if recent.max.is_some() { recent } else { self.operation };
         self.tell_progress(standing, Phase::Ending, &mut observer);
         // Before any is closed: what stands to the end is what memory is told of.
         self.watch.weigh(standing);
-        self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.agents.settle(self.plan, stop)?;
@@ -258,7 +260,10 @@ impl<'a> Run<'a> {
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
                 }
-                self.tell_progress(state.standing, self.phase, observer);
+                // The end of its time is told with what its last second took.
+                if self.ends().is_none_or(|ends| now < ends) {
+                    self.tell_progress(state.standing, self.phase, observer);
+                }
                 tick = (tick + TICK).max(now);
             }
             if let Agents::Hosts(hosts) = &mut self.agents {
@@ -396,6 +401,12 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Connections that took the place of another one; None: none is replaced, or each is for one operation.
+    fn reconnected(&self) -> Option<u64> {
+        let replaces = self.plan.renews() && !self.plan.is_short();
+        replaces.then(|| self.numbers().established.saturating_sub(self.wanted))
+    }
+
     fn tell_progress(&self, standing: u64, phase: Phase, observer: &mut impl Observer) {
         let elapsed = self.start.elapsed();
         let progress = Progress {
@@ -405,6 +416,7 @@ impl<'a> Run<'a> {
             target: self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64,
             standing,
             numbers: self.numbers(),
+            reconnected: self.reconnected().unwrap_or(0),
             operation: self.operation,
             suspended: self.suspended.is_some(),
         };
@@ -497,7 +509,7 @@ impl<'a> Run<'a> {
                 closed,
                 open: numbers.established.saturating_sub(closed + numbers.lost),
                 peak: self.peak,
-                reconnected: plan.reconnect.then(|| numbers.established.saturating_sub(self.wanted)),
+                reconnected: self.reconnected(),
             },
             operations: Operations {
                 ok: numbers.operations_ok,

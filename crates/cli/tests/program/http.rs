@@ -177,7 +177,7 @@ fn the_wait_for_its_turn_counts_where_a_server_is_too_slow_for_the_schedule() {
         (PLAIN.to_vec(), Then::Close)
     });
     let (end, report) = load(&format!("{} -n 40 -c 1 --path /x --rate 200", server.address));
-    assert_eq!((end.code, counts(&report)), (Some(0), [40, 40, 0, 0, 40, 0]), "{report}");
+    assert_eq!(counts(&report), [40, 40, 0, 0, 40, 0], "{end:?}");
     // The last one was due after 39 gaps of 5 ms and could begin after 39 answers.
     let late = 39.0 * (20.0 - 5.0) * 1000.0;
     assert_eq!((number(&report, "/http/schedule/due"), number(&report, "/http/schedule/not_begun")), (40, 0), "{report}");
