@@ -6,6 +6,9 @@ use crate::{keys, print};
 use sockdrawer_load::{Numbers, Progress, Sample, thousands, time};
 use std::time::Duration;
 
+/// Between two draws there is so much time where this program was stopped, and another one wrote meanwhile.
+const LONG: Duration = Duration::from_secs(1);
+
 /// What is shown.
 pub(crate) struct Live {
     panel: Panel,
@@ -15,6 +18,8 @@ pub(crate) struct Live {
     /// The second of the last line.
     shown: u64,
     before: (Duration, Numbers),
+    /// That of the terminal at the last draw.
+    size: Option<(usize, usize)>,
 }
 
 impl Live {
@@ -23,7 +28,7 @@ impl Live {
         let mut panel = Panel::new(title, operations);
         panel.keys = has_keys.then_some(keys::HELP);
         let looks = Looks::of_environment();
-        Live { panel, looks, drawn: Vec::new(), shown: 0, before: Default::default() }
+        Live { panel, looks, drawn: Vec::new(), shown: 0, before: Default::default(), size: None }
     }
 
     /// Shows where the run is; the engine calls it twice a second.
@@ -41,8 +46,14 @@ impl Live {
             self.drawn.clear();
             return;
         }
-        if terminal::was_left() {
+        // A signal to go on is no sign: timeout(1) sends it to what was never stopped.
+        if terminal::was_left() || progress.elapsed.saturating_sub(self.before.0) > LONG {
             self.drawn.clear();
+        }
+        // What became of lines that were drawn in another size differs by the terminal.
+        if self.size.replace(size).is_some_and(|before| before != size) && !self.drawn.is_empty() {
+            self.drawn.clear();
+            print::clear(size.1);
         }
         keys::renew();
         let rate = self.rate(progress);

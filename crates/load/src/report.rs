@@ -4,7 +4,7 @@ use crate::agent::{AgentPart, Parts};
 use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
-use crate::numbers::{bytes, float, thousands, time};
+use crate::numbers::{bytes, float, per_second, thousands, time};
 use crate::orders::STOPPED;
 use crate::rate::Rate;
 use crate::server::Server;
@@ -188,6 +188,19 @@ impl Report {
     }
 }
 
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Action { at, what } = self;
+        match what.strip_prefix(STOPPED) {
+            Some(time) => write!(
+                f,
+                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
+            ),
+            None => write!(f, "\ncommand      {what}, at {at:.1} s"),
+        }
+    }
+}
+
 impl Report {
     fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\nerror        {} {}: {}", error.phase, error.errno, thousands(error.count))?;
@@ -203,8 +216,10 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
-        let Connections { attempted, established, failed, lost, peak, reconnected, .. } = connections;
-        writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        let Connections { attempted, established, failed, lost, peak, reconnected, .. } = *connections;
+        let [attempted, established, failed, lost, peak] = [attempted, established, failed, lost, peak].map(thousands);
+        let [ok, bad] = [operations.ok, operations.failed].map(thousands);
+        writeln!(f, "operations   {ok} ok, {bad} failed, {}/s", per_second(operations.per_second))?;
         if let Some(rate) = self.rate.filter(|rate| !rate.kept) {
             writeln!(f, "rate         {rate}")?;
         }
@@ -243,13 +258,7 @@ impl fmt::Display for Report {
         }
         write!(f, "{}", self.server)?;
         write!(f, "{}", Parts(&self.agents))?;
-        for Action { at, what } in self.actions.iter().filter(|action| action.what.starts_with(STOPPED)) {
-            let time = what.trim_start_matches(STOPPED);
-            write!(
-                f,
-                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
-            )?;
-        }
+        self.actions.iter().try_for_each(|action| action.fmt(f))?;
         self.errors.iter().try_for_each(|error| self.tell(error, f))?;
         if let Some(acks) = &self.acks {
             workload::hints(f, acks, (operations, &self.errors), self.seconds)?;
@@ -375,6 +384,24 @@ CPU          2.50 ms per operation in the client, - in the server
 error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
+    }
+
+    #[test]
+    fn what_the_run_was_told_and_large_numbers_are_for_people() {
+        let action = |at, what: &str| Action { at, what: what.to_owned() };
+        let actions = vec![action(1.25, "suspend"), action(3.5, "connections +6"), action(9.0, "stopped for 2.0 s")];
+        let operations = Operations { ok: 251_667, failed: 333_374, per_second: 58_504.12 };
+        let connections = Connections { attempted: 120_316, ..report().connections };
+        let text = Report { actions, operations, connections, ..report() }.to_string();
+        for line in [
+            "operations   251,667 ok, 333,374 failed, 58,504/s",
+            "connections  120,316 attempted",
+            "command      suspend, at 1.2 s",
+            "command      connections +6, at 3.5 s",
+            "stopped      for 2.0 s until 9.0 s",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
     }
 
     #[test]

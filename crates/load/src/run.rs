@@ -249,7 +249,8 @@ impl<'a> Run<'a> {
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
                 return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
-            if self.connected.is_none() && is_connected {
+            // Where a connection may be replaced at any time, all were made once each that is wanted was tried.
+            if self.connected.is_none() && (is_connected || self.phase == Phase::Holding) {
                 self.connected = Some(now);
             }
             if now >= tick {
@@ -519,6 +520,7 @@ impl<'a> Run<'a> {
             rate: self.due.rate(
                 if plan.is_short() { run.connects } else { numbers.operations_ok + numbers.operations_failed },
                 plan.operations,
+                numbers.established,
             ),
             latency_us: tally.latencies(),
             errors: tally.errors(self.start),

@@ -189,6 +189,14 @@ fn the_wait_for_its_turn_counts_where_a_server_is_too_slow_for_the_schedule() {
 }
 
 #[test]
+fn kept_connections_can_be_held() {
+    let server = Web::always(PLAIN);
+    let (end, report) = load(&format!("{} --path /x -c 5 --keep-alive --hold 300ms", server.address));
+    assert_eq!((end.code, number(&report, "/connections/established")), (Some(0), 5), "{report}");
+    assert!((0.3..20.0).contains(&microseconds(&report, "/seconds")), "{report}");
+}
+
+#[test]
 fn a_limit_of_connects_is_no_schedule() {
     // The server is the slower: what a limit would allow is no wait of an operation.
     let (end, report) = load("-n 10 -c 1 --mix slow=1 --connect-rate 10k");
@@ -272,7 +280,7 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
         ("http --path index.html", "begins with a slash"),
         ("http --mix quick=1", "such as fast=9,slow=1"),
         ("http --close never", "server"),
-        ("http --hold 5", "--hold"),
+        ("http --hold 5", "or keep them: --keep-alive"),
         ("ping --mix fast=1", "--mix is an option of http, not of ping"),
         ("echo --rate 5", "--rate is an option of acks and http, not of echo"),
     ] {
