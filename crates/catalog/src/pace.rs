@@ -4,8 +4,8 @@ use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::numbers::scatter;
 use sockdrawer::{Closed, ConnectionId, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nothing is further ahead.
@@ -57,37 +57,57 @@ impl Budget {
 /// From one question to the next; zero is back to back. Connections that share it follow when it changes. Those at rest have a timer
 /// by the old one: a note, whatever it says, makes them look again ([`sockdrawer::Pool::notify`]).
 #[derive(Clone, Debug)]
-pub struct Interval(Arc<AtomicU64>);
+pub struct Interval(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// So many nanoseconds; the highest bit says that nobody asks.
+    nanoseconds: AtomicU64,
+    /// When questions are due whose connections have ended: each is for a connection that takes the place of one. None: none is replaced.
+    left: Option<Mutex<Vec<Instant>>>,
+}
 
 impl Interval {
     /// So many nanoseconds at most; the bit above says that nobody asks.
     const MOST: u64 = SUSPENDED - 1;
 
-    /// 292 years at most.
+    /// 292 years at most. A connection that takes the place of another goes on with its schedule: what was due meanwhile is asked late, and
+    /// counts from when it was due.
     pub fn new(interval: Duration) -> Interval {
-        Interval(Arc::new(AtomicU64::new(nanoseconds(interval))))
+        Interval::of(interval, Some(Mutex::default()))
     }
 
-    /// Another one.
+    /// The same, of connections that are not replaced: one that is new has a schedule of its own.
+    pub fn without_successors(interval: Duration) -> Interval {
+        Interval::of(interval, None)
+    }
+
+    fn of(interval: Duration, left: Option<Mutex<Vec<Instant>>>) -> Interval {
+        Interval(Arc::new(Shared { nanoseconds: AtomicU64::new(nanoseconds(interval)), left }))
+    }
+
+    /// Another one, on a new schedule.
     pub fn set(&self, interval: Duration) {
         let change = |before| Some(before & SUSPENDED | nanoseconds(interval));
         // The number alone is shared, so no order with other memory is needed.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        let _ = self.0.nanoseconds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        self.left().into_iter().for_each(|mut left| left.clear());
     }
 
     /// Nobody asks any more; what was asked is answered.
     pub fn suspend(&self) {
-        self.0.fetch_or(SUSPENDED, Ordering::Relaxed);
+        self.0.nanoseconds.fetch_or(SUSPENDED, Ordering::Relaxed);
     }
 
     /// They ask again, on a new schedule: what was due meanwhile is not made up for.
     pub fn resume(&self) {
-        self.0.fetch_and(!SUSPENDED, Ordering::Relaxed);
+        self.left().into_iter().for_each(|mut left| left.clear());
+        self.0.nanoseconds.fetch_and(!SUSPENDED, Ordering::Relaxed);
     }
 
     /// None: nobody asks.
     pub(crate) fn get(&self) -> Option<Duration> {
-        let now = self.0.load(Ordering::Relaxed);
+        let now = self.0.nanoseconds.load(Ordering::Relaxed);
         (now & SUSPENDED == 0).then(|| Duration::from_nanos(now))
     }
 
@@ -100,9 +120,26 @@ impl Interval {
         }
     }
 
-    /// When the first question of a connection is due.
+    /// When the next question of a connection is due that begins a schedule.
     pub(crate) fn soon(&self, seed: u64, cx: &Context<'_>) -> Instant {
         first(self.get().unwrap_or_default(), cx.now(), seed, cx.id())
+    }
+
+    /// When the first question of a new connection is due.
+    pub(crate) fn first(&self, seed: u64, cx: &Context<'_>) -> Instant {
+        self.left().and_then(|mut left| left.pop()).unwrap_or_else(|| self.soon(seed, cx))
+    }
+
+    /// The connection that asks then has ended, and another takes its place. Back to back nothing is due, and while nobody asks neither.
+    pub(crate) fn leave(&self, due: Instant) {
+        if self.get().is_some_and(|interval| !interval.is_zero()) {
+            self.left().into_iter().for_each(|mut left| left.push(due));
+        }
+    }
+
+    /// Nothing panics while it is held.
+    fn left(&self) -> Option<MutexGuard<'_, Vec<Instant>>> {
+        self.0.left.as_ref().map(|left| left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -288,7 +325,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         }
         let now = cx.now();
         self.ends = self.pace.lifetime.and_then(|lifetime| now.checked_add(lifetime));
-        self.rest(self.pace.interval.soon(self.pace.seed, cx), cx)
+        self.rest(self.pace.interval.first(self.pace.seed, cx), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -348,6 +385,15 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        let interval = &self.pace.interval;
+        let next = match self.state {
+            State::New(_) => None,
+            State::Resting(due) => Some(due),
+            State::Asked { scheduled, .. } => Some(interval.after(scheduled, cx.now())),
+        };
+        if self.end.is_none_or(|end| matches!(end, End::Lost | End::Failed)) && !self.stopping {
+            next.into_iter().for_each(|due| interval.leave(due));
+        }
         ended::<M>(cx, why, self.end, self.waiting_for());
     }
 }

@@ -58,7 +58,9 @@ fn refused(refused: Refused) -> Failure {
 fn gaps(report: &Report, verdict: &Verdict, line: &str) -> Gaps {
     let Options { target, workload, command, .. } = &report.options;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let closed = |change: &Change| if report.options.allow_idle_close { change.seen.closed_at_rest() } else { 0 };
+    let closed = |change: &Change| {
+        if report.options.allow_idle_close { change.seen.closed_at_rest() + change.seen.lost_unheard } else { 0 }
+    };
     let gap = |change: &Change| Gap {
         at: change.at.as_secs_f64(),
         us: us(change.seen.longest_gap),

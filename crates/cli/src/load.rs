@@ -13,7 +13,7 @@ use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress
 use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
@@ -170,16 +170,23 @@ fn suspend_by_signals(orders: &Orders, stop: &Stop) -> Result<(), Failure> {
         }
     };
     signals::watch_stops(stopping, move || {
-        terminal::leave();
         continued.give(Order::Continued);
     })
 }
+
+/// Nobody presses a key twice in this time.
+const ONE_KEY: Duration = Duration::from_millis(100);
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.
 pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Failure> {
     let first = Arc::new(OnceLock::new());
     let (told, stop) = (first.clone(), stop.clone());
+    let mut since: Option<Instant> = None;
     signals::watch(move |signal| {
+        // One key may send two: the terminal one, and timeout(1) the other.
+        if since.get_or_insert_with(Instant::now).elapsed() < ONE_KEY && told.get() == Some(&signal) {
+            return;
+        }
         if told.set(signal).is_err() {
             keys::restore();
             process::exit(signal.exit() as i32);

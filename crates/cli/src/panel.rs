@@ -184,16 +184,15 @@ impl Panel {
             canvas.bar("time", &clock, self.part(progress)),
             canvas.bar("open", &open, Some(part(progress.standing, progress.target))),
         ];
-        let under_way = Second { operations: rate, p50: progress.operation.p50, p99: progress.operation.p99 };
-        let charts: [(&str, String, Reading, Written); 3] = [
-            ("operations", operations, |second| Some(second.operations), per_second),
-            ("p50", p50, |second| second.p50, time),
-            ("p99", p99, |second| second.p99, time),
+        let times = &progress.operation;
+        let charts: [(&str, String, Option<f64>, Reading, Written); 3] = [
+            ("operations", operations, Some(rate), |second| Some(second.operations), per_second),
+            ("p50", p50, times.p50, |second| second.p50, time),
+            ("p99", p99, times.p99, |second| second.p99, time),
         ];
-        for (name, value, reading, written) in charts {
+        for (name, value, now, reading, written) in charts {
             let newest = self.seconds.iter().rev().take(canvas.seconds()).map(reading).collect::<Vec<_>>();
-            // The value beside the chart is never above its maximum.
-            let most = newest.iter().copied().chain([reading(&under_way)]).flatten().fold(0.0, f64::max);
+            let most = newest.iter().copied().chain([now]).flatten().fold(0.0, f64::max);
             lines.extend(canvas.chart((name, &value), (&newest, most), rows.of_a_chart, written));
         }
         if rows.has_axis {
@@ -296,7 +295,7 @@ impl Canvas {
         line.add(Style::Cyan, &full.repeat(filled)).add(Style::Dim, &free.repeat(self.room() - filled))
     }
 
-    /// The last seconds, the newest first, and the maximum.
+    /// The last seconds, the newest first, and the most of them and of now.
     fn chart(
         self,
         (name, value): (&str, &str),
@@ -339,7 +338,11 @@ impl Canvas {
         let bad = |count: u64| if count > 0 { Style::Red } else { Style::Bold };
         let failed = numbers.failed + numbers.operations_failed;
         let line = self.named(("failed", Style::Plain), (&thousands(failed), bad(failed)));
-        line.add(Style::Plain, "lost ").add(bad(numbers.lost), &thousands(numbers.lost))
+        let line = line.add(Style::Plain, "lost ").add(bad(numbers.lost), &thousands(numbers.lost));
+        match progress.reconnected {
+            0 => line,
+            count => line.add(Style::Plain, "  reconnected ").add(Style::Bold, &thousands(count)),
+        }
     }
 
     fn error(self, error: Option<&Errors>) -> Line {
@@ -462,6 +465,18 @@ mod tests {
         let place = |part: &str| lines.iter().position(|line| line.contains(part));
         assert!(place("connect ETIMEDOUT") < place("answer EOF"), "the most frequent comes first:\n{text}");
         assert!(!text.contains("\u{1b}[3") && text.contains('━') && text.contains('▇'), "{text}");
+    }
+
+    #[test]
+    fn what_is_now_is_no_more_than_the_most() {
+        let looks = Looks { has_colours: false, ..LOOKS };
+        let operation = sockdrawer_load::Percentiles { p99: Some(9e7), ..Default::default() };
+        let progress = Progress { operation, reconnected: 7_000, ..progress() };
+        let lines = panel().draw(&progress, 300.0, (80, 40), looks).expect("there is room");
+        let text = lines.into_iter().map(|line| line.text).collect::<Vec<_>>().join("\n");
+        for part in ["max 300/s", "max 90.00 s", "reconnected", "7,000"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
     }
 
     #[test]

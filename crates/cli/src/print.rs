@@ -220,6 +220,17 @@ pub(crate) fn draw(above: usize, lines: &[&str]) -> bool {
     takes == Ok(1) && io::stderr().lock().write_all(text.as_bytes()).is_ok()
 }
 
+/// Empties the screen of the terminal on standard error, where that takes something: line by line, because some terminals keep what is
+/// erased at once among what has scrolled away.
+pub(crate) fn clear(rows: usize) {
+    let text = format!("\x1b[H{}\x1b[H", vec!["\x1b[K"; rows].join("\n"));
+    let stderr = rustix::stdio::stderr();
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1) {
+        // Without it, what was drawn stays above what comes next.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
 /// Written as one piece, so that lines of several threads and programs do not mix.
 fn write_line(mut to: impl Write, text: impl fmt::Display) -> io::Result<()> {
     match to.write_all(format!("{text}\n").as_bytes()).and_then(|()| to.flush()) {

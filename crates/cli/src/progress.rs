@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Between two draws there is so much time where this program was stopped, and another one wrote meanwhile.
+const LONG: Duration = Duration::from_secs(1);
 
 /// What is shown.
 pub(crate) struct Live {
@@ -19,6 +21,8 @@ pub(crate) struct Live {
     shown: u64,
     /// When so many operations had ended well, of the last second and the reading before it.
     readings: VecDeque<(Duration, u64)>,
+    /// That of the terminal at the last draw.
+    size: Option<(usize, usize)>,
 }
 
 impl Live {
@@ -27,7 +31,7 @@ impl Live {
         let mut panel = Panel::new(title, operations);
         panel.keys = has_keys.then_some(keys::HELP);
         let looks = Looks::of_environment();
-        Live { panel, looks, drawn: Vec::new(), shown: 0, readings: [Default::default()].into() }
+        Live { panel, looks, drawn: Vec::new(), shown: 0, readings: [Default::default()].into(), size: None }
     }
 
     /// Shows where the run is; the engine calls it twice a second.
@@ -45,8 +49,15 @@ impl Live {
             self.drawn.clear();
             return;
         }
-        if terminal::was_left() {
+        // A signal to go on is no sign: timeout(1) sends it to what was never stopped.
+        let before = self.readings.back().map_or(Duration::ZERO, |(at, _)| *at);
+        if terminal::was_left() || progress.elapsed.saturating_sub(before) > LONG {
             self.drawn.clear();
+        }
+        // What became of lines that were drawn in another size differs by the terminal.
+        if self.size.replace(size).is_some_and(|before| before != size) && !self.drawn.is_empty() {
+            self.drawn.clear();
+            print::clear(size.1);
         }
         keys::renew();
         let rate = self.rate(progress);
@@ -113,7 +124,8 @@ fn line(progress: &Progress, rate: f64) -> String {
     if let (Some(p50), Some(p99)) = (progress.operation.p50, progress.operation.p99) {
         line += &format!(", p50 {}, p99 {}", time(p50), time(p99));
     }
-    for (count, what) in [(numbers.failed + numbers.operations_failed, "failed"), (numbers.lost, "lost")] {
+    let failed = numbers.failed + numbers.operations_failed;
+    for (count, what) in [(failed, "failed"), (numbers.lost, "lost"), (progress.reconnected, "reconnected")] {
         if count > 0 {
             line += &format!(", {} {what}", thousands(count));
         }
@@ -141,8 +153,11 @@ mod tests {
         let rate = live.rate(&next);
         assert_eq!(line(&next, rate), "1 s connecting, 3 of 4 open, 400/s, 4 failed, 1 lost");
         let operation = Percentiles { p50: Some(80.0), p99: Some(1500.0), ..Percentiles::default() };
-        let next = Progress { phase: Phase::Holding, operation, ..at(3500, 405, 5) };
+        let next = Progress { phase: Phase::Holding, operation, reconnected: 1_234, ..at(3500, 405, 5) };
         let rate = live.rate(&next);
-        assert_eq!(line(&next, rate), "3 s holding, 4 open, 2.0/s, p50 80.0 us, p99 1.50 ms, 4 failed, 1 lost");
+        assert_eq!(
+            line(&next, rate),
+            "3 s holding, 4 open, 2.0/s, p50 80.0 us, p99 1.50 ms, 4 failed, 1 lost, 1,234 reconnected"
+        );
     }
 }

@@ -30,6 +30,13 @@ pub fn thousands(value: u64) -> String {
     text
 }
 
+/// A rate, with a digit behind the point where there are few before it.
+pub(crate) fn per_second(rate: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative, and far below 2^53")]
+    let whole = |rate: f64| thousands(rate.round() as u64);
+    if rate < 1_000.0 { format!("{rate:.1}") } else { whole(rate) }
+}
+
 /// Bytes as people read them, by powers of 1,024.
 pub(crate) fn bytes(bytes: f64) -> String {
     let (mut value, mut unit) = (bytes, "B");

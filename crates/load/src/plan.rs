@@ -75,8 +75,8 @@ pub enum End {
     AfterStages,
     /// So long after the first connect.
     AfterFirstConnect(Duration),
-    /// So long after the last connect of the last stage succeeded or failed. Short connections and those with a lifetime are made all
-    /// the time: with them a run does not end by this.
+    /// So long after the last connect of the last stage succeeded or failed. Short connections are made all the time: with them a run
+    /// does not end by this. Of others that are replaced it is the last of those that were wanted at first.
     AfterLastConnect(Duration),
 }
 

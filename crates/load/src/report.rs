@@ -4,8 +4,9 @@ use crate::agent::{AgentPart, Parts};
 use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
-use crate::numbers::{bytes, float, thousands, time};
+use crate::numbers::{bytes, float, per_second, thousands, time};
 use crate::orders::STOPPED;
+use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
@@ -50,6 +51,9 @@ pub struct Report {
     pub connections: Connections,
     /// Operations.
     pub operations: Operations,
+    /// How the schedule was kept; only of runs whose operations are due at moments of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// How long connects and operations took.
     pub latency_us: Latencies,
     /// What went wrong, and how often.
@@ -93,7 +97,7 @@ pub struct Connections {
     pub open: u64,
     /// The most that were open at once.
     pub peak: u64,
-    /// Of the established, those that took the place of one that was lost or given up; null where none is replaced.
+    /// Of the established, those that took the place of another one; null where none is replaced, or each is for one operation.
     pub reconnected: Option<u64>,
 }
 
@@ -131,11 +135,16 @@ impl Report {
     /// The JSON schema of it.
     pub const JSON_SCHEMA: &'static str = include_str!("results/result.schema.json");
 
-    /// Whether nothing failed and nothing was lost.
+    /// Whether nothing failed and nothing was lost, and the rate was kept that was asked for.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0
+        self.keeps_rate()
+            && self.connections.failed + self.connections.lost + self.operations.failed == 0
             && self.errors.is_empty()
             && self.client.lost == 0
+    }
+
+    fn keeps_rate(&self) -> bool {
+        self.rate.is_none_or(|rate| rate.kept)
     }
 }
 
@@ -160,8 +169,8 @@ impl Report {
             (connections.lost, "connections were lost"),
             (u64::from(self.client.lost), if self.agents.is_empty() { "processes of clients died" } else { "agents were lost" }),
         ];
-        let bad: Vec<String> =
-            bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count))).collect();
+        let bad = bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count)));
+        let bad: Vec<String> = bad.chain((!self.keeps_rate()).then(|| "the rate was not kept".to_owned())).collect();
         match (self.thresholds.len(), missed.as_slice(), bad.as_slice()) {
             (0, _, []) => "ok, nothing failed".to_owned(),
             (0, _, bad) => format!("FAILED: {}", bad.join(", ")),
@@ -179,18 +188,50 @@ impl Report {
     }
 }
 
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Action { at, what } = self;
+        match what.strip_prefix(STOPPED) {
+            Some(time) => write!(
+                f,
+                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
+            ),
+            None => write!(f, "\ncommand      {what}, at {at:.1} s"),
+        }
+    }
+}
+
+impl Report {
+    fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\nerror        {} {}: {}", error.phase, error.errno, thousands(error.count))?;
+        match (error.first, error.last) {
+            (Some(first), Some(last)) if last - first < 0.05 => write!(f, ", at {first:.1} s")?,
+            (Some(first), Some(last)) => write!(f, ", from {first:.1} s to {last:.1} s")?,
+            _ => {}
+        }
+        self.cause(error).map_or(Ok(()), |cause| write!(f, "; {cause}"))
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
-        let Connections { attempted, established, failed, lost, peak, reconnected, .. } = connections;
-        writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        let Connections { attempted, established, failed, lost, peak, reconnected, .. } = *connections;
+        let [attempted, established, failed, lost, peak] = [attempted, established, failed, lost, peak].map(thousands);
+        let [ok, bad] = [operations.ok, operations.failed].map(thousands);
+        writeln!(f, "operations   {ok} ok, {bad} failed, {}/s", per_second(operations.per_second))?;
+        if let Some(rate) = self.rate.filter(|rate| !rate.kept) {
+            writeln!(f, "rate         {rate}")?;
+        }
         if let Some(acks) = &self.acks {
             workload::numbers(f, acks)?;
         }
         writeln!(
             f,
             "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost{}, {peak} at once",
-            reconnected.map_or_else(String::new, |count| format!(", {count} reconnected"))
+            reconnected
+                .filter(|count| *count > 0)
+                .map_or_else(String::new, |count| format!(", {} reconnected", thousands(count)))
         )?;
         writeln!(f, "time         {:.3} s", self.seconds)?;
         writeln!(f, "latency      {Columns}")?;
@@ -217,19 +258,8 @@ impl fmt::Display for Report {
         }
         write!(f, "{}", self.server)?;
         write!(f, "{}", Parts(&self.agents))?;
-        for Action { at, what } in self.actions.iter().filter(|action| action.what.starts_with(STOPPED)) {
-            let time = what.trim_start_matches(STOPPED);
-            write!(
-                f,
-                "\nstopped     {time} until {at:.1} s, by a signal: what was under way is late, or failed, for that reason"
-            )?;
-        }
-        for error in &self.errors {
-            write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
-            if let Some(cause) = self.cause(error) {
-                write!(f, "; {cause}")?;
-            }
-        }
+        self.actions.iter().try_for_each(|action| action.fmt(f))?;
+        self.errors.iter().try_for_each(|error| self.tell(error, f))?;
         if let Some(acks) = &self.acks {
             workload::hints(f, acks, (operations, &self.errors), self.seconds)?;
         }
@@ -292,6 +322,7 @@ pub(crate) mod tests {
                 reconnected: None,
             },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
+            rate: None,
             latency_us: Latencies {
                 connect: Percentiles::default(),
                 first_byte: None,
@@ -350,9 +381,27 @@ latency            mean        p50        p95        p99      p99.9        max
   connect             -          -          -          -          -          -
   operation     20.5 us    12.5 us    1.60 ms     2.00 s          -          -
 CPU          2.50 ms per operation in the client, - in the server
-error        connect ECONNREFUSED: 2; nothing listens there: start the server, or check the address and port";
+error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
+    }
+
+    #[test]
+    fn what_the_run_was_told_and_large_numbers_are_for_people() {
+        let action = |at, what: &str| Action { at, what: what.to_owned() };
+        let actions = vec![action(1.25, "suspend"), action(3.5, "connections +6"), action(9.0, "stopped for 2.0 s")];
+        let operations = Operations { ok: 251_667, failed: 333_374, per_second: 58_504.12 };
+        let connections = Connections { attempted: 120_316, ..report().connections };
+        let text = Report { actions, operations, connections, ..report() }.to_string();
+        for line in [
+            "operations   251,667 ok, 333,374 failed, 58,504/s",
+            "connections  120,316 attempted",
+            "command      suspend, at 1.2 s",
+            "command      connections +6, at 3.5 s",
+            "stopped      for 2.0 s until 9.0 s",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
+mod over;
+
+use over::{Over, ended_early, seconds};
+
 use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
@@ -8,6 +12,7 @@ use crate::numbers::float;
 use crate::orders::{Order, Orders, STOPPED};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
+use crate::rate::Due;
 use crate::report::{Action, Client, Connections, Report};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
@@ -16,7 +21,6 @@ use crate::stop::Stop;
 use crate::wall::Evidence;
 use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
-use sockdrawer_catalog::time;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -79,6 +83,8 @@ pub struct Run<'a> {
     /// All up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
+    /// What was due until now.
+    due: Due,
     /// The sample before, and the one before that.
     last: Mark,
     earlier: Mark,
@@ -97,23 +103,6 @@ struct Mark {
     at: Duration,
     cpu: Duration,
     numbers: Numbers,
-}
-
-/// Why a run is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    /// Its time has passed.
-    Time,
-    /// There is nothing left to do.
-    Done,
-    /// A signal or another thread stopped it.
-    Interrupted,
-    /// A command stopped it.
-    Stopped,
-    /// No connection was left, and none is replaced.
-    NoneLeft,
-    /// An agent was lost, and the run does not go on without it.
-    AgentLost,
 }
 
 impl<'a> Run<'a> {
@@ -177,6 +166,7 @@ impl<'a> Run<'a> {
             wanted: aimed,
             sum: Tally::default(),
             recent: Tally::default(),
+            due: due(plan),
             last: Mark::default(),
             earlier: Mark::default(),
             operation: Percentiles::default(),
@@ -211,15 +201,18 @@ impl<'a> Run<'a> {
         let end = Instant::now();
         let ended_at = self.start.elapsed();
         self.over = Some(ended_at);
+        self.fall_due();
         let standing = self.agents.state().standing;
         self.agents.halt()?;
+        self.gather(false);
+        let recent = self.recent.operation.percentiles();
+        self.operation = if recent.max.is_some() { recent } else { self.operation };
         self.tell_progress(standing, Phase::Ending, &mut observer);
         // Before any is closed: what stands to the end is what memory is told of.
         match &mut self.server_agent {
             Some(agent) => agent.weigh(standing),
             None => self.watch.weigh(standing),
         }
-        self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.agents.settle(self.plan, stop)?;
@@ -275,11 +268,13 @@ impl<'a> Run<'a> {
                 return Err(Error::Stopped { reason });
             }
             self.peak = self.peak.max(state.peak);
+            self.fall_due();
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
                 return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
-            if self.connected.is_none() && is_connected {
+            // Where a connection may be replaced at any time, all were made once each that is wanted was tried.
+            if self.connected.is_none() && (is_connected || self.phase == Phase::Holding) {
                 self.connected = Some(now);
             }
             if now >= tick {
@@ -294,7 +289,10 @@ impl<'a> Run<'a> {
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
                 }
-                self.tell_progress(state.standing, self.phase, observer);
+                // The end of its time is told with what its last second took.
+                if self.ends().is_none_or(|ends| now < ends) {
+                    self.tell_progress(state.standing, self.phase, observer);
+                }
                 tick = (tick + TICK).max(now);
             }
             if let Agents::Hosts(hosts) = &mut self.agents {
@@ -344,7 +342,10 @@ impl<'a> Run<'a> {
             }
             match order {
                 Order::NextStage => self.schedule.skip(now),
-                Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
+                Order::Interval(interval) => {
+                    self.agents.tell(Word::Interval(interval));
+                    self.due.set_interval(interval);
+                }
                 Order::Suspend => {
                     self.suspended.get_or_insert(now);
                     self.agents.tell(Word::Suspend);
@@ -391,11 +392,20 @@ impl<'a> Run<'a> {
         false
     }
 
+    /// Counts what was due since the last time: of connections that are replaced, for those too that are down now.
+    fn fall_due(&mut self) {
+        let now = self.start.elapsed();
+        let have_been = if self.plan.renews() { self.peak } else { self.agents.state().standing };
+        let connections = have_been.min(self.schedule.target(self.suspended.unwrap_or(now)) as u64);
+        self.due.pass(now, connections, self.suspended.is_some());
+    }
+
     /// Tells all who run clients how many connections there are to be.
     fn aim(&mut self) -> Result<(), Error> {
         let aim = self.schedule.aim();
         let before = std::mem::replace(&mut self.aimed, aim.connections as u64);
         self.wanted += self.aimed.saturating_sub(before);
+        self.due.change();
         self.agents.aim(aim)
     }
 
@@ -445,6 +455,12 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Connections that took the place of another one; None: none is replaced, or each is for one operation.
+    fn reconnected(&self) -> Option<u64> {
+        let replaces = self.plan.renews() && !self.plan.is_short();
+        replaces.then(|| self.numbers().established.saturating_sub(self.wanted))
+    }
+
     fn tell_progress(&self, standing: u64, phase: Phase, observer: &mut impl Observer) {
         let elapsed = self.start.elapsed();
         let progress = Progress {
@@ -454,6 +470,7 @@ impl<'a> Run<'a> {
             target: self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64,
             standing,
             numbers: self.numbers(),
+            reconnected: self.reconnected().unwrap_or(0),
             operation: self.operation,
             suspended: self.suspended.is_some(),
         };
@@ -552,13 +569,18 @@ impl<'a> Run<'a> {
                 closed,
                 open: numbers.established.saturating_sub(closed + numbers.lost),
                 peak: self.peak,
-                reconnected: plan.reconnect.then(|| numbers.established.saturating_sub(self.wanted)),
+                reconnected: self.reconnected(),
             },
             operations: Operations {
                 ok: numbers.operations_ok,
                 failed: numbers.operations_failed,
                 per_second: run.per_second(numbers.operations_ok),
             },
+            rate: self.due.rate(
+                if plan.is_short() { run.connects } else { numbers.operations_ok + numbers.operations_failed },
+                plan.operations,
+                numbers.established,
+            ),
             latency_us: tally.latencies(),
             errors: tally.errors(self.start),
             agents: if let Agents::Hosts(hosts) = &self.agents { hosts.parts(run.seconds) } else { Vec::new() },
@@ -589,56 +611,14 @@ fn server(plan: &Plan) -> Config {
     config
 }
 
+/// What will be due of a plan, whose operations may be back to back.
+fn due(plan: &Plan) -> Due {
+    let properties = plan.workload.properties();
+    let interval = if plan.has_interval() { properties.interval } else { Duration::ZERO };
+    let due = Due::new(interval, properties.schedule);
+    if plan.stages.is_empty() { due.of_all(plan.connections as u64) } else { due }
+}
+
 fn rfc3339(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
-}
-
-/// In words, where a run was over before its plan was.
-fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
-    let why = match over {
-        Over::Time | Over::Done => return None,
-        Over::Interrupted => "interrupted",
-        Over::Stopped => "stopped by a command",
-        Over::AgentLost => "an agent was lost",
-        Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
-        Over::NoneLeft if plan.has_interval() => "no connection was left, and none is replaced (--reconnect)",
-        Over::NoneLeft => "no connection was left, and none is replaced",
-    };
-    let of = match plan.end {
-        End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
-        End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
-        End::AfterStages => format!(" of {}", time::format(plan.stages.iter().map(|stage| stage.time).sum())),
-        End::Never => {
-            let ended = report.operations.ok + report.operations.failed;
-            plan.operations.map_or_else(String::new, |operations| format!(": {ended} of {operations} operations"))
-        }
-    };
-    Some(format!("{why}, after {:.1} s{of}", report.seconds))
-}
-
-/// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
-/// run's time, or to the last operation that was under way then.
-fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
-    let end = match (over, last) {
-        (Over::Done | Over::NoneLeft, Some(last)) => last,
-        (_, last) => last.map_or(end, |last| last.max(end)),
-    };
-    end.saturating_duration_since(start).as_secs_f64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_runs_to_the_last_operation_that_counts() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let seconds = |end, over, last: Option<u64>| seconds(start, at(end), over, last.map(at)).round();
-        assert_eq!(seconds(10, Over::Time, Some(9)), 10.0);
-        assert_eq!(seconds(10, Over::Time, Some(12)), 12.0);
-        assert_eq!(seconds(10, Over::Time, None), 10.0);
-        assert_eq!(seconds(10, Over::Done, Some(9)), 9.0);
-        assert_eq!(seconds(10, Over::Done, None), 10.0);
-    }
 }

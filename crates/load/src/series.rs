@@ -111,6 +111,8 @@ pub struct Progress {
     pub standing: u64,
     /// What happened so far.
     pub numbers: Numbers,
+    /// Connections that took the place of another one, where an operation is not a connection.
+    pub reconnected: u64,
     /// How long operations took in the last whole second, in microseconds.
     pub operation: Percentiles,
     /// Nothing begins until somebody says so.

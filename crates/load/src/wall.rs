@@ -2,7 +2,7 @@
 //! named.
 
 use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
-use crate::numbers::{float, median, time};
+use crate::numbers::{float, median, thousands, time};
 use crate::proc;
 use crate::report::Report;
 use crate::series::{ClientSample, Sample};
@@ -94,7 +94,7 @@ impl Evidence {
 
     /// What was full.
     fn of_load(&self, report: &Report) -> Option<Wall> {
-        self.busy(report).or_else(|| self.lag(report)).or_else(|| self.packets(report))
+        self.busy(report).or_else(|| self.lag(report)).or_else(|| self.packets(report)).or_else(|| connections(report))
     }
 
     fn server_descriptors(&self, report: &Report) -> Option<Wall> {
@@ -211,6 +211,20 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 
+/// A rate needs as many connections at once as come in the time that one operation takes (Little's law).
+fn connections(report: &Report) -> Option<Wall> {
+    let rate = report.rate.filter(|rate| !rate.kept)?;
+    let takes = match report.http.as_ref().and_then(|http| http.schedule) {
+        Some(schedule) => schedule.uncorrected_us.mean,
+        None => report.latency_us.uncorrected.mean,
+    };
+    let (takes, peak) = (takes?, report.connections.peak);
+    (rate.begun * takes / 1e6 >= FULL * float(peak)).then(|| {
+        let why = format!("all {} waited for their answers, {} each in the mean", thousands(peak), time(takes));
+        wall("connections", why, "use more of them (--connections), or see what makes the server slow")
+    })
+}
+
 fn wall(name: &str, why: String, remedy: &str) -> Wall {
     Wall { name: name.to_owned(), why, remedy: remedy.to_owned() }
 }
@@ -218,6 +232,7 @@ fn wall(name: &str, why: String, remedy: &str) -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::Rate;
     use crate::report::tests;
 
     /// Nothing went wrong, and both ends had time.
@@ -336,6 +351,20 @@ mod tests {
         assert_eq!((with(0.3, 12_000.0, 1e6), with(2.0, 1_500.0, 2_000.0)), ("client CPU".into(), "client CPU".into()));
         assert_eq!((with(2.0, 1_500.0, 9_000.0), with(2.0, 500.0, 600.0)), ("none".into(), "none".into()));
         assert_eq!(with(0.3, 1_500.0, 2_000.0), "none", "what else runs there makes idle clients late");
+    }
+
+    #[test]
+    fn too_few_connections_for_a_rate_are_told_where_all_of_them_waited() {
+        let with = |kept, takes| {
+            let mut report = clean();
+            (report.connections.peak, report.latency_us.uncorrected.mean) = (8, Some(takes));
+            report.rate = Some(Rate { asked: 2_000.0, begun: 800.0, due: 4_000, not_begun: 2_400, kept });
+            name(&at_rest(), &report)
+        };
+        assert_eq!(
+            (with(false, 9_900.0), with(false, 5_000.0), with(true, 9_900.0)),
+            ("connections".into(), "none".into(), "none".into())
+        );
     }
 
     #[test]

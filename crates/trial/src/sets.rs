@@ -69,7 +69,9 @@ impl Clients {
     /// The number of kept connections that are established now.
     pub fn standing(&self) -> usize {
         let left = self.tally.stood(Group::Kept).saturating_sub(self.tally.total().lost());
-        usize::try_from(left).unwrap_or(usize::MAX)
+        // Those that gave up after wrong bytes are not lost, and gone all the same.
+        let there = self.kept.as_ref().map_or(0, |kept| kept.status().connections);
+        usize::try_from(left).unwrap_or(usize::MAX).min(there)
     }
 
     /// Waits until `count` connects of the churn have ended from now on. Returns false after `within`.

@@ -23,6 +23,10 @@ pub trait Judged {
     fn allowed(&self) -> u64 {
         0
     }
+    /// The number of connections that the server closed, as it was allowed to, while a request was on its way.
+    fn crossed(&self) -> u64 {
+        0
+    }
     /// The seed of all random choices.
     fn seed(&self) -> u64;
     /// The findings against the server, one per line.
@@ -92,10 +96,15 @@ impl Verdict {
         let (word, seed) = (self.word(), report.seed());
         match self {
             Verdict::Good => {
-                let lost = match report.allowed() {
-                    0 => "0 lost".to_owned(),
-                    allowed => format!("{allowed} closed idle, 0 lost"),
+                let closed = match report.allowed() {
+                    0 => String::new(),
+                    allowed => format!("{allowed} closed idle, "),
                 };
+                let crossed = match report.crossed() {
+                    0 => String::new(),
+                    crossed => format!("{crossed} closed while a request was on its way, to be asked again (RFC 9112, 9.3.1), "),
+                };
+                let lost = format!("{closed}{crossed}0 lost");
                 let (changes, connects) = (report.changes(), report.connects());
                 format!("verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes (seed {seed})")
             }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to ask for, and how.
@@ -127,8 +127,6 @@ struct Course {
     weight: u64,
     /// The requests for the pages.
     written: Vec<Written>,
-    /// When the next requests of connections that have ended are due: those that take their places go on by their schedules.
-    left: Mutex<Vec<Instant>>,
     /// Requests so far, where there is something to choose.
     asked: AtomicU64,
     /// Of the first answer for each page, plus one; 0 while there is none.
@@ -149,10 +147,7 @@ impl<F> Client<F> {
             Manner::Once(Close::Fin | Close::Rst) | Manner::KeepAlive { .. } => After::KeepAlive,
         };
         let written = visits.pages.iter().map(|page| visits.request.for_path(&page.path, after)).collect();
-        Client {
-            course: Arc::new(Course { visits, weight, written, left: Mutex::default(), asked: AtomicU64::new(0), lengths }),
-            meter,
-        }
+        Client { course: Arc::new(Course { visits, weight, written, asked: AtomicU64::new(0), lengths }), meter }
     }
 }
 
@@ -260,6 +255,7 @@ impl<M: VisitMeter> Session<M> {
         match self.state {
             State::New { .. } | State::Asked(_) => Phase::Answer,
             State::Ending(Some(_)) => Phase::End,
+            State::Resting if self.answers == 0 => Phase::Unused,
             State::Ending(None) | State::Resting => Phase::Closed,
         }
     }
@@ -398,8 +394,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
         meter::<M>(cx).begun(due, lag);
         match &self.course.visits.manner {
             Manner::KeepAlive { interval, .. } if interval.get() != Some(Duration::ZERO) => {
-                let left = lock(&self.course.left).pop();
-                self.rest(left.unwrap_or_else(|| interval.soon(self.course.visits.seed, cx)), None, cx)
+                self.rest(interval.first(self.course.visits.seed, cx), None, cx)
             }
             _ => self.rest(due, Some((began, connect)), cx),
         }
@@ -441,6 +436,11 @@ impl<M: VisitMeter> Protocol for Session<M> {
                 None if asked.heard => return self.fail(Phase::Cut, None, End::Lost, cx),
                 None => return self.fail(Phase::Answer, None, End::Lost, cx),
             }
+        }
+        match self.state {
+            State::Resting if self.answers == 0 => return self.fail(Phase::Unused, None, End::Lost, cx),
+            State::Resting if self.next.is_some() => meter::<M>(cx).renewed(false),
+            _ => {}
         }
         if let State::Ending(Some(visited)) = self.state {
             let visited = Visited { ended: cx.now(), ..visited };
@@ -491,11 +491,8 @@ impl<M: VisitMeter> Protocol for Session<M> {
         if why == gone && self.end.is_none() && self.is_renewed(cx) {
             self.end = Some(End::Complete);
         }
-        // Where requests are back to back, the connection that takes its place needs no schedule.
-        if let (Some(next), Manner::KeepAlive { interval, .. }, false) = (self.next, self.manner(), self.stopping)
-            && interval.get() != Some(Duration::ZERO)
-        {
-            lock(&self.course.left).push(next);
+        if let (Some(next), Manner::KeepAlive { interval, .. }, false) = (self.next, self.manner(), self.stopping) {
+            interval.leave(next);
         }
         // The answer was counted: how the server ends then is its own affair.
         if let (State::Ending(None), Closed::Error(_), None) = (self.state, why, self.end) {
@@ -510,11 +507,6 @@ impl<M: VisitMeter> Protocol for Session<M> {
         }
         meter::<M>(cx).closed(end);
     }
-}
-
-/// Nothing panics while it is held.
-fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

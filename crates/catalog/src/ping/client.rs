@@ -96,6 +96,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_while_a_connection_is_down_counts_from_when_it_was_due() {
+        let interval = Interval::new(100 * MILLI);
+        let pace = Pace { interval, timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };
+        let client = || Client::new(Question, pace.clone(), Book::default as fn() -> Book);
+        let mut lost = connect(client());
+        lost.advance(lost.timer().expect("the first ping is due"));
+        let due = lost.now();
+        lost.finish();
+        assert_eq!(outcome(&mut lost), (vec![(Phase::Answer, None)], vec![End::Lost]));
+        let mut next = connect(client());
+        assert_eq!(next.timer(), Some((due + 100 * MILLI).saturating_duration_since(next.now())));
+        next.drain();
+        let random = connect(client()).timer();
+        assert!(random < Some(100 * MILLI), "one that was asked to end is not replaced");
+        let alone = Pace { interval: Interval::without_successors(SECOND), ..pace };
+        let mut lost = connect(Client::new(Question, alone.clone(), Book::default));
+        let first = lost.timer();
+        lost.advance(first.expect("the first ping is due"));
+        lost.finish();
+        assert_eq!(connect(Client::new(Question, alone, Book::default)).timer(), first, "a schedule of its own");
+    }
+
+    #[test]
     fn wrong_late_and_unasked_answers_end_the_connection() {
         for wrong in [&b"Pung"[..], b"Ping", b"PongP", b"PongPong", b"x"] {
             let mut connection = back_to_back();

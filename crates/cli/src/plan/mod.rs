@@ -133,9 +133,10 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
 fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>) -> Result<End, Failure> {
     let in_stages = arguments.stage.last().map(|stage| stage.connections);
     match (arguments.duration, arguments.hold) {
-        (_, Some(_)) if workload.properties().life.renews() => {
+        (_, Some(_)) if workload.properties().life == Life::Short => {
             let name = workload.name();
-            Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
+            let kept = if matches!(workload, Workload::Http(_)) { ", or keep them: --keep-alive" } else { "" };
+            Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration{kept}")))
         }
         (_, Some(_)) if arguments.lifetime.is_some() => {
             Err(usage("--hold: connections with a --lifetime are made all the time, so none is the last: use --duration"))

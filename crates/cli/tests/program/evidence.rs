@@ -17,7 +17,8 @@ fn connections_that_a_limit_turned_away_are_not_told_as_idle() {
     let (_server, target) = serve("echo --limit 5 --on-full reject -l 127.0.0.1:0");
     // No question is due at first.
     let end = load(&format!("echo {target} -c 10 -d 1 --interval 1h"));
-    assert!(end.stdout.contains("unused EOF: 5; the server closed a new connection before a question was sent"), "{end:?}");
+    assert!(end.stdout.contains("unused EOF: 5, at 0."), "{end:?}");
+    assert!(end.stdout.contains("; the server closed a new connection before a question was sent"), "{end:?}");
     assert!(!end.stdout.contains("idle"), "{end:?}");
 }
 

@@ -275,7 +275,28 @@ fn a_web_server_is_tried_by_its_answers() {
     let (report, all) = (report(&output), told(&output));
     assert_eq!((output.status.code(), &report["verdict"]), (Some(1), &"bad".into()), "{all}");
     assert!(count(&report, "wrong_bytes") > 0 && count(&report, "failed_otherwise") > 0, "{all}");
+    assert!(count(&report, "kept_standing") <= 10, "no more than there are to be: {all}");
     assert_eq!(report["odd_answer"], "an answer had status 200 and 8 bytes, the first one status 200 and 8 bytes", "{all}");
+}
+
+#[test]
+fn a_server_that_answers_errors_is_no_subject() {
+    let server = crate::web::Web::always(b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n-");
+    let url = format!("http://{}/none", server.address);
+    let output = trial(&[&url, "--change", "true", "--every", "100ms", "--changes", "1"]);
+    let all = told(&output);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0), "{all}");
+    assert!(all.contains("answers with status 404 before anything is changed"), "{all}");
+}
+
+#[test]
+fn a_trial_of_less_time_than_an_interval_is_not_longer() {
+    let (server, address) = served("echo");
+    let output = trial(&[&address, "--change", "true", "--every", "30s", "-d", "1s", "--json", "-"]);
+    end(server);
+    let (report, all) = (report(&output), told(&output));
+    assert_eq!(output.status.code(), Some(0), "{all}");
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds < 20.0), "{all}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod serve;
 mod strangers;
 mod terminal;
 mod thresholds;
+mod told;
 mod trial;
 mod upgrade;
 mod usage;

@@ -113,3 +113,26 @@ fn a_run_that_was_stopped_takes_keys_again_and_says_so() {
     assert!(screen.contains("stopped      "), "{screen}");
     terminal.is_as_before();
 }
+
+#[test]
+fn a_signal_to_go_on_leaves_no_second_panel_nor_does_another_size() {
+    let mut terminal = Terminal::start((80, 24), &[], &format!("{RUN} -d 60"));
+    terminal.until("the panel", |screen| screen.contains("holding"));
+    // As timeout(1) does, to what was never stopped.
+    terminal.signal(Signal::CONT);
+    let before = terminal.all.matches("q stop").count();
+    while terminal.all.matches("q stop").count() < before + 2 {
+        terminal.until("another draw", |screen| screen.contains("q stop"));
+        terminal.reads();
+    }
+    assert_eq!(terminal.screen().matches("q stop").count(), 1, "{}", terminal.screen());
+    terminal.shrink((60, 20));
+    terminal.until("one panel", |screen| screen.contains("q stop") && screen.matches("load ping").count() == 1);
+    // Both come of one key: the terminal sends one, and timeout(1) the other.
+    terminal.signal(Signal::INT);
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.end(), Some(130), "{}", terminal.screen());
+    let screen = terminal.screen();
+    assert!(screen.contains("verdict      ok") && !screen.contains("q stop"), "{screen}");
+    terminal.is_as_before();
+}

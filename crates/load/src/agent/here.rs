@@ -11,6 +11,7 @@ use sockdrawer::{
     connecting::{Connecting, Late},
     observe::{Readiness, Status},
 };
+use sockdrawer_catalog::Interval;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,8 +60,11 @@ impl Here {
         let (growth, properties) = (Growth::from_now(), plan.workload.properties());
         let mut shared = Shared::new(plan.operations, properties.interval);
         (shared.timeout, shared.lifetime, shared.seed) = (plan.timeout, plan.lifetime, plan.seed);
-        let shared = Arc::new(shared);
         let renews = plan.renews();
+        if !renews {
+            shared.interval = Interval::without_successors(properties.interval);
+        }
+        let shared = Arc::new(shared);
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let keep = if renews { aim.connections } else { plan.connections };
         let mut connecting = Connecting::to(targets).keep(keep.max(1));

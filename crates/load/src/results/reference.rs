@@ -2,6 +2,7 @@
 
 use crate::cause::Wall;
 use crate::latency::Percentiles;
+use crate::rate::Rate;
 use crate::report::{Action, tests::report};
 use crate::series::Sample;
 use crate::server::ServerSample;
@@ -55,6 +56,7 @@ fn the_result_is_documented() {
     report.latency_us.first_byte = Some(Percentiles::default());
     // Its keys are those of plans.
     report.plan = None;
+    report.rate = Some(Rate { asked: 1.0, begun: 1.0, due: 1, not_begun: 0, kept: true });
     let [name, why, remedy] = [const { String::new() }; 3];
     report.wall = Some(Wall { name, why, remedy });
     report.thresholds = vec![Judgement { expr: String::new(), value: None, ok: true }];

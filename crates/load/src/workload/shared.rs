@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     operations: Option<u64>,
     left: Arc<AtomicU64>,
     /// From one operation of a connection to the next, where there is one.
-    interval: Interval,
+    pub(crate) interval: Interval,
     finished: AtomicU64,
     standing: AtomicU64,
     peak: AtomicU64,

@@ -17,7 +17,7 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Pairs, Plan, Probe, Tally, mix};
+use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Tally, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
@@ -155,6 +155,7 @@ impl<'a> Trial<'a> {
         let changes = watch.all();
         let elapsed = watch.begun.elapsed();
         let standing = self.clients.standing();
+        let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
         let failures = self.tally.failures();
         // Failures of clients from here on are not the server's fault.
         self.probe.cut();
@@ -167,6 +168,7 @@ impl<'a> Trial<'a> {
             changes,
             failures,
             standing,
+            replaced,
             odd: self.expected.odd(),
         }
     }
@@ -195,7 +197,8 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             let ran = shell::run(command, self.stop, || self.progress());
             ended = Instant::now();
             self.changes += 1;
-            self.wait_until(start + *every);
+            let ends = if let Until::Passed(time) = until { self.begun + *time } else { start + *every };
+            self.wait_until(ends.min(start + *every));
             if !(self.stop)(Duration::ZERO) {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }

@@ -27,6 +27,13 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     if !seen.is_clean() || seen.connects == 0 {
         return Err(refused(plan, &tally, expected));
     }
+    if let Some(status) = expected.error() {
+        let target = &plan.target;
+        let line = format!(
+            "{target} answers with status {status} before anything is changed: ask for a page that it has, by --path or a URL"
+        );
+        return Err(Refused::Server(line));
+    }
     if plan.kept == 0 {
         return Ok(());
     }

@@ -37,6 +37,8 @@ pub struct Report {
     pub failures: Vec<(Failure, u64)>,
     /// Kept connections that were open at the end.
     pub standing: usize,
+    /// Kept connections that took the place of others in the trial.
+    pub replaced: u64,
     /// http: the first unexpected answer, described.
     pub odd: Option<String>,
 }
@@ -85,6 +87,7 @@ impl Report {
             "seconds": self.elapsed.as_secs_f64(),
             "connects_per_second": self.connects_per_second().round(),
             "kept_standing": self.standing,
+            "kept_replaced": self.replaced,
             "seed": seed,
             "verdict": verdict.word(),
             "reasons": verdict.reasons(),
@@ -161,6 +164,10 @@ impl Judged for Report {
 
     fn allowed(&self) -> u64 {
         self.total().closed_at_rest()
+    }
+
+    fn crossed(&self) -> u64 {
+        self.total().lost_unheard
     }
 
     fn seed(&self) -> u64 {

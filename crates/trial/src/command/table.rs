@@ -47,7 +47,11 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
-    writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} open at the end")?;
+    write!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} open at the end")?;
+    if report.replaced > 0 {
+        write!(f, ", {} in place of others", report.replaced)?;
+    }
+    writeln!(f)?;
     let cut = lost_in_exchange - lost_unheard;
     write!(f, "lost: {cut} cut in an exchange, {lost_unheard} closed before the answer, {lost_between} closed")?;
     write!(f, "\nbetween exchanges, {lost_announced} closed as the last answer had announced")?;

@@ -43,6 +43,11 @@ impl Expected {
         wrong
     }
 
+    /// The status of the first answer, where it is an error.
+    pub(crate) fn error(&self) -> Option<u16> {
+        self.first.get().map(|first| first.status).filter(|status| !(200..400).contains(status))
+    }
+
     fn note(&self, odd: String) {
         let _ = self.odd.set(odd);
     }

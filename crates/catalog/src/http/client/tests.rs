@@ -260,11 +260,12 @@ fn the_schedule_of_a_connection_that_ends_goes_on_in_the_next() {
     let due = connection.now();
     connection.receive(LAST);
     connection.finish();
-    assert_eq!(*lock(&course.left), [due + SECOND]);
-    let mut next = Driver::open(super::Client { course: course.clone(), meter: Book::default as fn() -> Book });
-    assert_eq!((next.timer(), lock(&course.left).len()), (Some((due + SECOND).saturating_duration_since(next.now())), 0));
-    next.drain();
-    assert!(next.closed().is_some() && lock(&course.left).is_empty(), "one that is asked to end is not replaced");
+    let next = || Driver::open(super::Client { course: course.clone(), meter: Book::default as fn() -> Book });
+    let scheduled = |next: &Driver<Client>| next.timer() == Some((due + SECOND).saturating_duration_since(next.now()));
+    let mut second = next();
+    assert!(scheduled(&second));
+    second.drain();
+    assert!(second.closed().is_some() && !scheduled(&next()), "one that is asked to end is not replaced");
 }
 
 #[test]
@@ -353,6 +354,19 @@ fn a_kept_connection_that_ends_within_an_answer_or_before_the_first_is_lost() {
     reset.receive(OK);
     reset.end(Closed::Error(104));
     assert_eq!(outcome(&mut reset), (1, vec![(Phase::Answer, Some(104))], vec![End::Lost]));
+}
+
+#[test]
+fn a_kept_connection_that_ends_at_rest_is_lost_before_its_first_answer_and_renewed_after_it() {
+    let mut unused = every(TIMEOUT, Budget::Unlimited);
+    unused.finish();
+    assert_eq!(outcome(&mut unused), (0, vec![(Phase::Unused, None)], vec![End::Lost]));
+    let mut used = every(TIMEOUT, Budget::Unlimited);
+    used.advance(used.timer().expect("the first request is due"));
+    used.receive(OK);
+    used.finish();
+    assert_eq!(outcome(&mut used), (1, vec![], vec![End::Complete]));
+    assert_eq!(book(&mut used).renewed, [false]);
 }
 
 #[test]

@@ -82,6 +82,17 @@ impl Terminal {
         self.since = self.bytes.len();
     }
 
+    /// As some terminals do, that keep what they show where it is: the size of the text on it is unknown then.
+    pub(super) fn shrink(&mut self, size: (usize, usize)) {
+        set_size(self.end.as_ref().expect("it is there"), size);
+        self.size = size;
+    }
+
+    /// Takes what is there.
+    pub(super) fn reads(&mut self) {
+        let _ = self.take(Duration::from_millis(100));
+    }
+
     /// As another program would, that cleared it.
     pub(super) fn clear(&mut self) {
         let _ = self.take(Duration::ZERO);
@@ -195,6 +206,7 @@ fn draw(text: &str, (columns, rows): (usize, usize)) -> String {
                 let last = rest.nth(parameters.chars().count()).expect("its end");
                 match (last, parameters.parse::<usize>()) {
                     ('A', Ok(up)) => row = row.saturating_sub(up),
+                    ('H', Err(_)) => (row, column) = (0, 0),
                     ('K', _) => screen[row][column.min(columns)..].fill(' '),
                     ('J', _) => {
                         screen[row][column.min(columns)..].fill(' ');

@@ -2,7 +2,7 @@
 
 use super::Messages;
 use crate::latency::Latency;
-use crate::numbers::float;
+use crate::numbers::{float, thousands};
 use crate::workload::tally::{Ended, Errors, Operations, Tally};
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::acks::AckPattern;
@@ -104,7 +104,7 @@ pub(crate) fn numbers(f: &mut fmt::Formatter<'_>, acks: &Acks) -> fmt::Result {
     let each = acks.messages_per_ack.map_or_else(|| "-".to_owned(), |each| format!("{each:.1}"));
     let Acks { acks: count, bytes_per_second, .. } = acks;
     writeln!(f, "bytes        {:.2} MB/s, headers too", bytes_per_second / 1e6)?;
-    writeln!(f, "acks         {count}, {each} messages each")
+    writeln!(f, "acks         {}, {each} messages each", thousands(*count))
 }
 
 /// For people, what to look at.

@@ -3,7 +3,7 @@
 use super::Wanted;
 use super::figures::{Figures, PageFigures};
 use crate::latency::{Columns, Latency, Percentiles, row};
-use crate::numbers::float;
+use crate::numbers::{bytes as in_units, float, per_second, thousands};
 use crate::workload::tally::{Ended, Tally};
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::http::{Close, Page};
@@ -266,15 +266,16 @@ fn spread(latency: &Latency) -> Spread {
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
-        write!(f, "transfer     {:.2} kB/s, {bytes} bytes received, {body_bytes} of them in bodies", bytes_per_second / 1024.0)?;
+        let [all, bodies] = [bytes, body_bytes].map(thousands);
+        write!(f, "transfer     {}/s, {all} bytes of right answers, {bodies} of them in bodies", in_units(bytes_per_second))?;
         if self.redirected > 0 {
-            write!(f, "\nredirected   {} answers of 3xx, which are not followed", self.redirected)?;
+            write!(f, "\nredirected   {} answers of 3xx, which are not followed", thousands(self.redirected))?;
         }
         if self.other_lengths > 0 {
-            write!(f, "\nlengths      {} bodies were not as long as the first one of their page", self.other_lengths)?;
+            write!(f, "\nlengths      {} bodies were not as long as the first one of their page", thousands(self.other_lengths))?;
         }
         if let Some(Renewed { announced, unannounced }) = self.renewed {
-            let all = announced + unannounced;
+            let [all, unannounced] = [announced + unannounced, unannounced].map(thousands);
             write!(f, "\nrenewed      {all} connections that the server ended after an answer, {unannounced} unannounced")?;
         }
         if let Some(schedule) = &self.schedule {
@@ -290,7 +291,8 @@ impl fmt::Display for Http {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Schedule { rate, due, not_begun, lag_us, uncorrected_us } = self;
-        writeln!(f, "schedule     {rate}/s, {due} due, {not_begun} of them not begun")?;
+        let [due, not_begun] = [*due, *not_begun].map(thousands);
+        writeln!(f, "schedule     {}/s, {due} due, {not_begun} of them not begun", per_second(*rate))?;
         writeln!(f, "             {Columns}")?;
         row(f, "service", uncorrected_us)?;
         writeln!(f)?;
@@ -301,8 +303,9 @@ impl fmt::Display for Schedule {
 
 impl fmt::Display for PageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PageReport { path, weight, ok, failed, per_second, .. } = self;
-        writeln!(f, "\npage         {path}, weight {weight}: {ok} ok, {failed} failed, {per_second:.1}/s")?;
+        let PageReport { path, weight, ok, failed, per_second: rate, .. } = self;
+        let [ok, failed] = [*ok, *failed].map(thousands);
+        writeln!(f, "\npage         {path}, weight {weight}: {ok} ok, {failed} failed, {}/s", per_second(*rate))?;
         writeln!(f, "             {Columns}")?;
         row(f, "first byte", &self.first_byte_us)?;
         writeln!(f)?;

@@ -1,0 +1,74 @@
+//! Why a run is over, and how long it was.
+
+use crate::plan::{End, Plan};
+use crate::report::Report;
+use sockdrawer_catalog::time;
+use std::time::Instant;
+
+/// Why a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Its time has passed.
+    Time,
+    /// There is nothing left to do.
+    Done,
+    /// A signal or another thread stopped it.
+    Interrupted,
+    /// A command stopped it.
+    Stopped,
+    /// No connection was left, and none is replaced.
+    NoneLeft,
+    /// An agent was lost, and the run does not go on without it.
+    AgentLost,
+}
+
+/// In words, where a run was over before its plan was.
+pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
+    let why = match over {
+        Over::Time | Over::Done => return None,
+        Over::Interrupted => "interrupted",
+        Over::Stopped => "stopped by a command",
+        Over::AgentLost => "an agent was lost",
+        Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
+        Over::NoneLeft if plan.has_interval() => "no connection was left, and none is replaced (--reconnect)",
+        Over::NoneLeft => "no connection was left, and none is replaced",
+    };
+    let of = match plan.end {
+        End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
+        End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
+        End::AfterStages => format!(" of {}", time::format(plan.stages.iter().map(|stage| stage.time).sum())),
+        End::Never => {
+            let ended = report.operations.ok + report.operations.failed;
+            plan.operations.map_or_else(String::new, |operations| format!(": {ended} of {operations} operations"))
+        }
+    };
+    Some(format!("{why}, after {:.1} s{of}", report.seconds))
+}
+
+/// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
+/// run's time, or to the last operation that was under way then.
+pub(super) fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
+    let end = match (over, last) {
+        (Over::Done | Over::NoneLeft, Some(last)) => last,
+        (_, last) => last.map_or(end, |last| last.max(end)),
+    };
+    end.saturating_duration_since(start).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn time_runs_to_the_last_operation_that_counts() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let seconds = |end, over, last: Option<u64>| seconds(start, at(end), over, last.map(at)).round();
+        assert_eq!(seconds(10, Over::Time, Some(9)), 10.0);
+        assert_eq!(seconds(10, Over::Time, Some(12)), 12.0);
+        assert_eq!(seconds(10, Over::Time, None), 10.0);
+        assert_eq!(seconds(10, Over::Done, Some(9)), 9.0);
+        assert_eq!(seconds(10, Over::Done, None), 10.0);
+    }
+}
