@@ -9,6 +9,7 @@ mod doctor;
 mod events;
 mod find;
 mod foreign;
+mod generate;
 mod itself;
 mod keys;
 mod ladder;
@@ -72,6 +73,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Upgrade(arguments)) => upgrade::run(arguments),
         Some(Command::Parent(arguments)) => parent::run(arguments),
+        Some(Command::Generate(asked)) => generate::run(&asked),
         Some(Command::Agent(arguments)) => agents::run(&arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),

@@ -1,7 +1,7 @@
 //! Options of clients on other machines.
 
-use crate::values::{Hosts, count, host, positive};
-use clap::{Args, ValueEnum};
+use crate::values::{Hosts, count, host, object_name, positive};
+use clap::{Args, Subcommand, ValueEnum};
 use sockdrawer::Address;
 use sockdrawer_load::{Host, OnAgentLoss};
 use std::path::PathBuf;
@@ -56,6 +56,30 @@ pub(crate) struct RunAgentArguments {
     /// The number of agents of the run.
     #[arg(long, value_name = "N", value_parser = positive::<u32>, requires = "join")]
     pub(crate) of: Option<u32>,
+}
+
+/// `sockdrawer generate`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generated {
+    /// Print manifests for Kubernetes: a Job of the run, an Indexed Job of its agents, a Service, and a ConfigMap of the plan.
+    K8s(KubernetesArguments),
+}
+
+/// `sockdrawer generate k8s`.
+#[derive(Debug, Args)]
+pub(crate) struct KubernetesArguments {
+    /// The plan of the run: what load --out and load --dry-run write.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: PathBuf,
+    /// The number of agents.
+    #[arg(short = 'n', long, value_name = "N", value_parser = positive::<u32>)]
+    pub(crate) agents: u32,
+    /// What the manifests' objects are called.
+    #[arg(long, value_name = "NAME", value_parser = object_name, default_value = "load")]
+    pub(crate) name: String,
+    /// The image that has sockdrawer as its entry point.
+    #[arg(long, default_value = "sockdrawer:latest")]
+    pub(crate) image: String,
 }
 
 /// What a run does when an agent is lost.

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}{after-help}";
 
 /// Of each command, in the order in which one tries them.
-const EXAMPLES: [(&str, &[&str]); 9] = [
+const EXAMPLES: [(&str, &[&str]); 10] = [
     (
         "serve",
         &["serve echo -l 127.0.0.1:9000", "serve http --limit 1000 --on-full reject", "serve ping --model prefork --processes 4"],
@@ -36,6 +36,7 @@ const EXAMPLES: [(&str, &[&str]); 9] = [
         &["upgrade /run/chat.sock --rehearse", "upgrade /run/chat.sock", "upgrade /run/chat.sock -- /opt/chat-2 --port 9000"],
     ),
     ("parent", &["parent /run/chat.sock -- /opt/chat --port 9000"]),
+    ("agent", &["agent --join run.example:7000 --token-file token --index 0 --of 3"]),
     (
         "trial",
         &["trial", "trial --changes 1000 --model prefork", "trial http://127.0.0.1/ --change './reload' --allow idle-close"],

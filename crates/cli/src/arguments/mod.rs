@@ -7,7 +7,7 @@ mod help;
 mod load;
 mod results;
 
-pub(crate) use agents::{AgentArguments, Policy, RunAgentArguments};
+pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use find::{FindArguments, Vary};
 pub(crate) use help::command;
 pub(crate) use load::LoadArguments;
@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Parent(ParentArguments),
     /// Run clients for a load on another machine, which starts this command by ssh.
     Agent(RunAgentArguments),
+    /// Print files for other programs.
+    #[command(subcommand)]
+    Generate(Generated),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }

@@ -46,9 +46,28 @@ pub(crate) fn host(text: &str) -> Result<Host, BadValue> {
     Ok(Host { name: name.to_owned(), destination: destination.to_owned() })
 }
 
+/// What Kubernetes calls its objects: a label of DNS, short enough for what is added to it.
+pub(crate) fn object_name(text: &str) -> Result<String, BadValue> {
+    const LONGEST: usize = 50;
+    let is_one = text.len() <= LONGEST
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.ends_with(|last: char| last.is_ascii_lowercase() || last.is_ascii_digit())
+        && text.chars().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == '-');
+    let why = || BadValue(format!("no name for Kubernetes: write small letters, digits and -, {LONGEST} at most"));
+    is_one.then(|| text.to_owned()).ok_or_else(why)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_objects_are_labels() {
+        assert_eq!(object_name("load-2").as_deref(), Ok("load-2"));
+        for wrong in ["", "Load", "2load", "load-", "a_b", &"a".repeat(51)] {
+            assert!(object_name(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn machines_have_names_of_their_own() {

@@ -5,7 +5,7 @@ mod hosts;
 mod http;
 mod network;
 
-pub(crate) use hosts::{Hosts, host};
+pub(crate) use hosts::{Hosts, host, object_name};
 pub(crate) use http::{Body, Field, Method, Path};
 pub(crate) use network::{Source, Target, Url, local_ports};
 
