@@ -10,6 +10,7 @@ use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Hosts, Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 use std::process;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
+    if let Some(pid) = plan.server_pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(workload::usage(format_args!("--server-pid {pid}: there is no such process: name one of the server's")));
+    }
     // Agents look at what their own machines have.
     let force = arguments.force || arguments.many.asked_for();
     let Told { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
@@ -30,10 +34,11 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
-    output.tell_folded(words::start(&plan) + &words)?;
-    let mut hosts = agents::start(&arguments.many, &output)?;
+    // From the first line on a signal ends a run in order.
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
+    output.tell_folded(words::start(&plan) + &words)?;
+    let mut hosts = agents::start(&arguments.many, &output)?;
     limits::raise();
     let mut orders = Orders::of(&plan);
     if let Some((connections, per_second)) = plan::most(&plan).filter(|_| !arguments.yes) {

@@ -7,7 +7,7 @@ use sockdrawer_load::{Numbers, Progress, Sample, thousands, time};
 use std::time::Duration;
 
 /// Between two draws there is so much time where this program was stopped, and another one wrote meanwhile.
-const LONG: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(3);
 
 /// What is shown.
 pub(crate) struct Live {

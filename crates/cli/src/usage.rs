@@ -95,7 +95,7 @@ const HABITS: [(&str, &str); 18] = [
 ];
 
 fn missing(error: &clap::Error) -> String {
-    match context(error, ContextKind::InvalidArg).trim_matches(['<', '>', '.']) {
+    match context(error, ContextKind::InvalidArg).replace(['<', '>', '.'], "").as_str() {
         // A plan without one: clap does not say what it misses when only its file could have had it.
         "" => missing_name("workload"),
         what @ ("PROTOCOL" | "WORKLOAD") => missing_name(&what.to_lowercase()),
@@ -109,9 +109,13 @@ fn missing_name(what: &str) -> String {
 }
 
 fn unknown_command(error: &clap::Error) -> String {
+    let named = context(error, ContextKind::InvalidSubcommand);
+    if named.contains("://") {
+        return format!("`{named}` is no command: to put load on it, write load {named}");
+    }
     let commands = commands();
     let known: Vec<&str> = commands.iter().map(String::as_str).collect();
-    names::unknown("command", &context(error, ContextKind::InvalidSubcommand), &known).0
+    names::unknown("command", &named, &known).0
 }
 
 fn bad_value(error: &clap::Error) -> String {
