@@ -11,6 +11,7 @@ use sockdrawer::{Address, Drain, Error, Pool};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Interval, Metrics, Observer, Order, Orders, Plan, Progress, Report, Sample, Stop, metrics};
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 use std::process;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +19,11 @@ use std::time::{Duration, Instant};
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
+    if let Some(pid) =
+        plan.server_pids.iter().find(|pid| arguments.many.server_agent.is_none() && !Path::new(&format!("/proc/{pid}")).exists())
+    {
+        return Err(workload::usage(format_args!("--server-pid {pid}: there is no such process: name one of the server's")));
+    }
     // Agents look at what their own machines have.
     let force = arguments.force || arguments.many.asked_for();
     let Told { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
@@ -31,10 +37,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
-    output.tell_folded(words::start(&plan) + &words)?;
     let mut machines = agents::start(&arguments.many, &output)?;
-    let stop = Stop::new();
-    let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let mut orders = Orders::of(&plan);
     if let Some(hosts) = &machines.hosts {
@@ -45,6 +48,10 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     let metrics = arguments.metrics.map(|at| serve_metrics(at, &plan)).transpose()?;
+    // From the first line on a signal ends a run in order.
+    let stop = Stop::new();
+    let signalled = stop_by_signals(&stop)?;
+    output.tell_folded(words::start(&plan) + &words)?;
     if machines.hosts.is_none() {
         let told = if arguments.verbose { Some(budget) } else { budget.tight() };
         told.map_or(Ok(()), |budget| output.tell_folded(budget))?;

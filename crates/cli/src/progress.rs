@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Between two draws there is so much time where this program was stopped, and another one wrote meanwhile.
-const LONG: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(3);
 
 /// What is shown.
 pub(crate) struct Live {

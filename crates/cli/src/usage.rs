@@ -115,9 +115,13 @@ fn missing_name(what: &str, known: &[names::Protocol]) -> String {
 }
 
 fn unknown_command(error: &clap::Error) -> String {
+    let named = context(error, ContextKind::InvalidSubcommand);
+    if named.contains("://") {
+        return format!("`{named}` is no command: to put load on it, write load {named}");
+    }
     let commands = commands();
     let known: Vec<&str> = commands.iter().map(String::as_str).collect();
-    names::unknown("command", &context(error, ContextKind::InvalidSubcommand), &known).0
+    names::unknown("command", &named, &known).0
 }
 
 fn bad_value(error: &clap::Error) -> String {

@@ -52,7 +52,10 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     let (why, remedy) = match phase {
         "connect" => connect(errno)?,
         "send" | "answer" | "end" | "closed" | "unused" => exchange(phase, errno)?,
-        "verify" => ("the answer has other bytes than it must have", "name the workload that the server speaks"),
+        "verify" => (
+            "the answer has other bytes than it must have",
+            "name the workload that the server speaks, or see what it answers and change --expect",
+        ),
         "status" => match errno {
             "404" => ("the server has no such page", "ask for one that it has: --path"),
             _ => ("the server answered with another status than 2xx or 3xx", "look for the request in the server's log"),

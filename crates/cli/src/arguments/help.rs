@@ -6,6 +6,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}{after-help}";
 
+const EXIT_CODES: &str = "Exit codes: 0 well, 1 something failed, 2 the command line, 3 nothing was run, 4 an agent was lost,\n99 a threshold was not kept, 129, 130 and 143 a signal";
+
 /// Of each command, in the order in which one tries them.
 const EXAMPLES: [(&str, &[&str]); 10] = [
     (
@@ -45,13 +47,14 @@ const EXAMPLES: [(&str, &[&str]); 10] = [
 
 /// The definition of the command line.
 pub(crate) fn command() -> Command {
-    Arguments::command().mut_subcommands(|command| {
+    Arguments::command().after_help(EXIT_CODES).mut_subcommands(|command| {
         let Some((_, examples)) = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()) else { return command };
         let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
         let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
         let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help);
         let has_thresholds = command.get_arguments().any(|argument| argument.get_id() == "threshold");
-        if has_thresholds { command.after_help(thresholds::known()) } else { command }
+        let thresholds = has_thresholds.then(thresholds::known).map(|known| format!("{known}\n\n"));
+        command.after_help(thresholds.unwrap_or_default() + EXIT_CODES)
     })
 }
 

@@ -33,6 +33,9 @@ const MOST_SOURCES: usize = 65_536;
 pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     let workload = workload(arguments)?;
     let targets: Vec<Address> = arguments.targets().flat_map(|target| target.addresses.iter().cloned()).collect();
+    if let Some(target) = targets.iter().find(|target| matches!(target, Address::Tcp(target) if target.port() == 0)) {
+        return Err(usage(format_args!("{target}: nothing listens at port 0: write the port of the server, 1 to 65535")));
+    }
     let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
     sources_fit(&sources, &targets)?;
     let connect_rate = match arguments.connect_rate {
@@ -94,7 +97,11 @@ pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
         None => Ok(()),
         Some((option, _, owners)) => {
             let owners = all_of(owners);
-            Err(usage(format_args!("{option} is an option of {owners}, not of {workload}: leave it out")))
+            let instead = match (option, workload) {
+                ("--rate", Ping | Echo) => "say the time from one question of a connection to its next, by --interval",
+                _ => "leave it out",
+            };
+            Err(usage(format_args!("{option} is an option of {owners}, not of {workload}: {instead}")))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a result says of a run that did not do what it was asked for.
 
-use crate::program::{End, load};
+use crate::program::{End, Program, load};
 use crate::report::{number, report};
 use crate::web::{Then, Web};
 use std::io::{Read, Write};
@@ -109,4 +109,23 @@ fn the_last_line_of_a_run_has_the_times_of_its_last_second() {
     let end = load("ping -c 4 --interval 10ms -d 1");
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stderr.lines().last().is_some_and(|line| line.starts_with("1 s ") && line.contains("p99 ")), "{end:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_write() {
+    for (words, says) in [
+        ("parent", "error: PATH, COMMAND is missing"),
+        ("load ping 127.0.0.1:0", "nothing listens at port 0"),
+        ("load ping 127.0.0.1:1 --server-pid 999999999", "--server-pid 999999999: there is no such process"),
+        ("load ping 127.0.0.1:1 --rate 2000", "by --interval"),
+        ("http://127.0.0.1:1/", "write load http://127.0.0.1:1/"),
+    ] {
+        let end = Program::of(words).end();
+        assert_eq!((end.code, end.stderr.lines().count()), (Some(2), 1), "{words}: {end:?}");
+        assert!(end.stderr.contains(says), "{words}: {end:?}");
+    }
+    for words in ["--help", "load --help"] {
+        let end = Program::of(words).end();
+        assert!(end.stdout.contains("Exit codes: 0 well, 1"), "{words}: {end:?}");
+    }
 }

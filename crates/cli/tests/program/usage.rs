@@ -26,12 +26,19 @@ fn refused(words: &str, parts: &[&str]) {
 fn commands() {
     refused(
         "",
-        &["no command", "serve, load, doctor, find, report, schema, compare, upgrade, parent or trial", "try: sockdrawer --help"],
+        &[
+            "no command",
+            "serve, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate or trial",
+            "try: sockdrawer --help",
+        ],
     );
     refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
     refused(
         "quux",
-        &["unknown command `quux`", "there are serve, load, doctor, find, report, schema, compare, upgrade, parent, trial"],
+        &[
+            "unknown command `quux`",
+            "there are serve, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate, trial",
+        ],
     );
     refused("--lisen", &["unknown option `--lisen`"]);
     refused("--json x", &["unknown option `--json`", "try: sockdrawer --help"]);
