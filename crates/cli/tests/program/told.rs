@@ -114,7 +114,7 @@ fn the_last_line_of_a_run_has_the_times_of_its_last_second() {
 #[test]
 fn what_cannot_be_is_refused_with_what_to_write() {
     for (words, says) in [
-        ("parent", "error: PATH, COMMAND is missing"),
+        ("parent", "error: PATH and COMMAND are missing"),
         ("load ping 127.0.0.1:0", "nothing listens at port 0"),
         ("load ping 127.0.0.1:1 --server-pid 999999999", "--server-pid 999999999: there is no such process"),
         ("load ping 127.0.0.1:1 --rate 2000", "by --interval"),
