@@ -18,6 +18,7 @@ mod metrics;
 mod moment;
 mod numbers;
 mod orders;
+mod part;
 mod plan;
 mod proc;
 mod rate;
@@ -34,7 +35,7 @@ mod wall;
 mod workload;
 
 pub use agent::{
-    AgentLost, AgentPart, AgentPort, Examined, Host, Hosts, OnAgentLoss, Place, ServerAgent, Ssh, agent, agent_on_stdio, join_run,
+    AgentLost, AgentPort, Examined, Host, Hosts, OnAgentLoss, Place, ServerAgent, Ssh, agent, agent_on_stdio, join_run,
 };
 pub use cause::{Cause, Wall, cause};
 pub use control::control;
@@ -46,6 +47,7 @@ pub use machine::Machine;
 pub use metrics::{Metrics, metrics};
 pub use numbers::{thousands, time};
 pub use orders::{NoOrder, Order, Orders, Refused};
+pub use part::AgentPart;
 pub use plan::{End, Plan, Processes, Stage};
 pub use rate::Rate;
 pub use report::{Action, Client, Connections, Report};

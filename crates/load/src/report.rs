@@ -1,11 +1,11 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
-use crate::agent::{AgentPart, Parts};
 use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, per_second, thousands, time};
 use crate::orders::STOPPED;
+use crate::part::{AgentPart, Parts};
 use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;

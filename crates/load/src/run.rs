@@ -1,15 +1,16 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
+mod obeying;
 mod over;
 
 use over::{Over, ended_early, seconds};
 
-use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State, Word};
+use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
-use crate::orders::{Order, Orders, STOPPED};
+use crate::orders::{Orders, STOPPED};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
 use crate::rate::Due;
@@ -321,92 +322,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
-    fn obey(&mut self, now: Duration) -> Result<bool, Error> {
-        let mut changed = self.suspended.is_none() && self.schedule.step(now);
-        for (agent, order) in self.orders.take() {
-            if let Some(name) = agent {
-                changed |= self.obey_agent(&name, order, now);
-                continue;
-            }
-            let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let mut what = order.to_string();
-            let wanted = match order {
-                Order::More(count) => Some(target.saturating_add(count)),
-                Order::Fewer(count) => Some(target.saturating_sub(count)),
-                Order::Connections(count) => Some(count),
-                _ => None,
-            };
-            if let Some(wanted) = wanted {
-                self.schedule.set(wanted);
-            }
-            match order {
-                Order::NextStage => self.schedule.skip(now),
-                Order::Interval(interval) => {
-                    self.agents.tell(Word::Interval(interval));
-                    self.due.set_interval(interval);
-                }
-                Order::Suspend => {
-                    self.suspended.get_or_insert(now);
-                    self.agents.tell(Word::Suspend);
-                }
-                Order::Resume => {
-                    let since = self.suspended.take().unwrap_or(now);
-                    self.schedule.shift(now.saturating_sub(since));
-                    self.agents.tell(Word::Resume);
-                }
-                // The signal may be told a moment after the look that found the gap.
-                Order::Continued if now.saturating_sub(self.gap.0) < SECOND && !self.gap.1.is_zero() => {
-                    what += &format!(" for {:.1} s", std::mem::take(&mut self.gap).1.as_secs_f64());
-                }
-                Order::Continued => continue,
-                _ => {}
-            }
-            self.actions.push(Action { at: now.as_secs_f64(), what });
-            if order == Order::Stop {
-                return Ok(true);
-            }
-            changed |= wanted.is_some() || order == Order::NextStage;
-        }
-        if changed {
-            self.aim()?;
-        }
-        Ok(false)
-    }
-
-    /// Does as it was told for one agent. Whether there is something else to aim for.
-    fn obey_agent(&mut self, name: &str, order: Order, now: Duration) -> bool {
-        self.actions.push(Action { at: now.as_secs_f64(), what: format!("agent {name}: {order}") });
-        let Agents::Hosts(hosts) = &mut self.agents else { return false };
-        let word = match order {
-            Order::Interval(interval) => Word::Interval(interval),
-            Order::Suspend => Word::Suspend,
-            Order::Resume => Word::Resume,
-            order => {
-                let target = self.schedule.target(self.suspended.unwrap_or(now));
-                self.schedule.set(hosts.change(name, order, target));
-                return true;
-            }
-        };
-        hosts.tell(name, word);
-        false
-    }
-
     /// Counts what was due since the last time: of connections that are replaced, for those too that are down now.
     fn fall_due(&mut self) {
         let now = self.start.elapsed();
         let have_been = if self.plan.renews() { self.peak } else { self.agents.state().standing };
         let connections = have_been.min(self.schedule.target(self.suspended.unwrap_or(now)) as u64);
         self.due.pass(now, connections, self.suspended.is_some());
-    }
-
-    /// Tells all who run clients how many connections there are to be.
-    fn aim(&mut self) -> Result<(), Error> {
-        let aim = self.schedule.aim();
-        let before = std::mem::replace(&mut self.aimed, aim.connections as u64);
-        self.wanted += self.aimed.saturating_sub(before);
-        self.due.change();
-        self.agents.aim(aim)
     }
 
     /// When its time is over, as far as that is known yet.

@@ -3,11 +3,11 @@
 use super::frames::{Aim, Clients, Examined, Word};
 use super::join::AgentPort;
 use super::link::Link;
-use super::part::AgentPart;
 use super::program;
 use super::remote::Remote;
 use super::ssh::{self, Host, Ssh};
 use crate::orders::Order;
+use crate::part::AgentPart;
 use crate::plan::Plan;
 use sockdrawer::{Address, Error};
 use std::fmt;

@@ -4,11 +4,11 @@
 use super::clock::Clock;
 use super::frames::{Account, Aim, Clients, Examined, Hello, Request, Seen, Start, State, Told, Word};
 use super::link::{Ended, Link};
-use super::part::AgentPart;
 use super::serving::CHILD;
 use crate::moment;
 use crate::numbers::float;
 use crate::orders::Order;
+use crate::part::AgentPart;
 use crate::plan::{Plan, part};
 use crate::stop::Stop;
 use crate::workload::{Numbers, Operations, Tally};
