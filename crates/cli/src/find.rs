@@ -120,6 +120,9 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         ("--verbose", load.verbose),
         ("--ladder", load.acks.ladder),
     ];
+    if arguments.vary == Vary::Rate && load.operation.rate.is_some() {
+        return Err(usage("--rate is what --vary rate looks for: leave one out, --max says how far it goes"));
+    }
     if let Some(option) = first_given(one_run) {
         return Err(usage(format_args!(
             "{option} is for one run, and a search makes several: leave it out, --json has all of them"

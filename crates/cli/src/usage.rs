@@ -31,6 +31,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<
 fn one_line(error: &clap::Error, words: &[OsString], file: Option<&PlanFile>) -> String {
     let (program, command) = program_and_command(words);
     let what = match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::ValueValidation if one_dash(words).is_some() => {
+            one_dash(words).unwrap_or_default()
+        }
         ErrorKind::UnknownArgument => unknown_argument(error, words),
         ErrorKind::InvalidSubcommand => unknown_command(error),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -52,6 +55,16 @@ fn one_line(error: &clap::Error, words: &[OsString], file: Option<&PlanFile>) ->
     };
     let command = command.map(|command| format!(" {command}")).unwrap_or_default();
     format!("{what} (try: {program}{command} --help)")
+}
+
+/// A long option with one dash, which is read as a short one and its value.
+fn one_dash(words: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let command = arguments::command();
+    let command = command.find_subcommand(words.get(1)?)?;
+    let is_long = |name: &str| name.len() > 1 && command.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let word = words.iter().find(|word| word.strip_prefix('-').is_some_and(is_long))?;
+    Some(format!("`{word}`: a long option has two dashes: -{word}"))
 }
 
 fn unknown_argument(error: &clap::Error, words: &[OsString]) -> String {

@@ -79,12 +79,11 @@ impl fmt::Display for Parts<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    #[test]
-    fn each_has_a_row_and_a_lost_one_its_share() {
-        let part = |name: &str, lost: Option<&str>| AgentPart {
+    pub(crate) fn part(name: &str, lost: Option<&str>) -> AgentPart {
+        AgentPart {
             name: name.to_owned(),
             machine: None,
             share: 0.25,
@@ -99,7 +98,11 @@ mod tests {
             rss_bytes: 0,
             clock_ahead_seconds: None,
             round_trip_us: None,
-        };
+        }
+    }
+
+    #[test]
+    fn each_has_a_row_and_a_lost_one_its_share() {
         let text = Parts(&[part("a", None), part("b", Some("it was killed"))]).to_string();
         let expected = "
 agents                    connections   operations  failed      p99 late p99   CPU

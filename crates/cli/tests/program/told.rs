@@ -118,6 +118,8 @@ fn what_cannot_be_is_refused_with_what_to_write() {
         ("load ping 127.0.0.1:0", "nothing listens at port 0"),
         ("load ping 127.0.0.1:1 --server-pid 999999999", "--server-pid 999999999: there is no such process"),
         ("load ping 127.0.0.1:1 --rate 2000", "by --interval"),
+        ("load ping -connections 5", "`-connections`: a long option has two dashes: --connections"),
+        ("find http://127.0.0.1:1/ --vary rate --rate 5", "--rate is what --vary rate looks for"),
         ("http://127.0.0.1:1/", "write load http://127.0.0.1:1/"),
     ] {
         let end = Program::of(words).end();

@@ -4,6 +4,7 @@ use super::unit::{Unit, escape, moment};
 use crate::cause::Wall;
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
+use crate::part::AgentPart;
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
@@ -158,6 +159,7 @@ pub(super) fn details(run: &Recorded) -> String {
         details += &actions(report);
         details += &errors(report);
         details += &latencies(report);
+        details += &agents(report);
         details += &counts(report);
         details += &machine(report);
     }
@@ -204,6 +206,23 @@ fn latencies(report: &Report) -> String {
     rows.push(row("connect", &times.connect));
     rows.extend(times.lag.max.map(|_| row("send delay: due to sent", &times.lag)));
     table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
+}
+
+/// A row for each agent of another machine.
+fn agents(report: &Report) -> String {
+    let row = |part: &AgentPart| {
+        let lost = part.lost.as_ref().map_or_else(String::new, |why| format!(", lost: {why}"));
+        let failed = part.failed + part.lost_connections + part.operations.failed;
+        let (times, cpu) = (&part.latency_us, format!("{:.0} %", 100.0 * part.cpu));
+        let [p99, late] = [times.operation.p99, times.lag.p99].map(|value| known(Unit::Time, value));
+        let name = format!("{}{lost}", part.name);
+        vec![name, thousands(part.established), thousands(part.operations.ok), thousands(failed), p99, late, cpu]
+    };
+    let rows: Vec<_> = report.agents.iter().map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table("Agents", "", &["", "connections", "operations", "failed", "p99", "send delay p99", "its CPUs"], &rows)
 }
 
 fn counts(report: &Report) -> String {
