@@ -63,6 +63,9 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     if plan.connections == 0 {
         return Err(usage("--stage: no stage has a connection, so there is nothing to do: write such as 30s:10k,30s:0"));
     }
+    if plan.targets.is_empty() && arguments.many.asked_for() {
+        return Err(usage("no target: agents do not reach the server inside this program: name one that they reach"));
+    }
     if !arguments.yes {
         guard(&plan)?;
     }
