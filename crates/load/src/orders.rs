@@ -2,6 +2,7 @@
 
 use crate::numbers::float;
 use crate::plan::Plan;
+use crate::proc;
 use crate::series::Progress;
 use sockdrawer_catalog::{count, time};
 use std::fmt;
@@ -145,7 +146,7 @@ impl Orders {
 
     /// For a run of this plan: no more connections than its processes have descriptors for.
     pub fn of(plan: &Plan) -> Orders {
-        let fits = plan.fits(sockdrawer::raise_descriptor_limit().unwrap_or(1024)).max(plan.connections);
+        let fits = plan.fits(proc::descriptors()).max(plan.connections);
         let orders = Orders { most: Some((fits, "as many as descriptors allow")), ..Orders::default() };
         {
             let mut kept = lock(&orders.kept);

@@ -9,6 +9,11 @@ pub(crate) fn text(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
+/// Descriptors that this process may open, once its limit is raised as far as that goes.
+pub(crate) fn descriptors() -> usize {
+    sockdrawer::raise_descriptor_limit().unwrap_or(1024)
+}
+
 /// The value behind `name:` in a table with a line for each.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {

@@ -451,7 +451,7 @@ impl<'a> Run<'a> {
         };
         match &mut self.agents {
             Agents::Hosts(hosts) => self.evidence.see_hosts(&sample, hosts.busiest(stretch)),
-            _ => self.evidence.see(&sample, proc::memory_left()),
+            _ => self.evidence.see(&sample, sample.client.cpu, proc::memory_left()),
         }
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });

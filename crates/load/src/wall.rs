@@ -5,7 +5,7 @@ use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
 use crate::numbers::{float, median, thousands, time};
 use crate::proc;
 use crate::report::Report;
-use crate::series::{ClientSample, Sample};
+use crate::series::Sample;
 use crate::workload::Errors;
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
@@ -69,14 +69,13 @@ impl Evidence {
     pub(crate) fn see_hosts(&mut self, sample: &Sample, busiest: Option<(String, f64)>) {
         let Some((name, part)) = busiest else { return };
         (self.busiest, self.cpus) = (Some(name), 1.0);
-        let client = ClientSample { cpu: Some(part), ..sample.client };
-        self.see(&Sample { client, ..sample.clone() }, None);
+        self.see(sample, Some(part), None);
     }
 
-    /// A second of the run, and the part of this machine's memory that is left.
-    pub(crate) fn see(&mut self, sample: &Sample, memory_left: Option<f64>) {
+    /// A second of the run, the CPUs that the clients were busy on, and the part of this machine's memory that is left.
+    pub(crate) fn see(&mut self, sample: &Sample, client: Option<f64>, memory_left: Option<f64>) {
         self.memory_left = memory_left.into_iter().chain(self.memory_left).min_by(f64::total_cmp);
-        self.client.extend(sample.client.cpu);
+        self.client.extend(client);
         let Some(server) = &sample.server else { return };
         self.server.extend(server.cpu);
         let left = server.descriptors_left.into_iter().chain(self.descriptors_left);

@@ -68,13 +68,7 @@ impl AgentPort {
             };
             told(remotes.iter().flatten().count(), refused);
         }
-        Hosts {
-            remotes: remotes.into_iter().flatten().collect(),
-            on_loss,
-            missing: AgentLost(Vec::new()),
-            replaced: Vec::new(),
-            port: Some(self),
-        }
+        Hosts { port: Some(self), ..Hosts::of(remotes.into_iter().flatten().collect(), on_loss) }
     }
 }
 
@@ -88,6 +82,10 @@ fn arrived(index: u32, link: Link) -> Result<Remote, String> {
 }
 
 impl Hosts {
+    fn of(remotes: Vec<Remote>, on_loss: OnAgentLoss) -> Hosts {
+        Hosts { remotes, on_loss, missing: AgentLost(Vec::new()), replaced: Vec::new(), port: None }
+    }
+
     /// Starts an agent on each host by ssh.
     ///
     /// # Errors
@@ -101,7 +99,7 @@ impl Hosts {
             }
         }
         if failed.is_empty() || (on_loss == OnAgentLoss::Continue && !remotes.is_empty()) {
-            Ok(Hosts { remotes, on_loss, missing: AgentLost(failed), replaced: Vec::new(), port: None })
+            Ok(Hosts { missing: AgentLost(failed), ..Hosts::of(remotes, on_loss) })
         } else {
             Err(AgentLost(failed))
         }

@@ -24,6 +24,7 @@ pub use ssh::{Host, Ssh};
 pub use watching::ServerAgent;
 
 use crate::plan::Plan;
+use crate::proc;
 use crate::stop::Stop;
 use sockdrawer::{Address, Error};
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ impl Agents<'_> {
     ) -> Result<Agents<'static>, Error> {
         let (processes, sharing) = match clients {
             Clients::Here(sharing) => (0, sharing),
-            Clients::Processes { .. } => (plan.processes(sockdrawer::raise_descriptor_limit().unwrap_or(1024)), 1),
+            Clients::Processes { .. } => (plan.processes(proc::descriptors()), 1),
         };
         if processes == 0 {
             let at = ready()?;

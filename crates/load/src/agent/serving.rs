@@ -2,7 +2,7 @@
 
 use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, Seen, Start, State, Told};
 use super::{Agents, program};
-use crate::budget::{Budget, Fit};
+use crate::budget::{Budget, Need};
 use crate::doctor::{Ask, examine};
 use crate::machine::Machine;
 use crate::moment;
@@ -131,17 +131,15 @@ fn listen(mut from: impl Read, requests: &Sender<Asked>, output: &Output, heard:
 
 /// One run, from its start to its end.
 fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
-    let Start { mut plan, targets, aim, clients } = start;
+    let Start { plan, targets, aim, clients } = start;
     let before = process_time();
     let mut most = None;
     if let Clients::Processes { force: false } = clients {
         let budget = Budget::of(&plan);
-        if let Some(need) = budget.needs.iter().find(|need| need.fit == Fit::Lacking) {
-            let wall = need.wall();
+        if let Some(wall) = budget.lacking().map(Need::wall) {
             return output.tell(&Told::Ready(Err(format!("{}: {}", wall.why, wall.remedy))));
         }
         most = budget.rate;
-        plan.connect_rate = most.or(plan.connect_rate);
     }
     let slower = |aim: Aim| Aim { rate: most.map(|most| aim.rate.map_or(most, |rate| rate.min(most))).or(aim.rate), ..aim };
     let mut given_up = false;
