@@ -222,7 +222,8 @@ impl Protocol for Conversation {
             }
             State::Receiving { .. } | State::Answering => Step::Continue,
         }
-    }}
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -55,7 +55,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
 }
 
 /// Where a control socket is unless a file says otherwise: in the folder that systemd made for the service, or in the user's own.
-pub fn default_path() -> Option<PathBuf> {
+pub(crate) fn default_path() -> Option<PathBuf> {
     let folder = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().find_map(std::env::var_os)?;
     // Of several folders of a service, the first.
     let folder = std::env::split_paths(&folder).next()?;

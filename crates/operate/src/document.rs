@@ -96,8 +96,8 @@ pub(crate) struct Known<'a> {
     pub(crate) protocols: &'a [Protocol],
 }
 
-impl Known<'_> {
-    pub(crate) fn protocol(&self, name: &str) -> Option<&Protocol> {
+impl<'a> Known<'a> {
+    pub(crate) fn protocol(self, name: &str) -> Option<&'a Protocol> {
         self.protocols.iter().find(|protocol| protocol.name == name)
     }
 }

@@ -131,7 +131,7 @@ impl Operated {
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
-        let _control = control::start(&operator, &program)?;
+        let control = control::start(&operator, &program)?;
         if let Some(upgrade) = &upgrade {
             upgrade.ready()?;
         }
@@ -139,6 +139,7 @@ impl Operated {
         notify::send("READY=1");
         tell_addresses(&server)?;
         let end = operator.end(&told);
+        control.iter().for_each(control::end);
         if let Some(log) = server.hub.log() {
             server.state().pools.iter().for_each(|(name, pool)| log.tell(format_args!("{name}: {}", words::in_all(&pool.status().counts))));
             log.flush(PATIENCE);

@@ -36,8 +36,11 @@ struct Draft<'a> {
 /// Sockets that were made before the program began.
 pub(crate) trait Sockets {
     /// Those of this name: each with its address, and the socket unless it is the predecessor's, which passes it on.
-    fn named(&self, name: &str) -> Result<Vec<(Address, Option<Arc<OwnedFd>>)>, String>;
+    fn named(&self, name: &str) -> Result<Vec<Made>, String>;
 }
+
+/// A socket that was made before the program began.
+pub(crate) type Made = (Address, Option<Arc<OwnedFd>>);
 
 const fn setting(
     name: &'static str,
@@ -78,7 +81,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Kind::List(LISTEN),
         "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME. May be repeated",
         "127.0.0.1:9000",
-        |draft, value| listen_at(draft, value),
+        listen_at,
     )
     .of(LISTENING),
     setting(
@@ -95,17 +98,17 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Ok(())
     })
     .of(THREADS),
-    setting("loops", Kind::Count(1), "Threads that run connections", "one per CPU; prefork: one per process", |draft, value| {
+    setting("loops", Kind::Count(1), "prefork, loops and tasks: threads that run connections", "one per CPU; prefork: one per process", |draft, value| {
         put(draft, value, |config, loops| config.loops(loops).workers(loops))
     })
     .of(THREADS)
     .with(WITH_LOOPS),
-    setting("workers", Kind::Count(0), "Threads that run slow jobs; 0 runs them in the loops", "as many as loops", |draft, value| {
+    setting("workers", Kind::Count(0), "prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops", "as many as loops", |draft, value| {
         put(draft, value, Config::workers)
     })
     .of(THREADS)
     .with(WITH_LOOPS),
-    setting("processes", Kind::Count(1), "Processes", "one per CPU", |draft, value| put(draft, value, Config::processes))
+    setting("processes", Kind::Count(1), "prefork: processes", "one per CPU", |draft, value| put(draft, value, Config::processes))
         .of(THREADS)
         .with(&[Model::Prefork]),
     setting(
@@ -119,7 +122,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
     setting(
         "spin",
         Kind::Time,
-        "How long a loop that had something to do polls before it sleeps: better latency for more CPU",
+        "loops, prefork and single: how long a loop that had something to do polls before it sleeps: better latency for more CPU",
         "0",
         |draft, value| time(draft, value, |config, time| config.spin = time),
     )
@@ -465,7 +468,7 @@ pub(crate) fn configure(begun: Config, values: &Values, sockets: &dyn Sockets) -
             let of = if models.len() == 1 { format!("the model {}", models[0]) } else { format!("the models {names}") };
             return Err((
                 setting.name,
-                format!("is an option of {of}, not of the model {}: leave it out, or choose another model", draft.config.model),
+                format!("an option of {of}, not of the model {}: leave it out, or choose another model", draft.config.model),
             ));
         }
         apply(&mut draft, value).map_err(|why| (setting.name, why))?;

@@ -30,8 +30,10 @@ pub(crate) struct Server {
     /// Held for a moment.
     state: Mutex<State>,
     /// Told of each pool that is started, to wait for its end.
-    pub(crate) started: Box<dyn Fn(&str, &Pool) + Send + Sync>,
+    started: Box<Started>,
 }
+
+type Started = dyn Fn(&str, &Pool) + Send + Sync;
 
 /// What is in force.
 #[derive(Clone, Default)]
@@ -86,11 +88,6 @@ impl Server {
 
     pub(crate) fn state(&self) -> State {
         lock(&self.state).clone()
-    }
-
-    /// The pool of this name.
-    pub(crate) fn pool(&self, name: &str) -> Option<Pool> {
-        lock(&self.state).pools.get(name).cloned()
     }
 
     /// Begins with this configuration. On failure no pool is left.
@@ -264,7 +261,7 @@ impl Server {
         let mut pools = state.pools.clone();
         let mut undo: Vec<(Pool, Config)> = Vec::new();
         let mut begun: Vec<Pool> = Vec::new();
-        let mut change = || {
+        let change = || {
             for (name, pool, config) in work.change {
                 let before = pool.config();
                 pool.reconfigure(config).map_err(|error| format!("{name}: {error}"))?;

@@ -245,8 +245,6 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Any text with something in it.
 pub(crate) const PATH: Text = Text { form: "PATH", check: |text| not_empty(text, "a path such as /run/name.sock") };
-/// A word, or the argument of a program.
-pub(crate) const WORD: Text = Text { form: "WORD", check: |_| Ok(()) };
 /// Where a pool listens.
 pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| listen::parse(text).map(drop) };
 

@@ -1,7 +1,7 @@
 //! Sockets that systemd made before the program began
 //! ([sd_listen_fds(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html)).
 
-use crate::pool_settings::Sockets;
+use crate::pool_settings::{Made, Sockets};
 use sockdrawer::Address;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub(crate) struct OfPool<'a> {
 }
 
 impl Sockets for OfPool<'_> {
-    fn named(&self, name: &str) -> Result<Vec<(Address, Option<Arc<OwnedFd>>)>, String> {
+    fn named(&self, name: &str) -> Result<Vec<Made>, String> {
         let own = self.passed.sockets.iter().filter(|(known, ..)| known == name);
-        let mut found: Vec<_> = own.map(|(_, address, socket)| (address.clone(), Some(socket.clone()))).collect();
+        let mut found: Vec<Made> = own.map(|(_, address, socket)| (address.clone(), Some(socket.clone()))).collect();
         if self.passed.sockets.is_empty() {
             found.extend(self.before.iter().map(|address| (address.clone(), None)));
         }
