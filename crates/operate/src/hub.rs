@@ -64,7 +64,8 @@ impl Hub {
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let line = json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
+        let line =
+            json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
         match &self.log {
             Some((log, Form::Json)) => log.tell(line.trim_end()),
             _ => self.write(pool, text),
