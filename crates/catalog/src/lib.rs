@@ -25,6 +25,7 @@ mod numbers;
 mod pace;
 pub mod ping;
 pub mod time;
+pub mod web;
 
 use sockdrawer::{Behaviour, Build};
 

@@ -6,7 +6,6 @@ mod arguments;
 mod budget;
 mod compare;
 mod doctor;
-mod events;
 mod find;
 mod foreign;
 mod generate;
@@ -15,9 +14,7 @@ mod keys;
 mod ladder;
 mod limits;
 mod load;
-mod log;
 mod names;
-mod notify;
 mod origin;
 mod outcome;
 mod panel;
@@ -63,7 +60,7 @@ fn main() -> ExitCode {
 fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
-        Some(Command::Serve(arguments)) => serve::run(arguments),
+        Some(Command::Serve(arguments)) => serve::run(*arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
         Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),

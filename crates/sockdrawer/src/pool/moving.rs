@@ -14,7 +14,7 @@ use crate::limit::peer_counts::PeerCounts;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
-use crate::observe::{Counts, Event, Readiness};
+use crate::observe::{Counts, Event};
 use crate::operation::{Drain, Op, Selector};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -108,8 +108,8 @@ pub(crate) trait Movable: Manager {
     fn what_is_held(&self, name: &str, with_peers: bool) -> Held;
     /// Whether every member answers.
     fn turns(&self) -> bool;
-    /// Whether it has ended, and only its handle is left.
-    fn has_stopped(&self) -> bool;
+    /// Whether it neither ends nor has ended.
+    fn is_running(&self) -> bool;
     /// Waits until no listening socket is on its way out, for so long. Whether that came.
     fn wait_for_retired(&self, within: Duration) -> bool;
     /// How many of its connections can move to a build that reads these states, and why how many others cannot now.
@@ -245,8 +245,8 @@ impl<M: Moving> Movable for Core<M> {
         M::turns(self)
     }
 
-    fn has_stopped(&self) -> bool {
-        matches!(lock(&self.control).readiness, Readiness::Stopped(_))
+    fn is_running(&self) -> bool {
+        is_running(&lock(&self.control).readiness).is_ok()
     }
 
     fn wait_for_retired(&self, within: Duration) -> bool {

@@ -114,6 +114,7 @@ impl Conversation<'_> {
         self.meeting.before.settle();
         let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.accept_state()).collect();
         if let Err(reason) = self.commit(&prepared) {
+            self.meeting.pools.take_back();
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
                 if self.was_told {
@@ -209,6 +210,10 @@ impl Conversation<'_> {
         if let Some((named, _)) = kept.find(|(named, revision)| !named.pool.stay_as_it_is(*revision)) {
             self.pools.iter().for_each(|named| named.pool.may_change());
             return Ok(Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)));
+        }
+        if !self.meeting.pools.hand_over(&self.pools) {
+            self.pools.iter().for_each(|named| named.pool.may_change());
+            return Ok(Err("a pool was started meanwhile: start the new build again".to_owned()));
         }
         Ok(Ok(prepared))
     }

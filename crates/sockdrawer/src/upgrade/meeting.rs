@@ -2,12 +2,12 @@
 
 use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
+use super::pools::Pools;
 use super::talk::Talk;
 use super::{Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
-use crate::pool::moving::Movable;
 use crate::sys::{Errno, Result, passing};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A process that connects says at once what it wants.
@@ -31,7 +31,7 @@ pub(super) const GONE: &str = "it is gone";
 pub(super) struct Meeting {
     pub(super) place: Arc<Place>,
     pub(super) version: String,
-    pub(super) known: Vec<(String, Weak<dyn Movable>)>,
+    pub(super) pools: Arc<Pools>,
     pub(super) before: Arc<Before>,
     pub(super) carries: Vec<Carry>,
     /// How long connections may stay here after this process was replaced, and how they end.
@@ -54,16 +54,7 @@ impl Meeting {
     }
 
     fn conversation(&self, talk: Talk, pid: u32, place: Arc<OwnedFd>, replacing: Option<Replacing>) -> Conversation<'_> {
-        Conversation::new(talk, pid, self, self.pools(), place, replacing)
-    }
-
-    /// Pools that have ended have nothing to be taken over.
-    fn pools(&self) -> Vec<Named> {
-        let named = |(name, pool): &(String, Weak<dyn Movable>)| {
-            let pool = pool.upgrade().filter(|pool| !pool.has_stopped())?;
-            Some(Named { name: name.clone(), pool, given_up: Vec::new() })
-        };
-        self.known.iter().filter_map(named).collect()
+        Conversation::new(talk, pid, self, self.pools.offered(), place, replacing)
     }
 
     /// What services share among their connections, as they write it now.
@@ -136,7 +127,7 @@ impl Meeting {
                 ..PoolPlanned::default()
             }
         };
-        let pools = if asks.build { Vec::new() } else { self.pools().into_iter().map(pool).collect() };
+        let pools = if asks.build { Vec::new() } else { self.pools.offered().into_iter().map(pool).collect() };
         Planned { from: self.build(), to: None, pools }
     }
 }

@@ -12,6 +12,7 @@ mod handing_over;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod meeting;
+mod pools;
 mod replace;
 mod taking_over;
 mod talk;
@@ -29,6 +30,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
 use before::Before;
 use meeting::Meeting;
+use pools::Pools;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -80,7 +82,7 @@ pub struct Upgrade {
 struct Begun {
     place: Arc<Place>,
     predecessor: Mutex<Option<Predecessor>>,
-    pools: Mutex<Vec<Named>>,
+    pools: Arc<Pools>,
     carries: Mutex<Vec<Carry>>,
 }
 
@@ -193,7 +195,7 @@ impl Upgrade {
     /// the path cannot be used.
     pub fn begin(mut self) -> Result<Upgrade, Error> {
         let (predecessor, socket) = self.meet()?;
-        let (predecessor, pools) = (Mutex::new(predecessor), Mutex::default());
+        let (predecessor, pools) = (Mutex::new(predecessor), Arc::default());
         let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
         self.begun = Some(Begun { place, predecessor, pools, carries: Mutex::default() });
         Ok(self)
@@ -249,22 +251,65 @@ impl Upgrade {
         self.begun.as_ref().ok_or_else(|| self.error("it has not begun: call begin() first".to_owned()))
     }
 
+    /// The build that is replaced: between [`Upgrade::begin`] and [`Upgrade::ready`], where there is one.
+    pub fn predecessor(&self) -> Option<Build> {
+        lock(&self.begun.as_ref()?.predecessor).as_ref().map(|predecessor| predecessor.build.clone())
+    }
+
+    /// Where the predecessor's pool of this name listens, with real ports; until that pool is [started](Upgrade::start) here. Empty without
+    /// a predecessor, or such a pool of it.
+    ///
+    /// A pool that listens there goes on with the predecessor's sockets, which may be a service manager's:
+    ///
+    /// ```no_run
+    /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, Upgrade, listening::Listening};
+    /// # struct Chat;
+    /// # impl Service for Chat { type Protocol = Chat; fn open(&self, _: &Peer) -> Chat { Chat } }
+    /// # impl Protocol for Chat { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
+    /// # fn passed_by_systemd() -> Vec<Listening> { Vec::new() }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let upgrade = Upgrade::at("/run/chat/upgrade.sock").begin()?;
+    /// let config = Config::accept(Chat);
+    /// // systemd passes its sockets to the first process only.
+    /// let config = match upgrade.predecessor() {
+    ///     Some(_) => upgrade.addresses("chat").into_iter().fold(config, Config::listen),
+    ///     None => passed_by_systemd().into_iter().fold(config, Config::listening),
+    /// };
+    /// let chat = upgrade.start("chat", config)?;
+    /// upgrade.ready()?;
+    /// // Later, told by an operator: it accepts at once, and the next build takes it over, too.
+    /// let more = upgrade.start("more", Config::accept(Chat).listen("127.0.0.1:9001"))?;
+    /// # let _ = (chat, more);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn addresses(&self, name: &str) -> Vec<Address> {
+        let Some(begun) = &self.begun else { return Vec::new() };
+        lock(&begun.predecessor).iter().flat_map(|predecessor| predecessor.addresses(name)).collect()
+    }
+
     /// Starts a pool, as [`Pool::start`] does, at the listening sockets that the predecessor's pool of this name has at the same
     /// addresses. It takes no connection before [`Upgrade::ready`]. An address at which only the predecessor's pool listens is given up once
     /// the predecessor stands by no more: until then this pool listens there too.
     ///
+    /// Started after [`Upgrade::ready`], it accepts at once. A successor takes over the pools that run when it begins, and is refused where
+    /// one was started since. A pool that is shut down is not the successor's: what it has left ends here.
+    ///
     /// # Errors
-    /// As [`Pool::start`].
+    /// As [`Pool::start`]; [`Error::Invalid`] where a pool of this name runs; [`Error::HandingOver`] while this process takes over, and once
+    /// it is replaced.
     pub fn start(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let begun = self.begun()?;
+        begun.pools.may_start(name)?;
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
         let wanted = |address: &Address| config.listened().iter().any(|listening| goes_on(address, &listening.address));
         let given_up: Vec<_> = inherited.iter().map(|one| one.address.clone()).filter(|address| !wanted(address)).collect();
         // What waits there is served: they end in order, once the predecessor has let go of them.
         let config = given_up.iter().cloned().fold(config, Config::listen);
-        let pool = start(config, Some(inherited))?;
-        lock(&begun.pools).push(Named { name: name.to_owned(), pool: pool.clone(), given_up });
-        Ok(Pool::of(pool))
+        let movable = start(config, Some(inherited))?;
+        let pool = Pool::of(movable.clone());
+        begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up })?;
+        Ok(pool)
     }
 
     /// Takes along what a service shares among its connections, such as a table of topics: `write` in the predecessor, after the last
@@ -296,13 +341,12 @@ impl Upgrade {
     /// background.
     ///
     /// # Errors
-    /// [`Error::Upgrade`] when the predecessor refuses or is gone: it goes on as it was, and this process accepts nothing.
+    /// [`Error::Upgrade`] when the predecessor refuses or is gone: it goes on as it was, and this process accepts nothing; when it was called
+    /// before.
     pub fn ready(&self) -> Result<(), Error> {
         let begun = self.begun()?;
-        let (pools, predecessor) = (std::mem::take(&mut *lock(&begun.pools)), lock(&begun.predecessor).take());
-        let before = Arc::new(Before::default());
-        let known = pools.iter().map(|named| (named.name.clone(), Arc::downgrade(&named.pool))).collect();
-        let (version, place) = (self.version.clone(), begun.place.clone());
+        let pools = begun.pools.take_waiting().ok_or_else(|| self.error("ready() was called before: call it once".to_owned()))?;
+        let (predecessor, before) = (lock(&begun.predecessor).take(), Arc::new(Before::default()));
         let mut carries = std::mem::take(&mut *lock(&begun.carries));
         match predecessor {
             Some(predecessor) => {
@@ -313,7 +357,9 @@ impl Upgrade {
             }
             None => pools.iter().for_each(|named| named.pool.open()),
         }
-        let meeting = Meeting { place, version, known, before, carries, stays: self.stays };
+        begun.pools.serve(&pools);
+        let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
+        let meeting = Meeting { place, version, pools, before, carries, stays: self.stays };
         spawn("sockdrawer-upgrade", move || meeting.serve())
     }
 

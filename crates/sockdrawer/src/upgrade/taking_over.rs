@@ -3,10 +3,11 @@
 use super::before::{Before, Stayed};
 use super::meeting::SHORT_OF;
 use super::talk::Talk;
-use super::{Carry, Named};
+use super::{Build, Carry, Named};
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
+use crate::net::Address;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -30,6 +31,7 @@ pub(super) struct Predecessor {
     until: Instant,
     /// How many processes have connections still, this one included.
     count: u32,
+    pub(super) build: Build,
 }
 
 impl std::fmt::Debug for Predecessor {
@@ -103,9 +105,14 @@ impl Predecessor {
             return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
         }
         let descriptors = descriptors.ok_or("this process has no descriptors left: raise `ulimit -n`")?;
-        let count = welcome.behind + 1;
+        let (count, build) = (welcome.behind + 1, Build { version: welcome.version.clone(), pid });
         let (sockets, place) = sorted(welcome, descriptors)?;
-        Ok(Some((Predecessor { talk, sockets, until, count }, place)))
+        Ok(Some((Predecessor { talk, sockets, until, count, build }, place)))
+    }
+
+    /// Where a pool listens, unless its sockets were taken.
+    pub(super) fn addresses<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Address> + 'a {
+        self.sockets.iter().filter(move |(pool, _)| pool == name).map(|(_, sockets)| sockets.address.clone())
     }
 
     /// The listening sockets of a pool.

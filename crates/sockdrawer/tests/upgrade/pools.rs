@@ -1,10 +1,12 @@
 //! Upgrades of pools that connect, and of pools that serve one connection at a time.
 
-use super::common::{PATIENCE, any_port};
+use super::common::{PATIENCE, address, any_port, connect};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
-use sockdrawer::{Address, Config, Drain, Model, connecting::Connecting};
+use sockdrawer::upgrade::Replace;
+use sockdrawer::{Address, Config, Drain, Error, Model, Upgrade, connecting::Connecting};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 #[test]
 fn connections_that_were_made_go_on_and_none_is_made_twice() {
@@ -61,4 +63,108 @@ fn one_at_a_time_it_stays_in_both() {
     assert_eq!(new.status().connections, 1);
     drop(first);
     assert_eq!(add(&mut second, 1), (2, 1));
+}
+
+#[test]
+fn a_pool_that_starts_later_serves_at_once_and_is_taken_over_and_one_that_was_shut_down_is_not() {
+    let place = Place::new("later");
+    let old = place.upgrade().begin().expect("it begins");
+    let start = |upgrade: &Upgrade, name, number, at: Address| upgrade.start(name, config(build(number)).listen(at));
+    let sums = start(&old, "sums", 1, any_port()).expect("it starts");
+    let brief = start(&old, "brief", 1, any_port()).expect("it starts");
+    assert_eq!((old.predecessor(), old.addresses("sums")), (None, vec![]));
+    old.ready().expect("it serves");
+    let later = start(&old, "later", 1, any_port()).expect("it starts");
+    let mut clients: Vec<_> = [&sums, &later].into_iter().flat_map(|pool| many_sums(address(pool), 3)).collect();
+    let taken = start(&old, "later", 1, any_port()).expect_err("there is one").to_string();
+    assert_eq!(taken, "name: a pool later runs already: shut it down before, or choose another name");
+    brief.shutdown(Drain::within(PATIENCE));
+    let again = start(&old, "brief", 1, any_port()).expect("the name is free");
+    let gone = address(&again);
+    again.shutdown(Drain::within(PATIENCE));
+    let plan = Replace::at(&place.0).look().expect("it runs");
+    assert_eq!(plan.pools.iter().map(|pool| (&*pool.name, pool.connections)).collect::<Vec<_>>(), [("sums", 3), ("later", 3)]);
+
+    let new = place.upgrade().begin().expect("it begins");
+    assert_eq!(new.predecessor().expect("it is met").pid, std::process::id());
+    assert_eq!(new.addresses("later"), later.addresses());
+    assert_eq!(new.addresses("brief"), [], "it was shut down");
+    let next = ["sums", "later"].map(|name| {
+        let config = new.addresses(name).into_iter().fold(config(build(2)), Config::listen);
+        new.start(name, config).expect("it starts")
+    });
+    assert_eq!(new.addresses("later"), [], "its sockets are taken");
+    let early = start(&old, "early", 1, any_port()).expect("it serves still");
+    let refused = new.ready().expect_err("it does not know the pool").to_string();
+    drop(early);
+    assert!(refused.ends_with("a pool was started meanwhile: start the new build again"), "{refused}");
+    assert!(new.ready().expect_err("once").to_string().ends_with("ready() was called before: call it once"));
+    drop((next, new));
+
+    let new = place.upgrade().begin().expect("it begins");
+    let next =
+        [("sums", &sums), ("later", &later)].map(|(name, old)| start(&new, name, 3, address(old).into()).expect("it starts"));
+    new.ready().expect("it takes over");
+    [&sums, &later].into_iter().zip(&next).for_each(|(old, new)| moved(old, new, 3));
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (3, 2)));
+    let late = start(&old, "late", 1, any_port()).expect_err("it is replaced").to_string();
+    assert!(late.ends_with("this process takes over, or is replaced: start its pools in the next one"), "{late}");
+    let late = start(&new, "brief", 3, Address::Tcp(gone)).expect("nothing listens there");
+    assert_eq!(add(&mut connect(gone), 1), (3, 1));
+    drop(late);
+}
+
+#[test]
+fn pools_start_again_once_a_successor_has_failed() {
+    let place = Place::new("later-fails");
+    let old = place.upgrade().begin().expect("it begins");
+    let pool = old.start("sums", config(build(1)).listen(any_port())).expect("it starts");
+    old.carry("table", || panic!("a mistake of the test"), |_| ()).expect("it has begun");
+    old.ready().expect("it serves");
+    let new = place.upgrade().begin().expect("it begins");
+    let next = new.start("sums", config(build(2)).listen(address(&pool))).expect("it starts");
+    new.ready().expect_err("nothing can be carried");
+    let late = new.start("later", config(build(2)).listen(any_port())).expect_err("it has not taken over").to_string();
+    assert!(late.ends_with("this process takes over, or is replaced: start its pools in the next one"), "{late}");
+    drop(next);
+    assert_eq!(add(&mut connect(address(&pool)), 1), (1, 1), "it goes on");
+    let later = old.start("later", config(build(1)).listen(any_port())).expect("it starts");
+    assert_eq!(add(&mut connect(address(&later)), 1), (1, 1));
+}
+
+#[test]
+fn of_a_pool_that_starts_and_a_successor_that_takes_over_at_once_one_is_refused() {
+    let place = Place::new("later-race");
+    let mut old = place.upgrade().begin().expect("it begins");
+    let mut pool = old.start("sums", config(build(1)).listen(any_port())).expect("it starts");
+    let at = address(&pool);
+    old.ready().expect("it serves");
+    let mut replaced = 0;
+    // At first the pool is earlier, then the successor.
+    for round in 0..20 {
+        let micros = |rounds: u64| Duration::from_micros(rounds * 200);
+        let new = place.upgrade().begin().expect("it begins");
+        let next = new.start("sums", config(build(1)).listen(Address::Tcp(at))).expect("it starts");
+        let (started, ready) = std::thread::scope(|scope| {
+            let started = scope.spawn(|| {
+                // waits because: the two are to meet at each moment.
+                std::thread::sleep(micros(round));
+                old.start("later", config(build(1)).listen(any_port()))
+            });
+            // waits because: as above.
+            std::thread::sleep(micros(19 - round));
+            let ready = new.ready();
+            (started.join().expect("no panic"), ready)
+        });
+        match (started, ready) {
+            (Ok(later), Err(_)) => assert_eq!(add(&mut connect(address(&later)), 1), (1, 1)),
+            (Err(Error::HandingOver { .. }), Ok(())) => {
+                assert!(pool.join().is_ok());
+                (old, pool, replaced) = (new, next, replaced + 1);
+            }
+            (started, ready) => panic!("{started:?} {ready:?}"),
+        }
+        assert_eq!(add(&mut connect(at), 1), (1, 1));
+    }
+    println!("{replaced} of 20 were replaced");
 }

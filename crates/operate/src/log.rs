@@ -1,10 +1,9 @@
 //! What a server says on standard error while it runs. Lines are written by a thread that may be left behind: when its reader hangs, they
 //! are dropped and counted, and neither a connection nor a signal waits for it.
 
-use crate::outcome::Failure;
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -33,13 +32,11 @@ struct Queue {
 
 impl Log {
     /// A log that is written to `to`.
-    pub(crate) fn start(to: impl Write + Send + 'static) -> Result<Log, Failure> {
+    pub(crate) fn start(to: impl Write + Send + 'static) -> io::Result<Log> {
         let log = Log(Arc::default());
         let shared = log.0.clone();
         let write = move || shared.write(to);
-        let spawned = thread::Builder::new().name("log".to_owned()).spawn(write);
-        let cannot = |error| Failure::run(format_args!("cannot start a thread: {error}; allow more of them (ulimit -u)"));
-        spawned.map_err(cannot).map(|_| log)
+        thread::Builder::new().name("log".to_owned()).spawn(write).map(|_| log)
     }
 
     /// One line more; never waits for the reader.

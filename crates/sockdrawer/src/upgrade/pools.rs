@@ -1,0 +1,128 @@
+//! The pools of a program by name. A running program may start more of them, and end some.
+
+use super::Named;
+use crate::error::Error;
+use crate::net::Address;
+use crate::pool::moving::Movable;
+use crate::sync::{Mutex, MutexGuard, lock};
+use std::sync::{Arc, Weak};
+
+/// The pools of this process that the next successor is offered.
+#[derive(Default, Debug)]
+pub(super) struct Pools(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    stage: Stage,
+    /// Those that take no connection before [`Upgrade::ready`](super::Upgrade::ready).
+    waiting: Vec<Named>,
+    /// Those that were opened, and may have stopped.
+    opened: Vec<(String, Weak<dyn Movable>)>,
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.waiting.iter().map(|named| &named.name).chain(self.opened.iter().map(|(name, _)| name));
+        f.debug_list().entries(names).finish()
+    }
+}
+
+#[derive(Default, Clone, Copy, PartialEq)]
+enum Stage {
+    /// Before [`Upgrade::ready`](super::Upgrade::ready).
+    #[default]
+    Prepares,
+    /// Pools change owner: from a predecessor, where `ready` has not returned or has failed; or to a successor.
+    HandsOver,
+    Serves,
+}
+
+impl List {
+    fn may_start(&self, name: &str) -> Result<(), Error> {
+        if self.stage == Stage::HandsOver {
+            return Err(Error::HandingOver {
+                reason: "this process takes over, or is replaced: start its pools in the next one",
+            });
+        }
+        let mut waiting = self.waiting.iter().map(|named| &named.name);
+        if waiting.any(|other| other == name) || self.running().any(|(other, _)| other == name) {
+            let reason = format!("a pool {name} runs already: shut it down before, or choose another name");
+            return Err(Error::Invalid { setting: "name", reason });
+        }
+        Ok(())
+    }
+
+    /// Those that do not end, or have ended.
+    fn running(&self) -> impl Iterator<Item = (&String, Arc<dyn Movable>)> {
+        self.opened.iter().filter_map(|(name, pool)| Some((name, pool.upgrade().filter(|pool| pool.is_running())?)))
+    }
+
+    fn open(&mut self, Named { name, pool, .. }: &Named) {
+        self.opened.retain(|(_, pool)| pool.strong_count() > 0);
+        self.opened.push((name.clone(), Arc::downgrade(pool)));
+    }
+}
+
+impl Pools {
+    fn list(&self) -> MutexGuard<'_, List> {
+        lock(&self.0)
+    }
+
+    /// Whether a pool of this name may be started now.
+    pub(super) fn may_start(&self, name: &str) -> Result<(), Error> {
+        self.list().may_start(name)
+    }
+
+    /// A pool that has started and takes no connection before `ready`; or from now on, where that has been.
+    pub(super) fn add(&self, named: Named) -> Result<(), Error> {
+        let mut list = self.list();
+        list.may_start(&named.name)?;
+        if list.stage == Stage::Prepares {
+            list.waiting.push(named);
+            return Ok(());
+        }
+        list.open(&named);
+        // With the lock: a successor is offered pools that are open.
+        named.pool.open();
+        Ok(())
+    }
+
+    /// Those that wait for `ready`, which happens once. None: it has been.
+    pub(super) fn take_waiting(&self) -> Option<Vec<Named>> {
+        let mut list = self.list();
+        (list.stage == Stage::Prepares).then(|| {
+            list.stage = Stage::HandsOver;
+            std::mem::take(&mut list.waiting)
+        })
+    }
+
+    /// These are open now.
+    pub(super) fn serve(&self, opened: &[Named]) {
+        let mut list = self.list();
+        opened.iter().for_each(|named| list.open(named));
+        list.stage = Stage::Serves;
+    }
+
+    /// Those that a successor is offered.
+    pub(super) fn offered(&self) -> Vec<Named> {
+        let named = |(name, pool): (&String, _)| Named { name: name.clone(), pool, given_up: Vec::<Address>::new() };
+        self.list().running().map(named).collect()
+    }
+
+    /// From here on none is added. False where there is one that was not offered.
+    pub(super) fn hand_over(&self, offered: &[Named]) -> bool {
+        let mut list = self.list();
+        let is_offered =
+            |pool: &Arc<dyn Movable>| offered.iter().any(|named| std::ptr::addr_eq(Arc::as_ptr(&named.pool), Arc::as_ptr(pool)));
+        let all = list.running().all(|(_, pool)| is_offered(&pool));
+        if all {
+            list.stage = Stage::HandsOver;
+        }
+        all
+    }
+
+    /// The successor has failed.
+    pub(super) fn take_back(&self) {
+        self.list().stage = Stage::Serves;
+    }
+}
