@@ -5,6 +5,7 @@ use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::pacer::Pace;
 use crate::limit::peer_counts::{PeerCount, PeerCounts};
 use crate::net::Address;
+use crate::observe::counters::RejectReason;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::panics;
@@ -69,7 +70,7 @@ impl Policy {
         &self,
         listener: &Address,
         peer: Option<SocketAddr>,
-    ) -> (Result<Option<Box<PeerCount>>, Reject>, Panicked) {
+    ) -> (Result<Option<Box<PeerCount>>, (Reject, RejectReason)>, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);
         let entered = match (&self.peer_counts, peer) {
@@ -78,7 +79,10 @@ impl Policy {
         };
         let (peer_count, others) = match entered {
             Some(Ok((peer_count, others))) => (Some(peer_count), Some(others)),
-            Some(Err(_)) => return (Err(per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone())), None),
+            Some(Err(_)) => {
+                let reject = per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone());
+                return (Err((reject, RejectReason::PerPeer)), None);
+            }
             None => (None, None),
         };
         if self.limits.is_some() {
@@ -88,7 +92,7 @@ impl Policy {
         let (after, panicked) = guarded(|| self.policy().after(&peer), || AfterAccept::Keep);
         match after {
             AfterAccept::Keep => (Ok(peer_count), panicked),
-            AfterAccept::Reject(reject) => (Err(reject), panicked),
+            AfterAccept::Reject(reject) => (Err((reject, RejectReason::Policy)), panicked),
         }
     }
 }
