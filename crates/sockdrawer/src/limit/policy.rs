@@ -23,6 +23,9 @@ pub(crate) struct Policy {
     pub(crate) peer_counts: Option<Arc<PeerCounts>>,
 }
 
+/// The count of a connection that stays, if peers are counted; or how it is turned away.
+pub(crate) type Entered = Result<Option<Box<PeerCount>>, (Reject, RejectReason)>;
+
 /// A policy's panic, with its message. The default policy has answered.
 pub(crate) type Panicked = Option<String>;
 
@@ -66,11 +69,7 @@ impl Policy {
     }
 
     /// Whether an accepted connection stays, and how it is counted then.
-    pub(crate) fn after(
-        &self,
-        listener: &Address,
-        peer: Option<SocketAddr>,
-    ) -> (Result<Option<Box<PeerCount>>, (Reject, RejectReason)>, Panicked) {
+    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Entered, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);
         let entered = match (&self.peer_counts, peer) {

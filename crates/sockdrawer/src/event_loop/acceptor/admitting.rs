@@ -6,8 +6,7 @@ use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
 use crate::limit::limiter::Waiter;
-use crate::limit::peer_counts::PeerCount;
-use crate::limit::policy::Policy;
+use crate::limit::policy::{Entered, Policy};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
@@ -160,13 +159,8 @@ impl Acceptor {
         answer
     }
 
-    /// Whether an accepted connection stays; its count, if peers are counted.
-    pub(super) fn ask_after(
-        &mut self,
-        io: &Io,
-        index: usize,
-        peer: Option<SocketAddr>,
-    ) -> Result<Option<Box<PeerCount>>, (Reject, RejectReason)> {
+    /// Whether an accepted connection stays.
+    pub(super) fn ask_after(&mut self, io: &Io, index: usize, peer: Option<SocketAddr>) -> Entered {
         let Some(Some(held)) = self.held.get(index) else { return Ok(None) };
         let listener = held.listener.clone();
         let policy = self.view.policy.clone();
