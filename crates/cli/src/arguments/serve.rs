@@ -39,7 +39,11 @@ fn option(setting: Setting) -> Arg {
         .action(action)
         .help(format!("{}{default}", setting.help))
         .help_heading(setting.group);
-    if setting.name == "listen" { option.short('l') } else { option }
+    match setting.name {
+        "listen" => option.short('l'),
+        "stays" => option.requires("upgrade"),
+        _ => option,
+    }
 }
 
 impl Args for ServeArguments {
