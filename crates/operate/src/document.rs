@@ -16,6 +16,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 /// A larger configuration is refused unread.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -33,6 +34,14 @@ pub enum Format {
     Toml,
     /// As the control socket gives it.
     Json,
+}
+
+impl Format {
+    /// The format of a file: JSON by its name, or where it begins as no TOML can.
+    pub fn of(path: &Path, text: &str) -> Format {
+        let is_json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
+        if is_json { Format::Json } else { Format::Toml }
+    }
 }
 
 /// A configuration.
@@ -80,6 +89,14 @@ pub struct Mistake {
     pub at: Option<(usize, usize)>,
     /// What is wrong, why, and what to write instead.
     pub what: String,
+}
+
+impl Mistake {
+    /// As compilers tell it: `FILE:LINE:COLUMN: what`.
+    pub(crate) fn in_file(&self, file: &impl fmt::Display) -> String {
+        let gap = if self.at.is_some() { "" } else { " " };
+        format!("{file}:{gap}{self}")
+    }
 }
 
 impl fmt::Display for Mistake {
