@@ -20,6 +20,8 @@ pub(crate) enum Form {
 /// Where events go.
 pub(crate) struct Hub {
     log: Option<(Log, Form)>,
+    /// Lines of text begin with the names of pools.
+    names_pools: bool,
     /// Connections of the control socket.
     watching: Group,
     number: AtomicU64,
@@ -28,8 +30,8 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<(Log, Form)>) -> Arc<Hub> {
-        Arc::new(Hub { log, watching: Group::new(), number: AtomicU64::new(0), lost: AtomicU64::new(0) })
+    pub(crate) fn new(log: Option<(Log, Form)>, names_pools: bool) -> Arc<Hub> {
+        Arc::new(Hub { log, names_pools, watching: Group::new(), number: AtomicU64::new(0), lost: AtomicU64::new(0) })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -77,7 +79,7 @@ impl Hub {
 
     fn write(&self, pool: Option<&str>, text: &str) {
         let Some((log, Form::Text)) = &self.log else { return };
-        match pool {
+        match pool.filter(|_| self.names_pools) {
             Some(pool) => log.tell(format_args!("{pool}: {text}")),
             None => log.tell(text),
         }

@@ -61,7 +61,7 @@ mod systemd;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
-pub use failure::Failure;
+pub use failure::{Failure, Fault};
 pub use operated::Operated;
 pub use protocol::Protocol;
 pub use setting::{Kind, Setting, Text, Value, Values};

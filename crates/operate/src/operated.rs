@@ -114,7 +114,7 @@ impl Operated {
     /// # Errors
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
-        let document = self.load().map_err(|mistakes| Failure::configuration(mistakes.join("\n       ")))?;
+        let document = self.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
         let program = document.program.clone();
         let log = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
             "none" => None,
@@ -127,7 +127,12 @@ impl Operated {
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
-        let server = Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), Passed::default()), started);
+        let server = Server::new(
+            self.protocols.clone(),
+            (Hub::new(log, self.is_file()), upgrade.clone(), Passed::default()),
+            !self.is_file(),
+            started,
+        );
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
@@ -414,6 +419,6 @@ mod tests {
         let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
         assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
         let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
-        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && !cut.configuration, "{cut}");
+        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");
     }
 }

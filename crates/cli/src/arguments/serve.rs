@@ -71,7 +71,7 @@ impl Args for ServeArguments {
             .help("Print events on standard error, one line each: short for --log text");
         let of_pool = pool_settings().copied().chain(of_protocols()).map(|setting| option(setting).conflicts_with(file));
         let whole = program_settings().copied().map(option);
-        command.arg(protocol).arg(program).arg(config).arg(verbose).args(of_pool).args(whole)
+        command.allow_negative_numbers(true).arg(protocol).arg(program).arg(config).arg(verbose).args(of_pool).args(whole)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

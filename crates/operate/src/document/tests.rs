@@ -59,8 +59,8 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         (pool("limit = [5]"), "4:9: pool.web.limit: a list is no value of it: write N"),
         (pool("limit = 1979-05-27"), "4:9: pool.web.limit: a date is no value of it"),
         (pool("  idle   = \"soon\""), "4:12: pool.web.idle: `soon`: not a time: write 5 or 5s"),
-        (pool("model = \"loop\""), "4:9: pool.web.model: unknown value `loop`: did you mean `loops`?"),
-        (pool("greeting = \"hey\""), "4:12: pool.web.greeting: unknown value `hey`: There are hello, hi"),
+        (pool("model = \"loop\""), "4:9: pool.web.model: unknown model `loop`: did you mean `loops`?"),
+        (pool("greeting = \"hey\""), "4:12: pool.web.greeting: unknown greeting `hey`: there are hello, hi"),
         (pool("alarm = [\"9/8\", \"8/9\"]"), "4:17: pool.web.alarm: `8/9`: not an alarm"),
         (pool("slow = 1"), "4:1: pool.web.slow: unknown setting `slow`"),
         (
