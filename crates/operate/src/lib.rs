@@ -40,6 +40,7 @@
 //! ```
 
 mod change;
+pub mod client;
 mod control;
 mod document;
 mod failure;

@@ -189,9 +189,8 @@ fn load(path: &Path, protocols: &[Protocol], overriding: &Values) -> Result<Docu
     let file = std::fs::File::open(path).map_err(cannot)?;
     // Not a byte more than is taken: the file may be a device.
     file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
-    let format = if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Toml };
-    let mut document = Document::parse(&text, format, document::Known { protocols })
-        .map_err(|mistakes| mistakes.iter().map(|mistake| format!("{shown}:{mistake}")).collect::<Vec<_>>())?;
+    let mut document = Document::parse(&text, Format::of(path, &text), document::Known { protocols })
+        .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
     document.program.0.extend(overriding.0.clone());
     Ok(document)
 }
