@@ -73,6 +73,7 @@ for_each_model! {
     admitting::a_limit_holds_while_policies_are_swapped,
     admitting::the_accept_rate_is_kept,
     admitting::a_peer_has_as_many_as_it_may,
+    admitting::rejects_are_counted_by_their_reasons,
     admitting::a_policy_of_its_own_decides,
     admitting::an_alarm_is_told_once,
     admitting::a_listener_is_suspended_and_refuses_by_itself,
