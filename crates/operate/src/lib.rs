@@ -39,6 +39,7 @@
 //! limit = "10k"
 //! ```
 
+mod carry;
 mod change;
 mod control;
 mod document;
@@ -46,6 +47,7 @@ mod failure;
 mod hub;
 mod listen;
 mod log;
+mod metrics;
 mod notify;
 mod operated;
 mod pool_settings;
