@@ -222,7 +222,8 @@ impl Shared {
                 queue.writing = true;
                 return line;
             }
-            let soonest = queue.kinds.values().filter(|told| told.more > 0).map(|told| SECOND.saturating_sub(told.since.elapsed())).min();
+            let soonest =
+                queue.kinds.values().filter(|told| told.more > 0).map(|told| SECOND.saturating_sub(told.since.elapsed())).min();
             queue = match soonest {
                 Some(time) => self.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),

@@ -288,7 +288,11 @@ impl Operator {
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
             Err(why) => {
                 self.server.note_failed_change();
-                hub.note("ChangeFailed", &json!(why.to_string()), format_args!("{what} by {by} failed, all goes on as it was: {why}"));
+                hub.note(
+                    "ChangeFailed",
+                    &json!(why.to_string()),
+                    format_args!("{what} by {by} failed, all goes on as it was: {why}"),
+                );
             }
         }
     }
@@ -346,8 +350,7 @@ impl Operator {
     fn tell_draining(&self, left: usize) {
         let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
         let again = if io::stderr().is_terminal() { "Ctrl-C again" } else { "a second signal" };
-        let line =
-            format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
+        let line = format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
         print::tell_within(Duration::ZERO, line);
     }
 

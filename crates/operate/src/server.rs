@@ -95,7 +95,9 @@ impl Server {
         let _changing = lock(&self.changing);
         let mut pools = BTreeMap::new();
         for (name, of) in &document.pools {
-            let config = self.configure(name, of).map_err(|(setting, why)| Failure::configuration(named(&document, name, setting, &why)))?;
+            let config = self
+                .configure(name, of)
+                .map_err(|(setting, why)| Failure::configuration(named(&document, name, setting, &why)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
         }
@@ -166,7 +168,9 @@ impl Server {
             return Ok(unchanged);
         }
         if let Some(step) = work.plan.iter().find(|step| step.how == REFUSED) {
-            return Err(Unchanged::Refused(format!("{step}: nothing was changed; leave it as it is, or start the program again")));
+            return Err(Unchanged::Refused(format!(
+                "{step}: nothing was changed; leave it as it is, or start the program again"
+            )));
         }
         let pools = self.carry_out(&state, work)?;
         let revision = state.revision + 1;
@@ -195,7 +199,9 @@ impl Server {
     pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool) -> Result<Changed, Unchanged> {
         let before = |state: &State| match state.history.last() {
             Some(document) => Ok(Document::clone(document)),
-            None => Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned())),
+            None => {
+                Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned()))
+            }
         };
         let changed = self.change(before, based_on, dry_run)?;
         if changed.committed {
@@ -234,7 +240,12 @@ impl Server {
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
                 let config = self.configure(name, to).map_err(wrong)?;
-                work.plan.push(Step::new(name, "pool", "start", format!("{} at {}", to.protocol, to.values.list("listen").join(" "))));
+                work.plan.push(Step::new(
+                    name,
+                    "pool",
+                    "start",
+                    format!("{} at {}", to.protocol, to.values.list("listen").join(" ")),
+                ));
                 work.start.push((name.clone(), config));
                 continue;
             };
@@ -323,7 +334,13 @@ impl Server {
     /// The longest time that the end may take.
     pub(crate) fn longest_drain(&self) -> Duration {
         let document = lock(&self.state).document.clone();
-        document.pools.keys().map(|name| drain_of(&document, name)).map(|drain| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
+        document
+            .pools
+            .keys()
+            .map(|name| drain_of(&document, name))
+            .map(|drain| drain.deadline + drain.notice)
+            .max()
+            .unwrap_or(DRAIN)
     }
 
     /// Connections of all pools.

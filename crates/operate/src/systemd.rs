@@ -29,7 +29,9 @@ impl Sockets for OfPool<'_> {
         if found.is_empty() {
             let known: Vec<&str> = self.passed.sockets.iter().map(|(known, ..)| known.as_str()).collect();
             let known = if known.is_empty() { "it passed none".to_owned() } else { format!("it passed {}", known.join(", ")) };
-            return Err(format!("systemd passed no socket named {name}: {known}; name it by FileDescriptorName in the socket unit"));
+            return Err(format!(
+                "systemd passed no socket named {name}: {known}; name it by FileDescriptorName in the socket unit"
+            ));
         }
         Ok(found)
     }
