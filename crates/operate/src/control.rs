@@ -6,6 +6,7 @@ mod status;
 use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
+use crate::metrics;
 use crate::operated::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
@@ -42,17 +43,28 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    let mut config = Config::accept(web.clone()).listen(Address::Unix(path)).loops(1).workers(0).limit(CLIENTS);
+    start_pool(operator, POOL, &web, Address::Unix(path), (CLIENTS, ANSWERS)).map(Some)
+}
+
+/// Starts a pool that operators and their programs ask, beside those of the configuration.
+pub(crate) fn start_pool(
+    operator: &Operator,
+    name: &str,
+    web: &Web,
+    at: Address,
+    (clients, answers): (usize, usize),
+) -> Result<Pool, Failure> {
+    let mut config = Config::accept(web.clone()).listen(at).loops(1).workers(0).limit(clients);
     web.fit(&mut config.settings);
-    config.delegates = ANSWERS;
+    config.delegates = answers;
     let config = config.on_full(OnFull::Reject(Reject::text(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     )));
     let started = match &operator.server.upgrade {
-        Some(upgrade) => upgrade.start(POOL, config),
+        Some(upgrade) => upgrade.start(name, config),
         None => Pool::start(config),
     };
-    started.map(Some).map_err(Failure::from)
+    started.map_err(Failure::from)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
@@ -133,7 +145,7 @@ struct Route {
 
 const DRY_RUN: &str = "dry-run";
 
-static ROUTES: [Route; 17] = [
+static ROUTES: [Route; 19] = [
     Route { method: "GET", path: "/status", parameters: &[], answer: |asked| Ok(json_answer(200, &status::of(asked.operator))) },
     Route { method: "GET", path: "/config", parameters: &[], answer: get_config },
     Route { method: "PUT", path: "/config", parameters: &[DRY_RUN], answer: put_config },
@@ -185,6 +197,8 @@ static ROUTES: [Route; 17] = [
     Route { method: "POST", path: "/adopt", parameters: connections::KILLING, answer: adopt },
     Route { method: "POST", path: "/upgrade", parameters: &[DRY_RUN], answer: upgrade },
     Route { method: "POST", path: "/stop", parameters: &[], answer: stop },
+    Route { method: "GET", path: "/metrics", parameters: &[], answer: |asked| Ok(metrics::page(asked.operator, asked.request)) },
+    Route { method: "GET", path: "/readyz", parameters: &[], answer: |asked| Ok(metrics::ready(&asked.operator.server)) },
     Route { method: "GET", path: "/healthz", parameters: &[], answer: |_| Ok(Answer::text(200, "ok\n")) },
     Route { method: "GET", path: "/openapi.json", parameters: &[], answer: |_| Ok(Answer::new(200, JSON, OPENAPI)) },
 ];

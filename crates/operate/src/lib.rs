@@ -39,6 +39,7 @@
 //! limit = "10k"
 //! ```
 
+mod carry;
 mod change;
 pub mod client;
 mod control;
@@ -47,6 +48,7 @@ mod failure;
 mod hub;
 mod listen;
 mod log;
+mod metrics;
 mod notify;
 mod operated;
 mod pool_settings;

@@ -4,15 +4,15 @@ use crate::change::{Changed, Unchanged};
 use crate::control;
 use crate::document::{Document, Format, MAX_BYTES};
 use crate::failure::Failure;
-use crate::hub::{Form, Hub};
-use crate::log::Log;
+use crate::hub::Hub;
+use crate::log::{Form, Log};
 use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{document, notify, print, signals, words};
+use crate::{carry, document, metrics, notify, print, signals};
 use serde_json::json;
-use sockdrawer::{Drain, Drained, Error, Pool, Upgrade};
+use sockdrawer::{Address, Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_catalog::time;
 use std::fmt;
 use std::io::{self, IsTerminal, Read};
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_secs(1);
@@ -116,41 +116,46 @@ impl Operated {
     pub fn run(self) -> Result<(), Failure> {
         let document = self.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
         let program = document.program.clone();
-        let log = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
+        let form = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
             "none" => None,
-            form => Some((Log::start(io::stderr()).map_err(no_thread)?, if form == "json" { Form::Json } else { Form::Text })),
+            "json" => Some(Form::Json),
+            _ if self.is_file() => Some(Form::text()),
+            _ => Some(Form::Plain),
         };
+        let log = form.map(|form| Log::start(io::stderr(), form)).transpose().map_err(no_thread)?;
         // Connections are descriptors. Where the limit may not rise, a pool whose connections do not fit says so.
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
         self.watch_signals(&news)?;
+        let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let server = Server::new(
             self.protocols.clone(),
-            (Hub::new(log, self.is_file()), upgrade.clone(), Passed::default()),
+            (Hub::new(log), upgrade.clone(), Passed::default()),
             !self.is_file(),
             started,
         );
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
-        let control = control::start(&operator, &program)?;
+        let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
         if let Some(upgrade) = &upgrade {
+            let replaces = upgrade.predecessor().is_some();
+            carry::over(upgrade, &operator)?;
             upgrade.ready()?;
+            if replaces {
+                server.hub.ledger.upgraded(since.elapsed());
+            }
         }
         server.watch();
         notify::send("READY=1");
-        tell_addresses(&server)?;
+        tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
-        control.iter().for_each(control::end);
+        asked.iter().flatten().for_each(control::end);
+        server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
         if let Some(log) = server.hub.log() {
-            server
-                .state()
-                .pools
-                .iter()
-                .for_each(|(name, pool)| log.tell(format_args!("{name}: {}", words::in_all(&pool.status().counts))));
             log.flush(PATIENCE);
         }
         end
@@ -210,11 +215,17 @@ fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
 }
 
 /// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
-fn tell_addresses(server: &Server) -> Result<(), Failure> {
-    let addresses: Vec<_> = server.state().pools.values().flat_map(Pool::addresses).collect();
+fn tell_addresses(server: &Server, metrics: Option<&Pool>) -> Result<(), Failure> {
+    let pools = server.state().pools;
+    let listening = pools.values().flat_map(Pool::addresses).map(|address| format!("listening on {address}"));
+    let metrics = metrics.into_iter().flat_map(Pool::addresses).map(|address| match address {
+        Address::Unix(path) => format!("metrics on {}", path.display()),
+        address => format!("metrics on http://{address}/metrics"),
+    });
+    let lines: Vec<String> = listening.chain(metrics).collect();
     spawn("addresses", move || {
-        for address in addresses {
-            let _ = print::line(format_args!("listening on {address}"));
+        for line in lines {
+            let _ = print::line(line);
         }
     })
 }
@@ -274,7 +285,10 @@ impl Operator {
     pub(crate) fn told(&self, by: &str, what: &str, result: &Result<Changed, Unchanged>) {
         let hub = &self.server.hub;
         match result {
-            Ok(changed) if changed.committed => hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}")),
+            Ok(changed) if changed.committed => {
+                hub.ledger.changed(changed.took);
+                hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}"));
+            }
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
             Err(why) => {
                 self.server.note_failed_change();
@@ -371,6 +385,7 @@ impl Operator {
                 Ok(replaced)
             }
             Err(error) => {
+                self.server.hub.ledger.upgrade_failed();
                 notify::send(&format!("READY=1\nSTATUS=not replaced: {error}"));
                 print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
                 Err(error.to_string())

@@ -43,7 +43,7 @@ pub(crate) struct State {
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
     /// Configurations before this one, the last one last.
-    history: Vec<Arc<Document>>,
+    pub(crate) history: Vec<Arc<Document>>,
     /// The last change, and how long it took.
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
@@ -190,6 +190,9 @@ impl Server {
             changes: state.changes + 1,
             ..now.clone()
         };
+        let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
+        drop(now);
+        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
 
@@ -213,6 +216,13 @@ impl Server {
 
     pub(crate) fn note_failed_change(&self) {
         lock(&self.state).failed_changes += 1;
+    }
+
+    /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,
+    /// and with its changes, those that failed included.
+    pub(crate) fn go_on(&self, revision: u64, history: Vec<Arc<Document>>, (changes, failed_changes): (u64, u64)) {
+        let mut state = lock(&self.state);
+        *state = State { revision, history, changes, failed_changes, ..state.clone() };
     }
 
     /// All steps, and what they need.
