@@ -9,9 +9,11 @@ use crate::failure::Failure;
 use crate::operated::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
+use crate::users;
 use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
+use sockdrawer::listening::ListenOptions;
 use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
@@ -21,6 +23,8 @@ use std::time::Duration;
 
 /// The name of its pool, which moves with the others to a new build.
 const POOL: &str = "control";
+/// Of the socket's file: only this user and root connect.
+const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
 const CLIENTS: usize = 1_024;
 /// Requests that are being answered at once.
@@ -41,7 +45,9 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    let mut config = Config::accept(web.clone()).listen(Address::Unix(path)).loops(1).workers(0).limit(CLIENTS);
+    let mut options = ListenOptions::default();
+    options.mode = Some(MODE);
+    let mut config = Config::accept(web.clone()).listen_with(Address::Unix(path), options).loops(1).workers(0).limit(CLIENTS);
     web.fit(&mut config.settings);
     config.delegates = ANSWERS;
     let config = config.on_full(OnFull::Reject(Reject::text(
@@ -96,12 +102,16 @@ impl Pages for Control {
 /// The user at the other end, in words. Only the user of this program and root may use the socket, whatever the rights of its file.
 fn user(from: &Connection) -> Result<String, Refusal> {
     let peer = from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
-    let own = rustix::process::geteuid().as_raw();
-    if peer.uid != 0 && peer.uid != own {
-        let line = format!("uid {} may not use this control socket: only uid {own}, which runs the program, and root may", peer.uid);
-        return Err(Answer::error(403, line));
-    }
+    allowed(peer.uid, rustix::process::geteuid().as_raw())?;
     Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
+}
+
+fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
+    if peer == 0 || peer == own {
+        return Ok(());
+    }
+    let [peer, own] = [peer, own].map(users::in_words);
+    Err(Answer::error(403, format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may")))
 }
 
 /// A request that is answered.

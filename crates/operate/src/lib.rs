@@ -57,6 +57,7 @@ mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod users;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};

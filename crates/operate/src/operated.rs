@@ -127,7 +127,8 @@ impl Operated {
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
-        let server = Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), Passed::default()), started);
+        let passed = Passed::to_this_process(upgrade.as_deref())?;
+        let server = Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), passed), started);
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });

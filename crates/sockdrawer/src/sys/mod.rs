@@ -20,6 +20,7 @@ mod pages;
 pub(crate) mod panics;
 pub(crate) mod passing;
 mod paths;
+pub(crate) mod passed;
 #[cfg(feature = "processes")]
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
