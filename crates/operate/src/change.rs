@@ -85,7 +85,9 @@ pub(crate) enum Unchanged {
     #[error("{0}")]
     Refused(String),
     /// Another change was faster.
-    #[error("the configuration changed meanwhile: the change is based on revision {based_on}, revision {current} is in force; get it again and apply the change to that")]
+    #[error(
+        "the configuration changed meanwhile: the change is based on revision {based_on}, revision {current} is in force; get it again and apply the change to that"
+    )]
     Conflict { based_on: String, current: u64 },
 }
 

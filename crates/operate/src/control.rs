@@ -101,7 +101,8 @@ impl Pages for Control {
 
 /// The user at the other end, in words. Only the user of this program and root may use the socket, whatever the rights of its file.
 fn user(from: &Connection) -> Result<String, Refusal> {
-    let peer = from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
+    let peer =
+        from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
     allowed(peer.uid, rustix::process::geteuid().as_raw())?;
     Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
 }
@@ -111,7 +112,10 @@ fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
         return Ok(());
     }
     let [peer, own] = [peer, own].map(users::in_words);
-    Err(Answer::error(403, format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may")))
+    Err(Answer::error(
+        403,
+        format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may"),
+    ))
 }
 
 /// A request that is answered.
@@ -160,9 +164,24 @@ static ROUTES: [Route; 17] = [
             Ok(Answer::stream(NDJSON, move |to| connections::write(&pools, &selector, to)))
         },
     },
-    Route { method: "GET", path: "/events", parameters: &[], answer: |asked| Ok(Answer::group(NDJSON, asked.operator.server.hub.watching())) },
-    Route { method: "POST", path: "/suspend", parameters: &["pool", "listener"], answer: |asked| asked.accepting("suspend", Pool::suspend, Pool::suspend_listener) },
-    Route { method: "POST", path: "/resume", parameters: &["pool", "listener"], answer: |asked| asked.accepting("resume", Pool::resume, Pool::resume_listener) },
+    Route {
+        method: "GET",
+        path: "/events",
+        parameters: &[],
+        answer: |asked| Ok(Answer::group(NDJSON, asked.operator.server.hub.watching())),
+    },
+    Route {
+        method: "POST",
+        path: "/suspend",
+        parameters: &["pool", "listener"],
+        answer: |asked| asked.accepting("suspend", Pool::suspend, Pool::suspend_listener),
+    },
+    Route {
+        method: "POST",
+        path: "/resume",
+        parameters: &["pool", "listener"],
+        answer: |asked| asked.accepting("resume", Pool::resume, Pool::resume_listener),
+    },
     Route { method: "POST", path: "/drain", parameters: connections::ENDING, answer: drain },
     Route { method: "POST", path: "/purge", parameters: connections::ENDING, answer: purge },
     Route { method: "POST", path: "/kill", parameters: connections::KILLING, answer: kill },
@@ -289,7 +308,8 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
         "application/toml" | "text/toml" => Format::Toml,
         other => return Err(Answer::error(415, format_args!("{other} is no configuration: send {JSON} or application/toml"))),
     };
-    let text = std::str::from_utf8(&asked.request.body).map_err(|error| Answer::error(400, format_args!("not UTF-8: {error}")))?;
+    let text =
+        std::str::from_utf8(&asked.request.body).map_err(|error| Answer::error(400, format_args!("not UTF-8: {error}")))?;
     let (based_on, dry_run) = (asked.based_on()?, asked.dry_run()?);
     let document = asked.operator.parse(text, format);
     let result = document.and_then(|document| asked.operator.server.change(|_| Ok(document), based_on, dry_run));

@@ -210,7 +210,10 @@ impl Reader<'_> {
             return self.wrong(key_at, format!("{table}{key}: {}", unknown("setting", key, &names)));
         };
         let parse = |tree: &Tree| match tree.text() {
-            Some(text) => setting.parse(&text).map_err(|why| format!("`{text}`: {why}")),
+            // Some reasons name the value themselves.
+            Some(text) => setting
+                .parse(&text)
+                .map_err(|why| if why.contains(&format!("`{text}`")) { why } else { format!("`{text}`: {why}") }),
             None => Err(format!("a {} is no value of it: write {}", tree.kind(), setting.form())),
         };
         match tree {

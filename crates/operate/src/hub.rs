@@ -1,7 +1,8 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
 use crate::log::Log;
-use crate::{notify, words};
+use crate::notify::Manager;
+use crate::words;
 use serde_json::{Value, json};
 use sockdrawer::Group;
 use sockdrawer::observe::Event;
@@ -25,11 +26,13 @@ pub(crate) struct Hub {
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
+    pub(crate) manager: Manager,
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<(Log, Form)>) -> Arc<Hub> {
-        Arc::new(Hub { log, watching: Group::new(), number: AtomicU64::new(0), lost: AtomicU64::new(0) })
+    pub(crate) fn new(log: Option<(Log, Form)>, manager: Manager) -> Arc<Hub> {
+        let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Hub { log, watching, number, lost, manager })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -42,7 +45,7 @@ impl Hub {
 
     /// An event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
-        notify::tell(event);
+        self.manager.tell(event);
         // An event is an object with one key, or a word.
         let (name, data) = match serde_json::to_value(event) {
             Ok(Value::Object(map)) => map.into_iter().next().unwrap_or_default(),
@@ -64,7 +67,8 @@ impl Hub {
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let line = json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
+        let line =
+            json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
         match &self.log {
             Some((log, Form::Json)) => log.tell(line.trim_end()),
             _ => self.write(pool, text),

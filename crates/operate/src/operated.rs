@@ -6,11 +6,12 @@ use crate::document::{Document, Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::hub::{Form, Hub};
 use crate::log::Log;
+use crate::notify::Manager;
 use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{document, notify, print, signals, words};
+use crate::{document, print, signals, words};
 use serde_json::json;
 use sockdrawer::{Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_catalog::time;
@@ -128,7 +129,8 @@ impl Operated {
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
-        let server = Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), passed), started);
+        let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
+        let server = Server::new(self.protocols.clone(), (Hub::new(log, manager), upgrade.clone(), passed), started);
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
@@ -137,12 +139,18 @@ impl Operated {
             upgrade.ready()?;
         }
         server.watch();
-        notify::send("READY=1");
+        server.note_unused_sockets();
+        server.hub.manager.ready(&server);
+        Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
         tell_addresses(&server)?;
         let end = operator.end(&told);
         control.iter().for_each(control::end);
         if let Some(log) = server.hub.log() {
-            server.state().pools.iter().for_each(|(name, pool)| log.tell(format_args!("{name}: {}", words::in_all(&pool.status().counts))));
+            server
+                .state()
+                .pools
+                .iter()
+                .for_each(|(name, pool)| log.tell(format_args!("{name}: {}", words::in_all(&pool.status().counts))));
             log.flush(PATIENCE);
         }
         end
@@ -251,7 +259,15 @@ impl Operator {
             let why = "there is no file to read again: start with --config FILE, or change the configuration by PUT /config";
             return Err(Unchanged::Refused(why.to_owned()));
         }
-        self.server.change(|_| self.operated.load().map_err(Unchanged::Wrong), None, dry_run)
+        let change = || self.server.change(|_| self.operated.load().map_err(Unchanged::Wrong), None, dry_run);
+        if dry_run {
+            return change();
+        }
+        let manager = &self.server.hub.manager;
+        manager.reloading();
+        let result = change();
+        manager.reloaded(&self.server, result.as_ref().err());
+        result
     }
 
     /// The configuration that a request has, with what the command line says.
@@ -271,7 +287,11 @@ impl Operator {
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
             Err(why) => {
                 self.server.note_failed_change();
-                hub.note("ChangeFailed", &json!(why.to_string()), format_args!("{what} by {by} failed, all goes on as it was: {why}"));
+                hub.note(
+                    "ChangeFailed",
+                    &json!(why.to_string()),
+                    format_args!("{what} by {by} failed, all goes on as it was: {why}"),
+                );
             }
         }
     }
@@ -298,7 +318,7 @@ impl Operator {
             match next {
                 News::End if ending => {}
                 News::End => {
-                    notify::send("STOPPING=1");
+                    self.server.hub.manager.stopping(self.server.longest_drain());
                     (ending, quiet) = (true, true);
                     let server = self.server.clone();
                     self.then("drain", move || News::Drained(server.shut_down()))?;
@@ -329,23 +349,15 @@ impl Operator {
     fn tell_draining(&self, left: usize) {
         let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
         let again = if io::stderr().is_terminal() { "Ctrl-C again" } else { "a second signal" };
-        let line =
-            format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
+        let line = format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
         print::tell_within(Duration::ZERO, line);
     }
 
     fn reload_by_signal(&self) {
-        notify::send(&notify::reloading());
         let result = self.reload(false);
         self.told("SIGHUP", "reload", &result);
-        match result {
-            Ok(_) => notify::send("READY=1"),
-            Err(why) => {
-                notify::send(&format!("READY=1\nSTATUS=not reloaded: {}", first_line(&why.to_string())));
-                if self.server.hub.log().is_none() {
-                    print::tell_within(PATIENCE, format_args!("error: {why}; all goes on as it was"));
-                }
-            }
+        if let (Err(why), None) = (result, self.server.hub.log()) {
+            print::tell_within(PATIENCE, format_args!("error: {why}; all goes on as it was"));
         }
     }
 
@@ -354,14 +366,15 @@ impl Operator {
         let Some(upgrade) = &self.server.upgrade else {
             return Err("no upgrade: the server was started without --upgrade PATH".to_owned());
         };
-        notify::send(&notify::reloading());
+        let manager = &self.server.hub.manager;
+        manager.reloading();
         match upgrade.spawn() {
             Ok(replaced) => {
                 print::tell_within(PATIENCE, crate::replaced::words(&replaced, None));
                 Ok(replaced)
             }
             Err(error) => {
-                notify::send(&format!("READY=1\nSTATUS=not replaced: {error}"));
+                manager.not_replaced(&self.server, &error);
                 print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
                 Err(error.to_string())
             }
@@ -378,10 +391,6 @@ impl Operator {
         // The receiver is gone when the program ends first.
         spawn(name, move || drop(news.send(wait())))
     }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 /// A time as it is said.

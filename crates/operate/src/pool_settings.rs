@@ -427,9 +427,7 @@ fn peer_limit(text: &str) -> Result<PerPeer, String> {
     let most = count::parse(most).ok().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
     let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
     match (most, prefix) {
-        (Some(most), Some(prefix)) => {
-            Ok(PerPeer { prefixes: Prefixes { v4: prefix, v6: 4 * prefix }, ..PerPeer::address(most) })
-        }
+        (Some(most), Some(prefix)) => Ok(PerPeer { prefixes: Prefixes { v4: prefix, v6: 4 * prefix }, ..PerPeer::address(most) }),
         (Some(_), None) => Err("has no prefix of 0 to 32 bits: write one such as 50/24".to_owned()),
         (None, _) => Err("not a limit for each peer: write at least 1, such as 10 or 50/24".to_owned()),
     }

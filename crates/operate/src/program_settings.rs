@@ -3,8 +3,10 @@
 use crate::setting::{Kind, PATH, Setting, Text};
 use sockdrawer::Address;
 
-const ADDRESS: Text =
-    Text { form: "ADDR", check: |text| text.parse::<Address>().map(drop).map_err(|error: sockdrawer::AddressError| error.to_string()) };
+const ADDRESS: Text = Text {
+    form: "ADDR",
+    check: |text| text.parse::<Address>().map(drop).map_err(|error: sockdrawer::AddressError| error.to_string()),
+};
 const GROUP: &str = "Operating";
 
 /// Where operators are answered.

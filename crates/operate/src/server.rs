@@ -95,12 +95,20 @@ impl Server {
         let _changing = lock(&self.changing);
         let mut pools = BTreeMap::new();
         for (name, of) in &document.pools {
-            let config = self.configure(of).map_err(|(setting, why)| Failure::configuration(named(&document, name, setting, &why)))?;
+            let config =
+                self.configure(of).map_err(|(setting, why)| Failure::configuration(named(&document, name, setting, &why)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// Says which sockets of systemd no pool listens at.
+    pub(crate) fn note_unused_sockets(&self) {
+        for line in self.passed.unused(&self.state().document) {
+            self.hub.note("SocketUnused", &serde_json::json!(line), &line);
+        }
     }
 
     /// Waits for the ends of the pools from now on: the commit of an upgrade is behind them.
@@ -165,7 +173,9 @@ impl Server {
             return Ok(unchanged);
         }
         if let Some(step) = work.plan.iter().find(|step| step.how == REFUSED) {
-            return Err(Unchanged::Refused(format!("{step}: nothing was changed; leave it as it is, or start the program again")));
+            return Err(Unchanged::Refused(format!(
+                "{step}: nothing was changed; leave it as it is, or start the program again"
+            )));
         }
         let pools = self.carry_out(&state, work)?;
         let revision = state.revision + 1;
@@ -184,6 +194,8 @@ impl Server {
             changes: state.changes + 1,
             ..now.clone()
         };
+        drop(now);
+        self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
 
@@ -191,7 +203,9 @@ impl Server {
     pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool) -> Result<Changed, Unchanged> {
         let before = |state: &State| match state.history.last() {
             Some(document) => Ok(Document::clone(document)),
-            None => Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned())),
+            None => {
+                Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned()))
+            }
         };
         let changed = self.change(before, based_on, dry_run)?;
         if changed.committed {
@@ -223,7 +237,12 @@ impl Server {
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
                 let config = self.configure(to).map_err(wrong)?;
-                work.plan.push(Step::new(name, "pool", "start", format!("{} at {}", to.protocol, to.values.list("listen").join(" "))));
+                work.plan.push(Step::new(
+                    name,
+                    "pool",
+                    "start",
+                    format!("{} at {}", to.protocol, to.values.list("listen").join(" ")),
+                ));
                 work.start.push((name.clone(), config));
                 continue;
             };
@@ -312,7 +331,13 @@ impl Server {
     /// The longest time that the end may take.
     pub(crate) fn longest_drain(&self) -> Duration {
         let document = lock(&self.state).document.clone();
-        document.pools.keys().map(|name| drain_of(&document, name)).map(|drain| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
+        document
+            .pools
+            .keys()
+            .map(|name| drain_of(&document, name))
+            .map(|drain| drain.deadline + drain.notice)
+            .max()
+            .unwrap_or(DRAIN)
     }
 
     /// Connections of all pools.

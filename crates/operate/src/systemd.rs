@@ -31,7 +31,9 @@ impl Passed {
         let unused = |socket: &Listening| {
             let name = socket.name.as_deref().filter(|name| !is_named(name))?;
             let address = &socket.address;
-            Some(format!("no pool listens at {address}, which systemd passed as {name}: add systemd:{name} to the listen of a pool"))
+            Some(format!(
+                "no pool listens at {address}, which systemd passed as {name}: add systemd:{name} to the listen of a pool"
+            ))
         };
         self.0.iter().filter_map(unused).collect()
     }
@@ -44,7 +46,9 @@ impl Sockets for Passed {
             let mut known: Vec<&str> = self.0.iter().filter_map(|socket| socket.name.as_deref()).collect();
             known.dedup();
             let known = if known.is_empty() { "it passed none".to_owned() } else { format!("it passed {}", known.join(", ")) };
-            return Err(format!("systemd passed no socket named {name}: {known}; set FileDescriptorName={name} in the socket unit"));
+            return Err(format!(
+                "systemd passed no socket named {name}: {known}; set FileDescriptorName={name} in the socket unit"
+            ));
         }
         Ok(found)
     }
@@ -61,11 +65,15 @@ mod tests {
 
     #[test]
     fn all_sockets_of_a_name_are_meant() {
-        let addresses = |name: &str| passed().named(name).map(|all| all.iter().map(|one| one.address.to_string()).collect::<Vec<_>>());
+        let addresses =
+            |name: &str| passed().named(name).map(|all| all.iter().map(|one| one.address.to_string()).collect::<Vec<_>>());
         assert_eq!(addresses("web"), Ok(vec!["127.0.0.1:80".to_owned(), "[::1]:80".to_owned()]));
         assert_eq!(addresses("admin"), Ok(vec!["unix:/run/admin".to_owned()]));
         let why = addresses("weg").expect_err("there is none");
-        assert_eq!(why, "systemd passed no socket named weg: it passed web, admin; set FileDescriptorName=weg in the socket unit");
+        assert_eq!(
+            why,
+            "systemd passed no socket named weg: it passed web, admin; set FileDescriptorName=weg in the socket unit"
+        );
         assert!(Passed::default().named("web").is_err_and(|why| why.contains("it passed none")));
     }
 }

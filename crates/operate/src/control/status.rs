@@ -101,7 +101,8 @@ fn pool_status(protocol: &'static str, pool: &Pool) -> PoolStatus {
         backlog: one.backlog,
         sockets: one.sockets,
     };
-    let process = |one: sockdrawer::observe::ProcessStatus| Process { pid: one.pid, connections: one.connections, active: one.active };
+    let process =
+        |one: sockdrawer::observe::ProcessStatus| Process { pid: one.pid, connections: one.connections, active: one.active };
     PoolStatus {
         protocol,
         model: config.model.name(),

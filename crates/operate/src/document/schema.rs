@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 /// are validated by it too.
 pub fn schema(protocols: &[Protocol]) -> Value {
     let pool = |protocol: &Protocol| {
-        let mut properties = Map::from_iter([("protocol".to_owned(), json!({"const": protocol.name, "description": protocol.help}))]);
+        let mut properties =
+            Map::from_iter([("protocol".to_owned(), json!({"const": protocol.name, "description": protocol.help}))]);
         properties.extend(SETTINGS.iter().map(|one| &one.setting).chain(&protocol.settings).map(property));
         json!({
             "properties": properties,

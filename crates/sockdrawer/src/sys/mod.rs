@@ -18,9 +18,9 @@ mod namespace;
 mod options;
 mod pages;
 pub(crate) mod panics;
+pub(crate) mod passed;
 pub(crate) mod passing;
 mod paths;
-pub(crate) mod passed;
 #[cfg(feature = "processes")]
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
