@@ -10,6 +10,7 @@ use crate::metrics;
 use crate::operated::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
+use rustix::fs::{Access, access};
 use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
@@ -66,12 +67,20 @@ pub(crate) fn start_pool(
     started.map_err(Failure::from)
 }
 
-/// Where a control socket is unless a file says otherwise: in the folder that systemd made for the service, or in the user's own.
-pub(crate) fn default_path() -> Option<PathBuf> {
-    let folder = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().find_map(std::env::var_os)?;
+/// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
+/// and in that of the system.
+pub(crate) fn places() -> Vec<PathBuf> {
+    let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
     // Of several folders of a service, the first.
-    let folder = std::env::split_paths(&folder).next()?;
-    Some(folder.join("sockdrawer.sock"))
+    let folders =
+        of_environment.filter_map(|folders| std::env::split_paths(&folders).next()).filter(|folder| folder.is_absolute());
+    folders.chain([PathBuf::from("/run/sockdrawer")]).map(|folder| folder.join("sockdrawer.sock")).collect()
+}
+
+/// Where a control socket is made unless a file says otherwise: in the first of those places that takes it.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    let takes = |path: &PathBuf| path.parent().is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok());
+    places().into_iter().find(takes)
 }
 
 struct Control(Arc<Operator>);

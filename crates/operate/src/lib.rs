@@ -41,6 +41,7 @@
 
 mod carry;
 mod change;
+pub mod client;
 mod control;
 mod document;
 mod failure;
@@ -62,7 +63,7 @@ mod systemd;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
-pub use failure::Failure;
+pub use failure::{Failure, Fault};
 pub use operated::Operated;
 pub use protocol::Protocol;
 pub use setting::{Kind, Setting, Text, Value, Values};

@@ -114,7 +114,7 @@ impl Operated {
     /// # Errors
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
-        let document = self.load().map_err(|mistakes| Failure::configuration(mistakes.join("\n       ")))?;
+        let document = self.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
         let program = document.program.clone();
         let form = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
             "none" => None,
@@ -131,7 +131,12 @@ impl Operated {
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
-        let server = Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), Passed::default()), started);
+        let server = Server::new(
+            self.protocols.clone(),
+            (Hub::new(log), upgrade.clone(), Passed::default()),
+            !self.is_file(),
+            started,
+        );
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
@@ -189,9 +194,8 @@ fn load(path: &Path, protocols: &[Protocol], overriding: &Values) -> Result<Docu
     let file = std::fs::File::open(path).map_err(cannot)?;
     // Not a byte more than is taken: the file may be a device.
     file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
-    let format = if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Toml };
-    let mut document = Document::parse(&text, format, document::Known { protocols })
-        .map_err(|mistakes| mistakes.iter().map(|mistake| format!("{shown}:{mistake}")).collect::<Vec<_>>())?;
+    let mut document = Document::parse(&text, Format::of(path, &text), document::Known { protocols })
+        .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
     document.program.0.extend(overriding.0.clone());
     Ok(document)
 }
@@ -430,6 +434,6 @@ mod tests {
         let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
         assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
         let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
-        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && !cut.configuration, "{cut}");
+        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");
     }
 }

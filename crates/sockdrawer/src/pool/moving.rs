@@ -348,6 +348,7 @@ impl<M: Moving> Movable for Core<M> {
                 entry.listener.hand_over(false);
                 // Where the system refuses, it listens as it did.
                 let _ = entry.listener.set_options(system, options);
+                let _ = entry.listener.set_permissions(system, &entry.asked.options);
             }
             listeners.set_backlog(config.accept_queue(), system);
             M::begin_behind(own, held.begun);
