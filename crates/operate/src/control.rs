@@ -26,9 +26,9 @@ const POOL: &str = "control";
 /// Of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
-const CLIENTS: usize = 1_024;
+pub(crate) const CLIENTS: usize = 1_024;
 /// Requests that are being answered at once.
-const ANSWERS: usize = 32;
+pub(crate) const ANSWERS: usize = 32;
 /// What each connection may be asked for.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";
@@ -414,4 +414,17 @@ pub(crate) const ENDS: Duration = Duration::from_secs(1);
 /// Ends the control socket: answers that are under way are given a moment.
 pub(crate) fn end(pool: &Pool) {
     pool.shutdown(Drain::within(ENDS));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_users_are_refused_by_name() {
+        assert!(allowed(7, 7).is_ok() && allowed(0, 7).is_ok());
+        let refused = allowed(65_534, 0).expect_err("another user");
+        let body = "nobody (uid 65534) may not use this control socket: only root (uid 0), which runs the program, and root may";
+        assert!(format!("{refused:?}").contains(body), "{refused:?}");
+    }
 }

@@ -42,6 +42,7 @@
 mod change;
 mod control;
 mod document;
+mod exposure;
 mod failure;
 mod hub;
 mod listen;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Lines that may wait to be written.
-const MOST_LINES: usize = 1024;
+pub(crate) const MOST_LINES: usize = 1024;
 
 /// A log; its copies are the same one.
 #[derive(Clone)]

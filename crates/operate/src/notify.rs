@@ -152,7 +152,8 @@ impl Manager {
             return Ok(());
         }
         let every = now.hub.manager.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY);
-        let mut told = String::new();
+        // What READY=1 came with.
+        let mut told = now.hub.manager.with_failure(&Line::of(&now));
         let tell = move || {
             while let Some(server) = server.upgrade() {
                 server.hub.manager.tell_again(&server, &mut told);

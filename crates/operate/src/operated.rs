@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{document, print, signals, words};
+use crate::{document, exposure, print, signals, words};
 use serde_json::json;
 use sockdrawer::{Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_catalog::time;
@@ -140,6 +140,7 @@ impl Operated {
         }
         server.watch();
         server.note_unused_sockets();
+        exposure::warn(&server.hub, &program);
         server.hub.manager.ready(&server);
         Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
         tell_addresses(&server)?;

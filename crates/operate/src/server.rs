@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 /// Configurations that a rollback can go back to.
-const MOST_HISTORY: usize = 32;
+pub(crate) const MOST_HISTORY: usize = 32;
 
 /// The pools of a program.
 pub(crate) struct Server {
