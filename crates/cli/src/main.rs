@@ -4,7 +4,9 @@
 mod agents;
 mod arguments;
 mod budget;
+mod check;
 mod compare;
+mod ctl;
 mod doctor;
 mod find;
 mod foreign;
@@ -24,8 +26,10 @@ mod print;
 mod program;
 mod progress;
 mod report;
+mod screen;
 mod serve;
 mod signals;
+mod table;
 mod terminal;
 mod thresholds;
 mod trial;
@@ -61,6 +65,8 @@ fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
         Some(Command::Serve(arguments)) => serve::run(*arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Ctl(arguments)) => ctl::run(*arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
         Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),

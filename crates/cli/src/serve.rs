@@ -7,7 +7,7 @@ use crate::program;
 use sockdrawer::{Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
-use sockdrawer_operate::{Document, Kind, Operated, PoolDocument, Protocol, Setting, Text, Value, Values};
+use sockdrawer_operate::{Document, Fault, Kind, Operated, PoolDocument, Protocol, Setting, Text, Value, Values};
 use std::fmt;
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn exec(values: &Values) -> Result<Config, String> {
         return Err("exec without a program: name it behind --, as in exec -- cat, or by program in a file".to_owned());
     };
     if values.has("idle") {
-        return Err("idle is no option of exec: PROGRAM alone knows what it waits for; leave it out".to_owned());
+        return Err("--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out".to_owned());
     }
     program::find(program.as_ref()).map_err(|failure| failure.to_string())?;
     Ok(Config::accept(Behaviour::exec(program, rest)).model(Model::Fork))
@@ -74,10 +74,11 @@ fn exec(values: &Values) -> Result<Config, String> {
 
 /// Serves until a signal, or until the pools give up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
-    operated(arguments)?
-        .run()
-        .map(|()| Exit::Ok)
-        .map_err(|failure| if failure.configuration { Failure::usage(failure) } else { Failure::run(failure) })
+    operated(arguments)?.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
+        Fault::Setting => usage(failure),
+        Fault::Configuration => Failure::usage(failure),
+        Fault::Run => Failure::run(failure),
+    })
 }
 
 /// The program that the command line, or the file that it names, describes.

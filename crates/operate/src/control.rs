@@ -6,14 +6,16 @@ mod status;
 use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
+use crate::metrics;
 use crate::operated::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
 use crate::users;
+use rustix::fs::{Access, access};
 use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
-use sockdrawer::listening::ListenOptions;
+use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
@@ -45,27 +47,46 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    let mut options = ListenOptions::default();
-    options.mode = Some(MODE);
-    let mut config = Config::accept(web.clone()).listen_with(Address::Unix(path), options).loops(1).workers(0).limit(CLIENTS);
+    let mut at = Listening::new(Address::Unix(path));
+    at.options.mode = Some(MODE);
+    start_pool(operator, POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
+}
+
+/// Starts a pool that operators and their programs ask, beside those of the configuration.
+pub(crate) fn start_pool(
+    operator: &Operator,
+    name: &str,
+    web: &Web,
+    at: Listening,
+    (clients, answers): (usize, usize),
+) -> Result<Pool, Failure> {
+    let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
     web.fit(&mut config.settings);
-    config.delegates = ANSWERS;
+    config.delegates = answers;
     let config = config.on_full(OnFull::Reject(Reject::text(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     )));
     let started = match &operator.server.upgrade {
-        Some(upgrade) => upgrade.start(POOL, config),
+        Some(upgrade) => upgrade.start(name, config),
         None => Pool::start(config),
     };
-    started.map(Some).map_err(Failure::from)
+    started.map_err(Failure::from)
 }
 
-/// Where a control socket is unless a file says otherwise: in the folder that systemd made for the service, or in the user's own.
-pub(crate) fn default_path() -> Option<PathBuf> {
-    let folder = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().find_map(std::env::var_os)?;
+/// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
+/// and in that of the system.
+pub(crate) fn places() -> Vec<PathBuf> {
+    let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
     // Of several folders of a service, the first.
-    let folder = std::env::split_paths(&folder).next()?;
-    Some(folder.join("sockdrawer.sock"))
+    let folders =
+        of_environment.filter_map(|folders| std::env::split_paths(&folders).next()).filter(|folder| folder.is_absolute());
+    folders.chain([PathBuf::from("/run/sockdrawer")]).map(|folder| folder.join("sockdrawer.sock")).collect()
+}
+
+/// Where a control socket is made unless a file says otherwise: in the first of those places that takes it.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    let takes = |path: &PathBuf| path.parent().is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok());
+    places().into_iter().find(takes)
 }
 
 struct Control(Arc<Operator>);
@@ -136,7 +157,7 @@ struct Route {
 
 const DRY_RUN: &str = "dry-run";
 
-static ROUTES: [Route; 17] = [
+static ROUTES: [Route; 19] = [
     Route { method: "GET", path: "/status", parameters: &[], answer: |asked| Ok(json_answer(200, &status::of(asked.operator))) },
     Route { method: "GET", path: "/config", parameters: &[], answer: get_config },
     Route { method: "PUT", path: "/config", parameters: &[DRY_RUN], answer: put_config },
@@ -188,6 +209,8 @@ static ROUTES: [Route; 17] = [
     Route { method: "POST", path: "/adopt", parameters: connections::KILLING, answer: adopt },
     Route { method: "POST", path: "/upgrade", parameters: &[DRY_RUN], answer: upgrade },
     Route { method: "POST", path: "/stop", parameters: &[], answer: stop },
+    Route { method: "GET", path: "/metrics", parameters: &[], answer: |asked| Ok(metrics::page(asked.operator, asked.request)) },
+    Route { method: "GET", path: "/readyz", parameters: &[], answer: |asked| Ok(metrics::ready(&asked.operator.server)) },
     Route { method: "GET", path: "/healthz", parameters: &[], answer: |_| Ok(Answer::text(200, "ok\n")) },
     Route { method: "GET", path: "/openapi.json", parameters: &[], answer: |_| Ok(Answer::new(200, JSON, OPENAPI)) },
 ];

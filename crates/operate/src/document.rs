@@ -3,6 +3,7 @@
 
 mod read;
 mod schema;
+mod whole;
 
 pub use schema::schema;
 
@@ -15,6 +16,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 /// A larger configuration is refused unread.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -32,6 +34,14 @@ pub enum Format {
     Toml,
     /// As the control socket gives it.
     Json,
+}
+
+impl Format {
+    /// The format of a file: JSON by its name, or where it begins as no TOML can.
+    pub fn of(path: &Path, text: &str) -> Format {
+        let is_json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
+        if is_json { Format::Json } else { Format::Toml }
+    }
 }
 
 /// A configuration.
@@ -81,6 +91,14 @@ pub struct Mistake {
     pub what: String,
 }
 
+impl Mistake {
+    /// As compilers tell it: `FILE:LINE:COLUMN: what`.
+    pub(crate) fn in_file(&self, file: &impl fmt::Display) -> String {
+        let gap = if self.at.is_some() { "" } else { " " };
+        format!("{file}:{gap}{self}")
+    }
+}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((line, column)) = self.at {
@@ -115,6 +133,7 @@ impl Document {
         let root = read::read(text, format).map_err(|mistake| vec![mistake])?;
         let mut reader = Reader { text, known, mistakes: Vec::new() };
         let document = reader.document(&root);
+        reader.mistakes.sort_by_key(|mistake| mistake.at);
         if reader.mistakes.is_empty() { Ok(document) } else { Err(reader.mistakes) }
     }
 }
@@ -187,12 +206,21 @@ impl Reader<'_> {
             }
         };
         let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(&protocol.settings).collect();
-        let mut values = Values::default();
+        let (mut values, before) = (Values::default(), self.mistakes.len());
         for (key, key_at, value, at) in entries.iter().filter(|(key, ..)| key != "protocol") {
             self.set(&mut values, &format!("pool.{name}."), &settings, (key, *key_at), (value, *at));
         }
-        if !values.has("listen") && self.mistakes.is_empty() {
+        // What is wrong with a single setting may be why they do not go together.
+        if self.mistakes.len() > before {
+            return None;
+        }
+        if !values.has("listen") {
             self.wrong(name_at, format!("pool.{name} listens nowhere: write listen, such as listen = \"127.0.0.1:9000\""));
+            return None;
+        }
+        if let Err((setting, why)) = whole::check(&protocol, &values) {
+            let at = entries.iter().find(|(key, ..)| key == setting).map_or(name_at, |(.., at)| *at);
+            self.wrong(at, format!("pool.{name}.{setting}: {why}"));
         }
         Some(PoolDocument { protocol: protocol.name, values })
     }

@@ -10,22 +10,33 @@ use std::fmt;
 pub struct Failure {
     /// The line.
     pub line: String,
-    /// The configuration is at fault, and nothing was run; else the run is.
-    pub configuration: bool,
+    /// What is at fault.
+    pub fault: Fault,
+}
+
+/// What is at fault where a service could not be run to its end in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A setting: nothing was run.
+    Setting,
+    /// What the settings ask for cannot be had here, such as an address that is in use: nothing was run.
+    Configuration,
+    /// The run.
+    Run,
 }
 
 impl Failure {
-    pub(crate) fn configuration(line: impl fmt::Display) -> Failure {
-        Failure { line: line.to_string(), configuration: true }
+    pub(crate) fn setting(line: impl fmt::Display) -> Failure {
+        Failure { line: line.to_string(), fault: Fault::Setting }
     }
 
     pub(crate) fn run(line: impl fmt::Display) -> Failure {
-        Failure { line: line.to_string(), configuration: false }
+        Failure { line: line.to_string(), fault: Fault::Run }
     }
 
     /// The exit code of the program: 2 if the configuration is at fault, else 1.
     pub fn exit_code(&self) -> u8 {
-        if self.configuration { 2 } else { 1 }
+        if self.fault == Fault::Run { 1 } else { 2 }
     }
 }
 
@@ -35,7 +46,7 @@ impl From<Error> for Failure {
             Error::Stopped { .. } | Error::System { .. } | Error::Upgrade { .. } | Error::ServicePanicked { .. } => {
                 Failure::run(error)
             }
-            _ => Failure::configuration(error),
+            _ => Failure { line: error.to_string(), fault: Fault::Configuration },
         }
     }
 }

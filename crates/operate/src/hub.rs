@@ -1,38 +1,33 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
-use crate::log::Log;
+use crate::log::{Entry, Log};
+use crate::metrics::Ledger;
 use crate::notify::Manager;
 use crate::words;
 use serde_json::{Value, json};
 use sockdrawer::Group;
-use sockdrawer::observe::Event;
+use sockdrawer::observe::{Counts, Event};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// How events are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Text,
-    Json,
-}
+use std::time::SystemTime;
 
 /// Where events go.
 pub(crate) struct Hub {
-    log: Option<(Log, Form)>,
+    log: Option<Log>,
     /// Connections of the control socket.
     watching: Group,
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
     pub(crate) manager: Manager,
+    pub(crate) ledger: Ledger,
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<(Log, Form)>, manager: Manager) -> Arc<Hub> {
+    pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, manager })
+        Arc::new(Hub { log, watching, number, lost, manager, ledger: Ledger::default() })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -40,7 +35,7 @@ impl Hub {
     }
 
     pub(crate) fn log(&self) -> Option<&Log> {
-        self.log.as_ref().map(|(log, _)| log)
+        self.log.as_ref()
     }
 
     /// An event of a pool.
@@ -52,37 +47,27 @@ impl Hub {
             Ok(Value::String(name)) => (name, Value::Null),
             _ => (format!("{event:?}"), Value::Null),
         };
-        self.emit(Some(pool), &name, &data, &words::words(event));
+        self.emit(Some(pool), name, data, words::words(event));
     }
 
     /// Something that the program did, as an operator asked.
     pub(crate) fn note(&self, name: &str, data: &Value, text: impl fmt::Display) {
-        self.emit(None, name, data, &text.to_string());
+        self.emit(None, name.to_owned(), data.clone(), text.to_string());
     }
 
-    fn emit(&self, pool: Option<&str>, name: &str, data: &Value, text: &str) {
+    /// What a pool did, at its end.
+    pub(crate) fn sum_up(&self, pool: &str, counts: &Counts) {
+        self.emit(Some(pool), "InAll".to_owned(), json!(counts), words::in_all(counts));
+    }
+
+    fn emit(&self, pool: Option<&str>, event: String, data: Value, text: String) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        if self.watching.is_empty() && !matches!(self.log, Some((_, Form::Json))) {
-            self.write(pool, text);
-            return;
+        let entry = Entry { number, at: SystemTime::now(), pool: pool.map(str::to_owned), event, data, text };
+        if let Some(log) = &self.log {
+            log.tell(&entry);
         }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let line =
-            json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
-        match &self.log {
-            Some((log, Form::Json)) => log.tell(line.trim_end()),
-            _ => self.write(pool, text),
-        }
-        if self.watching.publish(line.into_bytes()).is_err() {
+        if !self.watching.is_empty() && self.watching.publish((entry.json() + "\n").into_bytes()).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn write(&self, pool: Option<&str>, text: &str) {
-        let Some((log, Form::Text)) = &self.log else { return };
-        match pool {
-            Some(pool) => log.tell(format_args!("{pool}: {text}")),
-            None => log.tell(text),
         }
     }
 }

@@ -39,7 +39,9 @@
 //! limit = "10k"
 //! ```
 
+mod carry;
 mod change;
+pub mod client;
 mod control;
 mod document;
 mod exposure;
@@ -47,6 +49,7 @@ mod failure;
 mod hub;
 mod listen;
 mod log;
+mod metrics;
 mod notify;
 mod operated;
 mod pool_settings;
@@ -62,7 +65,7 @@ mod users;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
-pub use failure::Failure;
+pub use failure::{Failure, Fault};
 pub use operated::Operated;
 pub use protocol::Protocol;
 pub use setting::{Kind, Setting, Text, Value, Values};

@@ -30,7 +30,6 @@ pub(crate) struct Manager {
     to: Option<SocketAddr>,
     /// How often it is told that the program is alive.
     watchdog: Option<Duration>,
-    /// This process is the service's main one: no new build has taken over from it.
     is_main: AtomicBool,
     /// Why the last change that was asked for was not made.
     failure: Mutex<Option<String>>,
@@ -72,10 +71,15 @@ impl Manager {
         Manager { to, watchdog, is_main: AtomicBool::new(true), failure: Mutex::default() }
     }
 
+    /// Whether this process is the service's main one: no new build has taken over from it.
+    pub(crate) fn is_main(&self) -> bool {
+        self.is_main.load(Ordering::Acquire)
+    }
+
     /// Sends lines of `NAME=value`, unless another process is the service's main one. A manager that does not take them is none of the server's
     /// business.
     fn send(&self, lines: impl fmt::Display) {
-        if self.is_main.load(Ordering::Relaxed) {
+        if self.is_main() {
             self.send_always(lines);
         }
     }
@@ -131,11 +135,11 @@ impl Manager {
     pub(crate) fn tell(&self, event: &Event) {
         match event {
             Event::HandedOver { pid } => {
-                self.is_main.store(false, Ordering::Relaxed);
+                self.is_main.store(false, Ordering::Release);
                 self.send_always(format_args!("MAINPID={pid}\nREADY=1"));
             }
             Event::TakenBack => {
-                self.is_main.store(true, Ordering::Relaxed);
+                self.is_main.store(true, Ordering::Release);
                 self.send(format_args!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id()));
             }
             _ => {}

@@ -4,16 +4,16 @@ use crate::change::{Changed, Unchanged};
 use crate::control;
 use crate::document::{Document, Format, MAX_BYTES};
 use crate::failure::Failure;
-use crate::hub::{Form, Hub};
-use crate::log::Log;
+use crate::hub::Hub;
+use crate::log::{Form, Log};
 use crate::notify::Manager;
 use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{document, exposure, print, signals, words};
+use crate::{carry, document, exposure, metrics, print, signals};
 use serde_json::json;
-use sockdrawer::{Drain, Drained, Error, Pool, Upgrade};
+use sockdrawer::{Address, Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_catalog::time;
 use std::fmt;
 use std::io::{self, IsTerminal, Read};
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_secs(1);
@@ -115,43 +115,49 @@ impl Operated {
     /// # Errors
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
-        let document = self.load().map_err(|mistakes| Failure::configuration(mistakes.join("\n       ")))?;
+        let document = self.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
         let program = document.program.clone();
-        let log = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
+        let form = match program.text("log").unwrap_or(if self.is_file() { "text" } else { "none" }) {
             "none" => None,
-            form => Some((Log::start(io::stderr()).map_err(no_thread)?, if form == "json" { Form::Json } else { Form::Text })),
+            "json" => Some(Form::Json),
+            _ if self.is_file() => Some(Form::text()),
+            _ => Some(Form::Plain),
         };
+        let log = form.map(|form| Log::start(io::stderr(), form)).transpose().map_err(no_thread)?;
         // Connections are descriptors. Where the limit may not rise, a pool whose connections do not fit says so.
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
         self.watch_signals(&news)?;
+        let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
         let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
-        let server = Server::new(self.protocols.clone(), (Hub::new(log, manager), upgrade.clone(), passed), started);
+        let hub = Hub::new(log, manager);
+        let server = Server::new(self.protocols.clone(), (hub, upgrade.clone(), passed), !self.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
-        let control = control::start(&operator, &program)?;
+        let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
         if let Some(upgrade) = &upgrade {
+            let replaces = upgrade.predecessor().is_some();
+            carry::over(upgrade, &operator)?;
             upgrade.ready()?;
+            if replaces {
+                server.hub.ledger.upgraded(since.elapsed());
+            }
         }
         server.watch();
         server.note_unused_sockets();
         exposure::warn(&server.hub, &program);
         server.hub.manager.ready(&server);
         Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
-        tell_addresses(&server)?;
+        tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
-        control.iter().for_each(control::end);
+        asked.iter().flatten().for_each(control::end);
+        server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
         if let Some(log) = server.hub.log() {
-            server
-                .state()
-                .pools
-                .iter()
-                .for_each(|(name, pool)| log.tell(format_args!("{name}: {}", words::in_all(&pool.status().counts))));
             log.flush(PATIENCE);
         }
         end
@@ -190,9 +196,8 @@ fn load(path: &Path, protocols: &[Protocol], overriding: &Values) -> Result<Docu
     let file = std::fs::File::open(path).map_err(cannot)?;
     // Not a byte more than is taken: the file may be a device.
     file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
-    let format = if path.extension().is_some_and(|extension| extension == "json") { Format::Json } else { Format::Toml };
-    let mut document = Document::parse(&text, format, document::Known { protocols })
-        .map_err(|mistakes| mistakes.iter().map(|mistake| format!("{shown}:{mistake}")).collect::<Vec<_>>())?;
+    let mut document = Document::parse(&text, Format::of(path, &text), document::Known { protocols })
+        .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
     document.program.0.extend(overriding.0.clone());
     Ok(document)
 }
@@ -212,11 +217,17 @@ fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
 }
 
 /// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
-fn tell_addresses(server: &Server) -> Result<(), Failure> {
-    let addresses: Vec<_> = server.state().pools.values().flat_map(Pool::addresses).collect();
+fn tell_addresses(server: &Server, metrics: Option<&Pool>) -> Result<(), Failure> {
+    let pools = server.state().pools;
+    let listening = pools.values().flat_map(Pool::addresses).map(|address| format!("listening on {address}"));
+    let metrics = metrics.into_iter().flat_map(Pool::addresses).map(|address| match address {
+        Address::Unix(path) => format!("metrics on {}", path.display()),
+        address => format!("metrics on http://{address}/metrics"),
+    });
+    let lines: Vec<String> = listening.chain(metrics).collect();
     spawn("addresses", move || {
-        for address in addresses {
-            let _ = print::line(format_args!("listening on {address}"));
+        for line in lines {
+            let _ = print::line(line);
         }
     })
 }
@@ -284,7 +295,10 @@ impl Operator {
     pub(crate) fn told(&self, by: &str, what: &str, result: &Result<Changed, Unchanged>) {
         let hub = &self.server.hub;
         match result {
-            Ok(changed) if changed.committed => hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}")),
+            Ok(changed) if changed.committed => {
+                hub.ledger.changed(changed.took);
+                hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}"));
+            }
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
             Err(why) => {
                 self.server.note_failed_change();
@@ -375,6 +389,7 @@ impl Operator {
                 Ok(replaced)
             }
             Err(error) => {
+                self.server.hub.ledger.upgrade_failed();
                 manager.not_replaced(&self.server, &error);
                 print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
                 Err(error.to_string())
@@ -419,6 +434,6 @@ mod tests {
         let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
         assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
         let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
-        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && !cut.configuration, "{cut}");
+        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");
     }
 }

@@ -460,7 +460,7 @@ pub(crate) fn configure(begun: Config, values: &Values, sockets: &dyn Sockets) -
             let of = if models.len() == 1 { format!("the model {}", models[0]) } else { format!("the models {names}") };
             return Err((
                 setting.name,
-                format!("an option of {of}, not of the model {}: leave it out, or choose another model", draft.config.model),
+                format!("is an option of {of}, not of the model {}: leave it out, or choose another model", draft.config.model),
             ));
         }
         apply(&mut draft, value).map_err(|why| (setting.name, why))?;

@@ -15,7 +15,7 @@ pub(crate) const CONTROL: Setting = Setting::new(
     Kind::Text(PATH),
     "The control socket: HTTP on a Unix socket that only this user may use, for sockdrawer ctl and curl; none: no control socket",
 )
-.unless_given("with a file: sockdrawer.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR; else none")
+.unless_given("with a file: sockdrawer.sock in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or /run/sockdrawer; else none")
 .group(GROUP);
 
 /// All of them.

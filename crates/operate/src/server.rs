@@ -25,6 +25,7 @@ pub(crate) struct Server {
     pub(crate) upgrade: Option<Arc<Upgrade>>,
     pub(crate) passed: Passed,
     pub(crate) began: Instant,
+    of_command_line: bool,
     /// Held while pools are changed: one change at a time.
     changing: Mutex<()>,
     /// Held for a moment.
@@ -42,7 +43,7 @@ pub(crate) struct State {
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
     /// Configurations before this one, the last one last.
-    history: Vec<Arc<Document>>,
+    pub(crate) history: Vec<Arc<Document>>,
     /// The last change, and how long it took.
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
@@ -68,6 +69,7 @@ impl Server {
     pub(crate) fn new(
         protocols: Vec<Protocol>,
         (hub, upgrade, passed): (Arc<Hub>, Option<Arc<Upgrade>>, Passed),
+        of_command_line: bool,
         started: impl Fn(&str, &Pool) + Send + Sync + 'static,
     ) -> Server {
         Server {
@@ -76,6 +78,7 @@ impl Server {
             upgrade,
             passed,
             began: Instant::now(),
+            of_command_line,
             changing: Mutex::default(),
             state: Mutex::default(),
             started: Box::new(started),
@@ -95,8 +98,7 @@ impl Server {
         let _changing = lock(&self.changing);
         let mut pools = BTreeMap::new();
         for (name, of) in &document.pools {
-            let config =
-                self.configure(of).map_err(|(setting, why)| Failure::configuration(named(&document, name, setting, &why)))?;
+            let config = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
         }
@@ -194,7 +196,9 @@ impl Server {
             changes: state.changes + 1,
             ..now.clone()
         };
+        let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
+        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
         self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
@@ -221,6 +225,13 @@ impl Server {
         lock(&self.state).failed_changes += 1;
     }
 
+    /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,
+    /// and with its changes, those that failed included.
+    pub(crate) fn go_on(&self, revision: u64, history: Vec<Arc<Document>>, (changes, failed_changes): (u64, u64)) {
+        let mut state = lock(&self.state);
+        *state = State { revision, history, changes, failed_changes, ..state.clone() };
+    }
+
     /// All steps, and what they need.
     fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work::default();
@@ -233,7 +244,7 @@ impl Server {
             }
         }
         for (name, to) in &wanted.pools {
-            let wrong = |(setting, why): Wrong| Unchanged::Wrong(vec![named(wanted, name, setting, &why)]);
+            let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
                 let config = self.configure(to).map_err(wrong)?;
@@ -271,6 +282,16 @@ impl Server {
                 let show = |value: Option<&crate::Value>| value.map_or("unset".to_owned(), ToString::to_string);
                 work.plan.push(Step::new(name, setting, "in place", format!("{} to {}", show(from), show(to))));
             }
+        }
+    }
+
+    /// What is wrong with a setting of a pool. The command line knows no pools.
+    fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
+        let colon = if why.starts_with("is ") { "" } else { ":" };
+        match (self.of_command_line, *setting) {
+            (true, "protocol") => why.clone(),
+            (true, setting) => format!("--{setting}{colon} {why}"),
+            (false, setting) => format!("pool.{pool}.{setting}{colon} {why}"),
         }
     }
 
@@ -360,12 +381,4 @@ pub(crate) fn drain_of(document: &Document, pool: &str) -> Drain {
     drain.rate = values.and_then(|values| values.rate("drain-rate"));
     drain.notice = values.and_then(|values| values.time("notice")).unwrap_or_default();
     drain
-}
-
-/// The setting, with its pool where there are several.
-fn named(document: &Document, pool: &str, setting: &str, why: &str) -> String {
-    match document.pools.len() {
-        1 => format!("{setting}: {why}"),
-        _ => format!("pool.{pool}.{setting}: {why}"),
-    }
 }

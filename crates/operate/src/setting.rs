@@ -125,7 +125,7 @@ impl Setting {
                 _ => Err("not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned()),
             },
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
-            Kind::Choice(words) => Err(unknown("value", text, words)),
+            Kind::Choice(words) => Err(unknown(self.name, text, words)),
             Kind::Text(kind) => (kind.check)(text).map(|()| Value::Text(text.to_owned())),
             Kind::List(kind) => (kind.check)(text).map(|()| Value::List(vec![text.to_owned()])),
         }
@@ -261,7 +261,11 @@ pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> String {
     let meant = closest.first().filter(|name| distance(name) * 2 <= name.chars().count());
     let meant = meant.map_or(String::new(), |name| format!(" did you mean `{name}`?"));
     match known.len() {
-        ..=8 => format!("unknown {kind} `{text}`:{meant} There are {}", known.join(", ")),
+        ..=8 => format!(
+            "unknown {kind} `{text}`:{meant}{}{}",
+            if meant.is_empty() { " there are " } else { " There are " },
+            known.join(", ")
+        ),
         _ if !meant.is_empty() => format!("unknown {kind} `{text}`:{meant}"),
         _ => format!("unknown {kind} `{text}`: the closest are {}", closest[..3].join(", ")),
     }

@@ -1,4 +1,4 @@
-//! Unix sockets: who may connect to them, how one takes the path of another while clients connect, and names without a file.
+//! Unix sockets: the mode and the owner of their paths, how one takes the path of another while clients connect, and names without a file.
 
 mod common;
 
@@ -94,7 +94,7 @@ fn a_path_has_the_mode_and_the_owner_that_are_asked_for() {
     }
 }
 
-/// Another user's and group's, which root alone can give away; anybody else is told what to do, and nothing is left behind.
+/// Those of other users, which root alone can set; without the right to, the error says what to do, and no file is left behind.
 #[test]
 fn an_owner_that_may_not_be_set_is_refused_and_leaves_no_path() {
     let folder = Folder::new("owner");

@@ -2,6 +2,7 @@
 //! `trial` turn these low arguments into what is done.
 
 mod agents;
+mod ctl;
 mod find;
 mod help;
 mod load;
@@ -9,8 +10,9 @@ mod results;
 mod serve;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
+pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments};
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use help::command;
+pub(crate) use help::{command, examples};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use serve::ServeArguments;
@@ -37,6 +39,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
     Serve(Box<ServeArguments>),
+    /// Check a configuration file, and start nothing.
+    Check(CheckArguments),
+    /// Ask a running server, and change it, by its control socket.
+    Ctl(Box<CtlArguments>),
     /// Put load on a server and report the result.
     Load(Box<LoadArguments>),
     /// Check whether this machine, and a server on it, have the resources for a number of connections.

@@ -39,7 +39,11 @@ fn option(setting: Setting) -> Arg {
         .action(action)
         .help(format!("{}{default}", setting.help))
         .help_heading(setting.group);
-    if setting.name == "listen" { option.short('l') } else { option }
+    match setting.name {
+        "listen" => option.short('l'),
+        "stays" => option.requires("upgrade"),
+        _ => option,
+    }
 }
 
 impl Args for ServeArguments {
@@ -71,7 +75,7 @@ impl Args for ServeArguments {
             .help("Print events on standard error, one line each: short for --log text");
         let of_pool = pool_settings().copied().chain(of_protocols()).map(|setting| option(setting).conflicts_with(file));
         let whole = program_settings().copied().map(option);
-        command.arg(protocol).arg(program).arg(config).arg(verbose).args(of_pool).args(whole)
+        command.allow_negative_numbers(true).arg(protocol).arg(program).arg(config).arg(verbose).args(of_pool).args(whole)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

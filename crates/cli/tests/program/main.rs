@@ -10,6 +10,7 @@ mod find;
 mod foreign;
 mod http;
 mod load;
+mod metrics;
 mod orders;
 mod parent;
 mod plans;

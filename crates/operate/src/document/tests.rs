@@ -59,10 +59,20 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         (pool("limit = [5]"), "4:9: pool.web.limit: a list is no value of it: write N"),
         (pool("limit = 1979-05-27"), "4:9: pool.web.limit: a date is no value of it"),
         (pool("  idle   = \"soon\""), "4:12: pool.web.idle: `soon`: not a time: write 5 or 5s"),
-        (pool("model = \"loop\""), "4:9: pool.web.model: unknown value `loop`: did you mean `loops`?"),
-        (pool("greeting = \"hey\""), "4:12: pool.web.greeting: unknown value `hey`: There are hello, hi"),
+        (pool("model = \"loop\""), "4:9: pool.web.model: unknown model `loop`: did you mean `loops`?"),
+        (pool("greeting = \"hey\""), "4:12: pool.web.greeting: unknown greeting `hey`: there are hello, hi"),
         (pool("alarm = [\"9/8\", \"8/9\"]"), "4:17: pool.web.alarm: `8/9`: not an alarm"),
         (pool("slow = 1"), "4:1: pool.web.slow: unknown setting `slow`"),
+        (
+            pool("model = \"threads\"\nworkers = 5"),
+            "5:11: pool.web.workers: an option of the models prefork, loops and tasks, not of",
+        ),
+        (pool("low-water = \"64k\"\nhigh-water = \"32k\""), "4:13: pool.web.low-water: the low-water mark is above the high one"),
+        (pool("keepalive-probes = 3"), "4:20: pool.web.keepalive-probes: is for keepalive, which is not set"),
+        (
+            "[pool.web]\nprotocol = \"echo\"\nlisten = [\"systemd:a\", \"systemd:a\"]".to_owned(),
+            "3:10: pool.web.listen: unix:@systemd/a is named twice",
+        ),
         (pool("max-per-peer = \"5/33\""), "4:16: pool.web.max-per-peer: `5/33`: has no prefix of 0 to 32 bits"),
         (pool("[pool.web.x]\na = 1"), "4:11: pool.web.x: unknown setting `x`"),
         (

@@ -35,7 +35,7 @@ impl Socket {
         let variables =
             Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), watched: None };
         let hub = Hub::new(None, Manager::of(&variables));
-        Server::new(protocols, (hub, None, Passed::default()), |_, _| ())
+        Server::new(protocols, (hub, None, Passed::default()), false, |_, _| ())
     }
 
     /// All that came.

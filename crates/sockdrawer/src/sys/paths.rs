@@ -17,14 +17,15 @@ pub(super) fn set_permissions(path: &Path, options: &ListenOptions) -> Result<()
     if !fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode).is_socket() {
         return Err(Errno::EXIST);
     }
+    // First, because a file that was given away is another user's to change.
+    if let Some(mode) = mode {
+        // fchmod(2) takes no O_PATH descriptor, and fchmodat2(2) is of Linux 6.6.
+        fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(*mode))?;
+    }
     if user.is_some() || group.is_some() {
         fs::chownat(&file, "", user.map(fs::Uid::from_raw), group.map(fs::Gid::from_raw), AtFlags::EMPTY_PATH)?;
     }
-    match mode {
-        // fchmod(2) takes no O_PATH descriptor, and fchmodat2(2) is of Linux 6.6.
-        Some(mode) => fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(*mode)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Two names exchange their files, at once (`RENAME_EXCHANGE`).
