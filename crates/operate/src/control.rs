@@ -13,10 +13,9 @@ use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
-use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
-use sockdrawer::listening::ListenOptions;
-use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
+use sockdrawer::listening::Listening;
+use sockdrawer::{Address, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
 use std::path::PathBuf;
@@ -28,9 +27,9 @@ const POOL: &str = "control";
 /// Of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
-const CLIENTS: usize = 1_024;
+pub(crate) const CLIENTS: usize = 1_024;
 /// Requests that are being answered at once.
-const ANSWERS: usize = 32;
+pub(crate) const ANSWERS: usize = 32;
 /// What each connection may be asked for.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";
@@ -47,30 +46,9 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    start_pool(operator, POOL, &web, Address::Unix(path), (CLIENTS, ANSWERS)).map(Some)
-}
-
-/// Starts a pool that operators and their programs ask, beside those of the configuration.
-pub(crate) fn start_pool(
-    operator: &Operator,
-    name: &str,
-    web: &Web,
-    at: Address,
-    (clients, answers): (usize, usize),
-) -> Result<Pool, Failure> {
-    let mut options = ListenOptions::default();
-    options.mode = matches!(at, Address::Unix(_)).then_some(MODE);
-    let mut config = Config::accept(web.clone()).listen_with(at, options).loops(1).workers(0).limit(clients);
-    web.fit(&mut config.settings);
-    config.delegates = answers;
-    let config = config.on_full(OnFull::Reject(Reject::text(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    )));
-    let started = match &operator.server.upgrade {
-        Some(upgrade) => upgrade.start(name, config),
-        None => Pool::start(config),
-    };
-    started.map_err(Failure::from)
+    let mut at = Listening::new(Address::Unix(path));
+    at.options.mode = Some(MODE);
+    operator.start_pool(POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
@@ -437,4 +415,17 @@ pub(crate) const ENDS: Duration = Duration::from_secs(1);
 /// Ends the control socket: answers that are under way are given a moment.
 pub(crate) fn end(pool: &Pool) {
     pool.shutdown(Drain::within(ENDS));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_users_are_refused_by_name() {
+        assert!(allowed(7, 7).is_ok() && allowed(0, 7).is_ok());
+        let refused = allowed(65_534, 0).expect_err("another user");
+        let body = "nobody (uid 65534) may not use this control socket: only root (uid 0), which runs the program, and root may";
+        assert!(format!("{refused:?}").contains(body), "{refused:?}");
+    }
 }

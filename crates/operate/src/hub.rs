@@ -1,7 +1,6 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
 use crate::log::{Entry, Log};
-use crate::metrics::Ledger;
 use crate::notify::Manager;
 use crate::words;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use sockdrawer::Group;
 use sockdrawer::observe::{Counts, Event};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Where events go.
@@ -20,16 +19,13 @@ pub(crate) struct Hub {
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
-    /// A new build has taken over.
-    pub(crate) handed_over: AtomicBool,
-    pub(crate) ledger: Ledger,
     pub(crate) manager: Manager,
 }
 
 impl Hub {
     pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, handed_over: AtomicBool::new(false), ledger: Ledger::default(), manager })
+        Arc::new(Hub { log, watching, number, lost, manager })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -42,11 +38,6 @@ impl Hub {
 
     /// An event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
-        match event {
-            Event::HandedOver { .. } => self.handed_over.store(true, Ordering::Release),
-            Event::TakenBack => self.handed_over.store(false, Ordering::Release),
-            _ => {}
-        }
         self.manager.tell(event);
         // An event is an object with one key, or a word.
         let (name, data) = match serde_json::to_value(event) {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Lines that may wait to be written.
-const MOST_LINES: usize = 1024;
+pub(crate) const MOST_LINES: usize = 1024;
 /// Lines of one kind and pool in each [`SECOND`].
 const MOST_OF_A_KIND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);

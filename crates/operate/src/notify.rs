@@ -6,8 +6,6 @@
 //! gave up, a full limit and a drain are no reasons.
 
 use crate::change::Unchanged;
-use crate::server::Server;
-use sockdrawer::Pool;
 use sockdrawer::observe::Event;
 use sockdrawer_catalog::count::thousands;
 use std::fmt;
@@ -15,7 +13,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The status line is looked at this often.
@@ -30,7 +28,6 @@ pub(crate) struct Manager {
     to: Option<SocketAddr>,
     /// How often it is told that the program is alive.
     watchdog: Option<Duration>,
-    /// This process is the service's main one: no new build has taken over from it.
     is_main: AtomicBool,
     /// Why the last change that was asked for was not made.
     failure: Mutex<Option<String>>,
@@ -72,10 +69,15 @@ impl Manager {
         Manager { to, watchdog, is_main: AtomicBool::new(true), failure: Mutex::default() }
     }
 
+    /// Whether this process is the service's main one: no new build has taken over from it.
+    pub(crate) fn is_main(&self) -> bool {
+        self.is_main.load(Ordering::Acquire)
+    }
+
     /// Sends lines of `NAME=value`, unless another process is the service's main one. A manager that does not take them is none of the server's
     /// business.
     fn send(&self, lines: impl fmt::Display) {
-        if self.is_main.load(Ordering::Relaxed) {
+        if self.is_main() {
             self.send_always(lines);
         }
     }
@@ -90,8 +92,8 @@ impl Manager {
     }
 
     /// The program serves.
-    pub(crate) fn ready(&self, server: &Server) {
-        self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(&Line::of(server))));
+    pub(crate) fn ready(&self, line: &Line) {
+        self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(line)));
     }
 
     /// A change begins: the manager waits for the end of it.
@@ -101,15 +103,15 @@ impl Manager {
     }
 
     /// The end of a change. What failed stays in the status until a change is made.
-    pub(crate) fn reloaded(&self, server: &Server, failure: Option<&Unchanged>) {
+    pub(crate) fn reloaded(&self, line: &Line, failure: Option<&Unchanged>) {
         self.failed(failure.map(|why| format!("not reloaded: {why}")));
-        self.ready(server);
+        self.ready(line);
     }
 
     /// A new build could not take over.
-    pub(crate) fn not_replaced(&self, server: &Server, why: impl fmt::Display) {
+    pub(crate) fn not_replaced(&self, line: &Line, why: impl fmt::Display) {
         self.failed(Some(format!("not replaced: {why}")));
-        self.ready(server);
+        self.ready(line);
     }
 
     fn failed(&self, why: Option<String>) {
@@ -131,41 +133,25 @@ impl Manager {
     pub(crate) fn tell(&self, event: &Event) {
         match event {
             Event::HandedOver { pid } => {
-                self.is_main.store(false, Ordering::Relaxed);
+                self.is_main.store(false, Ordering::Release);
                 self.send_always(format_args!("MAINPID={pid}\nREADY=1"));
             }
             Event::TakenBack => {
-                self.is_main.store(true, Ordering::Relaxed);
+                self.is_main.store(true, Ordering::Release);
                 self.send(format_args!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id()));
             }
             _ => {}
         }
     }
 
-    /// Tells it from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
-    ///
-    /// # Errors
-    /// When there is no thread.
-    pub(crate) fn keep_told(server: Weak<Server>) -> std::io::Result<()> {
-        let Some(now) = server.upgrade() else { return Ok(()) };
-        if now.hub.manager.to.is_none() {
-            return Ok(());
-        }
-        let every = now.hub.manager.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY);
-        let mut told = String::new();
-        let tell = move || {
-            while let Some(server) = server.upgrade() {
-                server.hub.manager.tell_again(&server, &mut told);
-                drop(server);
-                std::thread::sleep(every);
-            }
-        };
-        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
+    /// How often it is told again; None: there is no manager.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.to.as_ref().map(|_| self.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY))
     }
 
-    fn tell_again(&self, server: &Server, told: &mut String) {
-        let line = Line::of(server);
-        let status = self.with_failure(&line);
+    /// Tells it that the program is alive, and what it does unless that was `told`.
+    pub(crate) fn tell_again(&self, line: &Line, told: &mut String) {
+        let status = self.with_failure(line);
         if *told != status {
             self.send(format_args!("STATUS={status}"));
             *told = status;
@@ -184,26 +170,13 @@ impl Manager {
 }
 
 /// What a status says.
-struct Line {
-    pools: usize,
-    connections: usize,
-    revision: u64,
-    ending: bool,
+pub(crate) struct Line {
+    pub(crate) pools: usize,
+    pub(crate) connections: usize,
+    pub(crate) revision: u64,
+    pub(crate) ending: bool,
     /// Loops that do not turn.
-    stuck: usize,
-}
-
-impl Line {
-    fn of(server: &Server) -> Line {
-        let state = server.state();
-        let mut line =
-            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
-        for status in state.pools.values().map(Pool::status) {
-            line.connections += status.connections;
-            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
-        }
-        line
-    }
+    pub(crate) stuck: usize,
 }
 
 impl fmt::Display for Line {

@@ -11,7 +11,8 @@ use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{carry, control, metrics, print, signals};
+use crate::totals::Ledger;
+use crate::{carry, control, exposure, metrics, print, signals};
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
 use std::path::PathBuf;
@@ -112,20 +113,22 @@ impl Operated {
         let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator = Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone() });
+        let operator =
+            Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone(), ledger: Ledger::default() });
         let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();
             carry::over(upgrade, &operator)?;
             upgrade.ready()?;
             if replaces {
-                server.hub.ledger.upgraded(since.elapsed());
+                operator.ledger.upgraded(since.elapsed());
             }
         }
         server.watch();
         server.note_unused_sockets();
-        server.hub.manager.ready(&server);
-        Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
+        exposure::warn(&server.hub, &program);
+        server.hub.manager.ready(&server.line());
+        server.keep_manager_told().map_err(no_thread)?;
         tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
         asked.iter().flatten().for_each(control::end);

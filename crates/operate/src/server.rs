@@ -4,6 +4,7 @@ use crate::change::{Changed, REFUSED, Step, Unchanged};
 use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
+use crate::notify::Line;
 use crate::pool_settings::{Wrong, configure};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 /// Configurations that a rollback can go back to.
-const MOST_HISTORY: usize = 32;
+pub(crate) const MOST_HISTORY: usize = 32;
 
 /// The pools of a program.
 pub(crate) struct Server {
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
+    /// Pools that changes have removed, since they were asked for: they end in their own time.
+    removed: Mutex<Vec<(String, Pool)>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
 }
@@ -81,6 +84,7 @@ impl Server {
             of_command_line,
             changing: Mutex::default(),
             state: Mutex::default(),
+            removed: Mutex::default(),
             started: Box::new(started),
         }
     }
@@ -198,7 +202,7 @@ impl Server {
         };
         let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
-        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
+        lock(&self.removed).extend(gone);
         self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
@@ -329,6 +333,41 @@ impl Server {
             end(&pool, drain_of(&state.document, &name));
         }
         Ok(pools)
+    }
+
+    /// The pools that changes have removed since the last call.
+    pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
+        std::mem::take(&mut *lock(&self.removed))
+    }
+
+    /// What the service manager is told of the program.
+    pub(crate) fn line(&self) -> Line {
+        let state = self.state();
+        let mut line =
+            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
+        for status in state.pools.values().map(Pool::status) {
+            line.connections += status.connections;
+            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
+        }
+        line
+    }
+
+    /// Tells the service manager from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub(crate) fn keep_manager_told(self: &Arc<Self>) -> std::io::Result<()> {
+        let Some(every) = self.hub.manager.interval() else { return Ok(()) };
+        let server = Arc::downgrade(self);
+        let mut told = String::new();
+        let tell = move || {
+            while let Some(server) = server.upgrade() {
+                server.hub.manager.tell_again(&server.line(), &mut told);
+                drop(server);
+                std::thread::sleep(every);
+            }
+        };
+        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
     /// Ends all pools, each in its own way, and says what came of all.

@@ -2,7 +2,7 @@
 //! ([sd_listen_fds(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html)).
 
 use crate::document::Document;
-use crate::failure::Failure;
+use crate::failure::{Failure, Fault};
 use crate::listen::{self, Place};
 use crate::pool_settings::Sockets;
 use sockdrawer::Upgrade;
@@ -16,7 +16,8 @@ pub(crate) struct Passed(Vec<Listening>);
 impl Passed {
     /// Those of this process. Called once.
     pub(crate) fn to_this_process(upgrade: Option<&Upgrade>) -> Result<Passed, Failure> {
-        let mut sockets = passed_sockets().map_err(|error| Failure::setting(format_args!("socket activation: {error}")))?;
+        let mut sockets = passed_sockets()
+            .map_err(|error| Failure { line: format!("socket activation: {error}"), fault: Fault::Configuration })?;
         if sockets.is_empty() {
             sockets = upgrade.map(Upgrade::named).unwrap_or_default();
         }

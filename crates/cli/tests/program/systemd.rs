@@ -2,6 +2,8 @@
 
 mod activated;
 mod manager;
+mod packaged;
+mod users;
 
 use std::process::{Command, Stdio};
 

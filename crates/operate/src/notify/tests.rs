@@ -1,7 +1,14 @@
 use super::*;
+use crate::document::{Document, Format};
 use crate::hub::Hub;
+use crate::protocol::Protocol;
 use crate::systemd::Passed;
+use sockdrawer::{Address, Config, Context, Input, Peer, Service, Step};
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 /// A manager's socket, as systemd has one.
 struct Socket {
@@ -21,10 +28,14 @@ impl Socket {
 
     /// A server without pools, whose manager this is.
     fn server(&self, watchdog: Option<&str>) -> Server {
+        self.server_of(Vec::new(), watchdog)
+    }
+
+    fn server_of(&self, protocols: Vec<Protocol>, watchdog: Option<&str>) -> Server {
         let variables =
             Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), watched: None };
         let hub = Hub::new(None, Manager::of(&variables));
-        Server::new(Vec::new(), (hub, None, Passed::default()), |_, _| ())
+        Server::new(protocols, (hub, None, Passed::default()), false, |_, _| ())
     }
 
     /// All that came.
@@ -137,4 +148,48 @@ fn a_status_is_a_line_for_people() {
     assert_eq!(line(3, 1_204, 7, false, 0), "3 pools, 1,204 connections, revision 7");
     assert_eq!(line(1, 1, 1, false, 2), "1 pool, 1 connection, revision 1, 2 loops stuck");
     assert_eq!(line(3, 12, 7, true, 0), "draining, 12 connections");
+}
+
+/// A service whose connections keep their loop until they are let go on.
+struct Waits(Arc<Mutex<Receiver<()>>>);
+
+impl Service for Waits {
+    type Protocol = Waits;
+    fn open(&self, _peer: &Peer) -> Waits {
+        Waits(self.0.clone())
+    }
+}
+
+impl sockdrawer::Protocol for Waits {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        // It ends with the test.
+        let _ = self.0.lock().map(|told| told.recv());
+        Step::Continue
+    }
+}
+
+/// A loop that never ends its turn is what only a restart mends.
+#[test]
+fn the_watchdog_hears_nothing_while_a_loop_is_stuck() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let socket = Socket::new("stuck");
+    let (go_on, told) = channel();
+    let told = Arc::new(Mutex::new(told));
+    let waits = Protocol::new("waits", "keeps its loop", move |_| Ok(Config::accept(Waits(told.clone()))));
+    let server = socket.server_of(vec![waits], Some("1000000"));
+    let text = "[pool.a]\nprotocol = 'waits'\nlisten = '127.0.0.1:0'\nloops = 1\nstuck-after = '50ms'\n";
+    server.start(Document::parse(text, Format::Toml, server.known()).expect("it is right")).expect("it starts");
+    let pool = server.state().pools["a"].clone();
+    let Address::Tcp(at) = pool.addresses()[0] else { panic!("TCP") };
+    let mut client = TcpStream::connect(at).expect("it listens");
+    client.write_all(b"x").expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.loops[0].stuck));
+    let mut status = String::new();
+    server.hub.manager.tell_again(&server, &mut status);
+    assert_eq!(socket.told(), ["STATUS=1 pool, 1 connection, revision 1, 1 loop stuck"]);
+    go_on.send(()).expect("it waits");
+    assert!(pool.wait(PATIENCE, |status| !status.loops[0].stuck));
+    server.hub.manager.tell_again(&server, &mut status);
+    assert_eq!(socket.told(), ["STATUS=1 pool, 1 connection, revision 1", "WATCHDOG=1"]);
 }
