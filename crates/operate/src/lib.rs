@@ -44,7 +44,6 @@ mod change;
 pub mod client;
 mod control;
 mod document;
-mod exposure;
 mod failure;
 mod hub;
 mod listen;
@@ -57,6 +56,8 @@ pub mod print;
 mod program_settings;
 mod protocol;
 pub mod replaced;
+#[cfg(test)]
+mod security;
 mod server;
 mod setting;
 pub mod signals;

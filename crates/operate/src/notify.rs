@@ -5,17 +5,14 @@
 //! program for what only a restart mends: threads that wait for each other, and a loop that a protocol's code never returns to. A pool that
 //! gave up, a full limit and a drain are no reasons.
 
-use crate::change::Unchanged;
-use crate::server::Server;
-use sockdrawer::Pool;
-use sockdrawer::observe::Event;
+use sockdrawer::observe::{Event, Status};
 use sockdrawer_catalog::count::thousands;
 use std::fmt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The status line is looked at this often.
@@ -94,8 +91,8 @@ impl Manager {
     }
 
     /// The program serves.
-    pub(crate) fn ready(&self, server: &Server) {
-        self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(&Line::of(server))));
+    pub(crate) fn ready(&self, line: &Line) {
+        self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(line)));
     }
 
     /// A change begins: the manager waits for the end of it.
@@ -105,15 +102,15 @@ impl Manager {
     }
 
     /// The end of a change. What failed stays in the status until a change is made.
-    pub(crate) fn reloaded(&self, server: &Server, failure: Option<&Unchanged>) {
+    pub(crate) fn reloaded(&self, line: &Line, failure: Option<&dyn fmt::Display>) {
         self.failed(failure.map(|why| format!("not reloaded: {why}")));
-        self.ready(server);
+        self.ready(line);
     }
 
     /// A new build could not take over.
-    pub(crate) fn not_replaced(&self, server: &Server, why: impl fmt::Display) {
+    pub(crate) fn not_replaced(&self, line: &Line, why: impl fmt::Display) {
         self.failed(Some(format!("not replaced: {why}")));
-        self.ready(server);
+        self.ready(line);
     }
 
     fn failed(&self, why: Option<String>) {
@@ -146,31 +143,29 @@ impl Manager {
         }
     }
 
-    /// Tells it from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
+    /// Tells it from now on, in a thread of its own, that the program is alive, and what it does where that has changed; until there is
+    /// nothing to look at.
     ///
     /// # Errors
     /// When there is no thread.
-    pub(crate) fn keep_told(server: Weak<Server>) -> std::io::Result<()> {
-        let Some(now) = server.upgrade() else { return Ok(()) };
-        if now.hub.manager.to.is_none() {
+    pub(crate) fn keep_told(self: &Arc<Self>, mut look: impl FnMut() -> Option<Line> + Send + 'static) -> std::io::Result<()> {
+        let (manager, every) = (self.clone(), self.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
+        if manager.to.is_none() {
             return Ok(());
         }
-        let every = now.hub.manager.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY);
         // What READY=1 came with.
-        let mut told = now.hub.manager.with_failure(&Line::of(&now));
+        let mut told = look().map(|line| manager.with_failure(&line)).unwrap_or_default();
         let tell = move || {
-            while let Some(server) = server.upgrade() {
-                server.hub.manager.tell_again(&server, &mut told);
-                drop(server);
+            while let Some(line) = look() {
+                manager.tell_again(&line, &mut told);
                 std::thread::sleep(every);
             }
         };
         std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
-    fn tell_again(&self, server: &Server, told: &mut String) {
-        let line = Line::of(server);
-        let status = self.with_failure(&line);
+    fn tell_again(&self, line: &Line, told: &mut String) {
+        let status = self.with_failure(line);
         if *told != status {
             self.send(format_args!("STATUS={status}"));
             *told = status;
@@ -189,7 +184,7 @@ impl Manager {
 }
 
 /// What a status says.
-struct Line {
+pub(crate) struct Line {
     pools: usize,
     connections: usize,
     revision: u64,
@@ -199,11 +194,11 @@ struct Line {
 }
 
 impl Line {
-    fn of(server: &Server) -> Line {
-        let state = server.state();
-        let mut line =
-            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
-        for status in state.pools.values().map(Pool::status) {
+    /// Of all pools.
+    pub(crate) fn of(pools: impl Iterator<Item = Status>, (revision, ending): (u64, bool)) -> Line {
+        let mut line = Line { pools: 0, connections: 0, revision, ending, stuck: 0 };
+        for status in pools {
+            line.pools += 1;
             line.connections += status.connections;
             line.stuck += status.loops.iter().filter(|one| one.stuck).count();
         }

@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::{carry, document, exposure, metrics, print, signals};
+use crate::{carry, document, metrics, print, program_settings, signals};
 use serde_json::json;
 use sockdrawer::{Address, Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_catalog::time;
@@ -150,9 +150,12 @@ impl Operated {
         }
         server.watch();
         server.note_unused_sockets();
-        exposure::warn(&server.hub, &program);
-        server.hub.manager.ready(&server);
-        Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
+        if let Some(line) = program_settings::exposed(&program) {
+            server.hub.note("Exposed", &json!(line), &line);
+        }
+        server.hub.manager.ready(&server.line());
+        let looked_at = Arc::downgrade(&server);
+        server.hub.manager.keep_told(move || looked_at.upgrade().map(|server| server.line())).map_err(no_thread)?;
         tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
         asked.iter().flatten().for_each(control::end);
@@ -278,7 +281,7 @@ impl Operator {
         let manager = &self.server.hub.manager;
         manager.reloading();
         let result = change();
-        manager.reloaded(&self.server, result.as_ref().err());
+        manager.reloaded(&self.server.line(), result.as_ref().err().map(|why| why as &dyn fmt::Display));
         result
     }
 
@@ -390,7 +393,7 @@ impl Operator {
             }
             Err(error) => {
                 self.server.hub.ledger.upgrade_failed();
-                manager.not_replaced(&self.server, &error);
+                manager.not_replaced(&self.server.line(), &error);
                 print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
                 Err(error.to_string())
             }

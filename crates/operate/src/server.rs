@@ -4,6 +4,7 @@ use crate::change::{Changed, REFUSED, Step, Unchanged};
 use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
+use crate::notify::Line;
 use crate::pool_settings::{Wrong, configure};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
@@ -104,6 +105,12 @@ impl Server {
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// What the service manager shows.
+    pub(crate) fn line(&self) -> Line {
+        let state = self.state();
+        Line::of(state.pools.values().map(Pool::status), (state.revision, state.ending))
     }
 
     /// Says which sockets of systemd no pool listens at.
