@@ -51,6 +51,8 @@ mod log;
 mod metrics;
 mod notify;
 mod operated;
+mod operator;
+mod origin;
 mod pool_settings;
 pub mod print;
 mod program_settings;

@@ -8,11 +8,10 @@ pub(crate) use totals::{Carried, Ledger};
 
 use crate::control::start_pool;
 use crate::failure::Failure;
-use crate::operated::Operator;
+use crate::operator::Operator;
 use crate::server::{Server, State};
 use crate::setting::Values;
 use crate::words;
-use sockdrawer::listening::Listening;
 use sockdrawer::observe::{Readiness, Status};
 use sockdrawer::{Address, Pool};
 use sockdrawer_catalog::openmetrics::{Format, Writer};
@@ -45,7 +44,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     };
     // A kept connection would ask this process for as long as it lives, also once a new build has taken over.
     let web = Web::new(pages).close_after_answer();
-    start_pool(operator, POOL, &web, Listening::new(at), (COLLECTORS, ANSWERS)).map(Some)
+    start_pool(operator, POOL, &web, at, (COLLECTORS, ANSWERS)).map(Some)
 }
 
 /// What a page is made from.
