@@ -13,9 +13,10 @@ use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
+use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
-use sockdrawer::listening::Listening;
-use sockdrawer::{Address, Drain, Drained, Error, Pool};
+use sockdrawer::listening::ListenOptions;
+use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
 use std::path::PathBuf;
@@ -46,9 +47,30 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    let mut at = Listening::new(Address::Unix(path));
-    at.options.mode = Some(MODE);
-    operator.start_pool(POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
+    start_pool(operator, POOL, &web, Address::Unix(path), (CLIENTS, ANSWERS)).map(Some)
+}
+
+/// Starts a pool that operators and their programs ask, beside those of the configuration.
+pub(crate) fn start_pool(
+    operator: &Operator,
+    name: &str,
+    web: &Web,
+    at: Address,
+    (clients, answers): (usize, usize),
+) -> Result<Pool, Failure> {
+    let mut options = ListenOptions::default();
+    options.mode = matches!(at, Address::Unix(_)).then_some(MODE);
+    let mut config = Config::accept(web.clone()).listen_with(at, options).loops(1).workers(0).limit(clients);
+    web.fit(&mut config.settings);
+    config.delegates = answers;
+    let config = config.on_full(OnFull::Reject(Reject::text(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    )));
+    let started = match &operator.server.upgrade {
+        Some(upgrade) => upgrade.start(name, config),
+        None => Pool::start(config),
+    };
+    started.map_err(Failure::from)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
@@ -102,19 +124,16 @@ impl Pages for Control {
 fn user(from: &Connection) -> Result<String, Refusal> {
     let peer =
         from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
-    allowed(peer.uid, rustix::process::geteuid().as_raw())?;
+    allowed(peer.uid, rustix::process::geteuid().as_raw()).map_err(|why| Answer::error(403, why))?;
     Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
 }
 
-fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
+fn allowed(peer: u32, own: u32) -> Result<(), String> {
     if peer == 0 || peer == own {
         return Ok(());
     }
     let [peer, own] = [peer, own].map(users::in_words);
-    Err(Answer::error(
-        403,
-        format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may"),
-    ))
+    Err(format!("{peer} may not use this control socket: only {own}, which runs the program, and root may"))
 }
 
 /// A request that is answered.
@@ -419,13 +438,13 @@ pub(crate) fn end(pool: &Pool) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::allowed;
 
     #[test]
     fn other_users_are_refused_by_name() {
-        assert!(allowed(7, 7).is_ok() && allowed(0, 7).is_ok());
-        let refused = allowed(65_534, 0).expect_err("another user");
-        let body = "nobody (uid 65534) may not use this control socket: only root (uid 0), which runs the program, and root may";
-        assert!(format!("{refused:?}").contains(body), "{refused:?}");
+        assert_eq!((allowed(7, 7), allowed(0, 7)), (Ok(()), Ok(())));
+        let refused =
+            "nobody (uid 65534) may not use this control socket: only root (uid 0), which runs the program, and root may";
+        assert_eq!(allowed(65_534, 0), Err(refused.to_owned()));
     }
 }

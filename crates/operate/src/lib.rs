@@ -44,7 +44,6 @@ mod change;
 pub mod client;
 mod control;
 mod document;
-mod exposure;
 mod failure;
 mod hub;
 mod listen;
@@ -56,15 +55,15 @@ mod operator;
 mod origin;
 mod pool_settings;
 pub mod print;
-mod process;
 mod program_settings;
 mod protocol;
 pub mod replaced;
+#[cfg(test)]
+mod security;
 mod server;
 mod setting;
 pub mod signals;
 mod systemd;
-mod totals;
 mod users;
 mod words;
 

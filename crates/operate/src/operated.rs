@@ -11,8 +11,8 @@ use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
-use crate::totals::Ledger;
-use crate::{carry, control, exposure, metrics, print, signals};
+use crate::{carry, control, metrics, print, program_settings, signals};
+use serde_json::json;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
 use std::path::PathBuf;
@@ -113,22 +113,24 @@ impl Operated {
         let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator =
-            Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone(), ledger: Ledger::default() });
+        let operator = Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone() });
         let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();
             carry::over(upgrade, &operator)?;
             upgrade.ready()?;
             if replaces {
-                operator.ledger.upgraded(since.elapsed());
+                server.hub.ledger.upgraded(since.elapsed());
             }
         }
         server.watch();
         server.note_unused_sockets();
-        exposure::warn(&server.hub, &program);
+        if let Some(line) = program_settings::exposed(&program) {
+            server.hub.note("Exposed", &json!(line), &line);
+        }
         server.hub.manager.ready(&server.line());
-        server.keep_manager_told().map_err(no_thread)?;
+        let looked_at = Arc::downgrade(&server);
+        server.hub.manager.keep_told(move || looked_at.upgrade().map(|server| server.line())).map_err(no_thread)?;
         tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
         asked.iter().flatten().for_each(control::end);

@@ -31,8 +31,6 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
-    /// Pools that changes have removed, since they were asked for: they end in their own time.
-    removed: Mutex<Vec<(String, Pool)>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
 }
@@ -84,7 +82,6 @@ impl Server {
             of_command_line,
             changing: Mutex::default(),
             state: Mutex::default(),
-            removed: Mutex::default(),
             started: Box::new(started),
         }
     }
@@ -108,6 +105,12 @@ impl Server {
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// What the service manager shows.
+    pub(crate) fn line(&self) -> Line {
+        let state = self.state();
+        Line::of(state.pools.values().map(Pool::status), (state.revision, state.ending))
     }
 
     /// Says which sockets of systemd no pool listens at.
@@ -202,7 +205,7 @@ impl Server {
         };
         let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
-        lock(&self.removed).extend(gone);
+        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
         self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
@@ -333,41 +336,6 @@ impl Server {
             end(&pool, drain_of(&state.document, &name));
         }
         Ok(pools)
-    }
-
-    /// The pools that changes have removed since the last call.
-    pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
-        std::mem::take(&mut *lock(&self.removed))
-    }
-
-    /// What the service manager is told of the program.
-    pub(crate) fn line(&self) -> Line {
-        let state = self.state();
-        let mut line =
-            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
-        for status in state.pools.values().map(Pool::status) {
-            line.connections += status.connections;
-            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
-        }
-        line
-    }
-
-    /// Tells the service manager from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
-    ///
-    /// # Errors
-    /// When there is no thread.
-    pub(crate) fn keep_manager_told(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(every) = self.hub.manager.interval() else { return Ok(()) };
-        let server = Arc::downgrade(self);
-        let mut told = String::new();
-        let tell = move || {
-            while let Some(server) = server.upgrade() {
-                server.hub.manager.tell_again(&server.line(), &mut told);
-                drop(server);
-                std::thread::sleep(every);
-            }
-        };
-        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
     /// Ends all pools, each in its own way, and says what came of all.
