@@ -61,7 +61,7 @@ fn every_counter_of_the_table_is_one_of_the_library() {
     for metric in METRICS {
         let Of::Counts(counters) = metric.of else { continue };
         for (_, counter) in counters {
-            assert!(*counter == totals::RESTARTS || counts.get(counter).is_some(), "{counter}");
+            assert!(*counter == crate::totals::RESTARTS || counts.get(counter).is_some(), "{counter}");
         }
     }
 }

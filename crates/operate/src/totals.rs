@@ -1,7 +1,7 @@
 //! What has been counted since the program began, in this process and in those before it. A number that was shown once is never followed
 //! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
 
-use super::process;
+use crate::process;
 use crate::server::{Server, State};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Pool;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// From when the sums were written for a new build until it must have taken over: later, this process counts on.
 const COMMITS_WITHIN: Duration = Duration::from_secs(5);
 /// The upper bounds of a histogram's buckets, in seconds.
-pub(super) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 /// Restarts of a pool, beside the counters of the library.
-pub(super) const RESTARTS: &str = "restarts";
+pub(crate) const RESTARTS: &str = "restarts";
 /// Pools that ended are remembered by this many names, so that one that comes again counts on.
 const MOST_ENDED: usize = 256;
 
@@ -27,26 +27,26 @@ type Sums = BTreeMap<String, u64>;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Totals {
-    pub(super) pools: BTreeMap<String, Sums>,
+    pub(crate) pools: BTreeMap<String, Sums>,
     pub(crate) changes: u64,
     pub(crate) failed_changes: u64,
-    pub(super) failed_upgrades: u64,
+    pub(crate) failed_upgrades: u64,
     pub(crate) events_lost: u64,
     pub(crate) lines_dropped: u64,
     pub(crate) lines_suppressed: u64,
-    pub(super) cpu_seconds: f64,
-    pub(super) change_seconds: Histogram,
-    pub(super) upgrade_seconds: Histogram,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) change_seconds: Histogram,
+    pub(crate) upgrade_seconds: Histogram,
 }
 
 /// Times, counted by length.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     /// For each bound the values that are at most it, and above the bound before.
     buckets: Vec<u64>,
-    pub(super) count: u64,
-    pub(super) sum: f64,
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
 }
 
 impl Histogram {
@@ -61,7 +61,7 @@ impl Histogram {
     }
 
     /// How many values were at most each bound.
-    pub(super) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
         let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
         BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {
             *sum += count;
@@ -87,7 +87,7 @@ impl Carried {
 /// Keeps the totals.
 pub(crate) struct Ledger {
     kept: Mutex<Kept>,
-    pub(super) began: SystemTime,
+    pub(crate) began: SystemTime,
 }
 
 #[derive(Default)]
@@ -115,11 +115,6 @@ impl Ledger {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pool ends, and is no more part of the state.
-    pub(crate) fn ends(&self, name: &str, pool: &Pool) {
-        self.lock().ending.push((name.to_owned(), pool.clone()));
-    }
-
     pub(crate) fn changed(&self, took: Duration) {
         self.lock().shown.change_seconds.add(took);
     }
@@ -134,9 +129,10 @@ impl Ledger {
     }
 
     /// The totals, and the state and the pools' statuses that they are made from.
-    pub(super) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
+    pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
         let mut kept = self.lock();
         // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
+        kept.ending.extend(server.take_removed());
         kept.fold();
         let mut pools = kept.ended.clone();
         kept.ending.iter().for_each(|(name, pool)| add(&mut pools, name, &pool.status()));
