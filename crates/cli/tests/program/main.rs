@@ -2,7 +2,9 @@
 
 mod acks;
 mod agents;
+mod check;
 mod cost;
+mod ctl;
 mod doctor;
 mod evidence;
 mod faults;
@@ -10,6 +12,7 @@ mod find;
 mod foreign;
 mod http;
 mod load;
+mod operated;
 mod orders;
 mod parent;
 mod plans;
