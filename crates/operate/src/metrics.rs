@@ -32,7 +32,7 @@ const ANSWERS: usize = 4;
 /// Starts what collectors ask, if there is to be one.
 pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {
     let Some(at) = program.text("metrics") else { return Ok(None) };
-    let at: Address = at.parse().map_err(|error| Failure::configuration(format_args!("metrics: {error}")))?;
+    let at: Address = at.parse().map_err(|error| Failure::setting(format_args!("metrics: {error}")))?;
     let asked = operator.clone();
     let pages = move |request: &Request, _: &mut _| match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/metrics") => page(&asked, request),

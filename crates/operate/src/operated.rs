@@ -131,12 +131,8 @@ impl Operated {
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
-        let server = Server::new(
-            self.protocols.clone(),
-            (Hub::new(log), upgrade.clone(), Passed::default()),
-            !self.is_file(),
-            started,
-        );
+        let server =
+            Server::new(self.protocols.clone(), (Hub::new(log), upgrade.clone(), Passed::default()), !self.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
         let operator = Arc::new(Operator { server: server.clone(), operated: self, news: news.clone() });
