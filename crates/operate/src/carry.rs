@@ -3,7 +3,7 @@
 use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::metrics::Carried;
-use crate::operated::Operator;
+use crate::operator::Operator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sockdrawer::Upgrade;

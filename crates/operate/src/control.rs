@@ -7,13 +7,15 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::operated::{News, Operator};
+use crate::operator::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
+use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
+use sockdrawer::listening::ListenOptions;
 use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
@@ -23,6 +25,8 @@ use std::time::Duration;
 
 /// The name of its pool, which moves with the others to a new build.
 const POOL: &str = "control";
+/// Of the socket's file: only this user and root connect.
+const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
 const CLIENTS: usize = 1_024;
 /// Requests that are being answered at once.
@@ -54,7 +58,9 @@ pub(crate) fn start_pool(
     at: Address,
     (clients, answers): (usize, usize),
 ) -> Result<Pool, Failure> {
-    let mut config = Config::accept(web.clone()).listen(at).loops(1).workers(0).limit(clients);
+    let mut options = ListenOptions::default();
+    options.mode = matches!(at, Address::Unix(_)).then_some(MODE);
+    let mut config = Config::accept(web.clone()).listen_with(at, options).loops(1).workers(0).limit(clients);
     web.fit(&mut config.settings);
     config.delegates = answers;
     let config = config.on_full(OnFull::Reject(Reject::text(
@@ -118,13 +124,19 @@ impl Pages for Control {
 fn user(from: &Connection) -> Result<String, Refusal> {
     let peer =
         from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
-    let own = rustix::process::geteuid().as_raw();
-    if peer.uid != 0 && peer.uid != own {
-        let line =
-            format!("uid {} may not use this control socket: only uid {own}, which runs the program, and root may", peer.uid);
-        return Err(Answer::error(403, line));
-    }
+    allowed(peer.uid, rustix::process::geteuid().as_raw())?;
     Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
+}
+
+fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
+    if peer == 0 || peer == own {
+        return Ok(());
+    }
+    let [peer, own] = [peer, own].map(users::in_words);
+    Err(Answer::error(
+        403,
+        format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may"),
+    ))
 }
 
 /// A request that is answered.

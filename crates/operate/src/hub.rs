@@ -2,7 +2,8 @@
 
 use crate::log::{Entry, Log};
 use crate::metrics::Ledger;
-use crate::{notify, words};
+use crate::notify::Manager;
+use crate::words;
 use serde_json::{Value, json};
 use sockdrawer::Group;
 use sockdrawer::observe::{Counts, Event};
@@ -22,12 +23,13 @@ pub(crate) struct Hub {
     /// A new build has taken over.
     pub(crate) handed_over: AtomicBool,
     pub(crate) ledger: Ledger,
+    pub(crate) manager: Manager,
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<Log>) -> Arc<Hub> {
+    pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, handed_over: AtomicBool::new(false), ledger: Ledger::default() })
+        Arc::new(Hub { log, watching, number, lost, handed_over: AtomicBool::new(false), ledger: Ledger::default(), manager })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -45,7 +47,7 @@ impl Hub {
             Event::TakenBack => self.handed_over.store(false, Ordering::Release),
             _ => {}
         }
-        notify::tell(event);
+        self.manager.tell(event);
         // An event is an object with one key, or a word.
         let (name, data) = match serde_json::to_value(event) {
             Ok(Value::Object(map)) => map.into_iter().next().unwrap_or_default(),

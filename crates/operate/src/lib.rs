@@ -51,6 +51,8 @@ mod log;
 mod metrics;
 mod notify;
 mod operated;
+mod operator;
+mod origin;
 mod pool_settings;
 pub mod print;
 mod program_settings;
@@ -60,6 +62,7 @@ mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod users;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};

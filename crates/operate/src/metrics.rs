@@ -8,7 +8,7 @@ pub(crate) use totals::{Carried, Ledger};
 
 use crate::control::start_pool;
 use crate::failure::Failure;
-use crate::operated::Operator;
+use crate::operator::Operator;
 use crate::server::{Server, State};
 use crate::setting::Values;
 use crate::words;

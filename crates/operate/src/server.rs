@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::pool_settings::{Wrong, configure};
 use crate::protocol::Protocol;
-use crate::systemd::{OfPool, Passed};
+use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
 use std::collections::BTreeMap;
@@ -98,12 +98,19 @@ impl Server {
         let _changing = lock(&self.changing);
         let mut pools = BTreeMap::new();
         for (name, of) in &document.pools {
-            let config = self.configure(name, of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
+            let config = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// Says which sockets of systemd no pool listens at.
+    pub(crate) fn note_unused_sockets(&self) {
+        for line in self.passed.unused(&self.state().document) {
+            self.hub.note("SocketUnused", &serde_json::json!(line), &line);
+        }
     }
 
     /// Waits for the ends of the pools from now on: the commit of an upgrade is behind them.
@@ -127,17 +134,16 @@ impl Server {
     }
 
     /// The configuration of a pool that begins.
-    fn configure(&self, name: &str, of: &PoolDocument) -> Result<Config, Wrong> {
+    fn configure(&self, of: &PoolDocument) -> Result<Config, Wrong> {
         let protocol = self.known().protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        let before = self.upgrade.as_ref().map(|upgrade| upgrade.addresses(name)).unwrap_or_default();
-        configure(begun, &of.values, &OfPool { passed: &self.passed, before })
+        configure(begun, &of.values, &self.passed)
     }
 
     /// The configuration of a pool that runs, as this document wants it.
-    fn reconfigure(&self, name: &str, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
+    fn reconfigure(&self, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
         let running = pool.config();
-        let mut wanted = self.configure(name, to)?;
+        let mut wanted = self.configure(to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         if from.protocol == to.protocol && protocol.is_same(&from.values, &to.values) {
             wanted.behaviour = running.behaviour.clone();
@@ -193,6 +199,7 @@ impl Server {
         let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
         gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
+        self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
 
@@ -240,7 +247,7 @@ impl Server {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
-                let config = self.configure(name, to).map_err(wrong)?;
+                let config = self.configure(to).map_err(wrong)?;
                 work.plan.push(Step::new(
                     name,
                     "pool",
@@ -250,7 +257,7 @@ impl Server {
                 work.start.push((name.clone(), config));
                 continue;
             };
-            let config = self.reconfigure(name, (from, to), pool).map_err(wrong)?;
+            let config = self.reconfigure((from, to), pool).map_err(wrong)?;
             let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
             for change in plan.changes {
                 work.plan.push(Step::new(name, change.setting, Step::how(change.how), change.detail));

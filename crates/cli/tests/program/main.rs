@@ -22,6 +22,7 @@ mod runs;
 mod series;
 mod serve;
 mod strangers;
+mod systemd;
 mod terminal;
 mod thresholds;
 mod told;

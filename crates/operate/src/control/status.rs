@@ -1,7 +1,7 @@
 //! The status of the program and its pools, as JSON.
 
 use crate::metrics::not_ready;
-use crate::operated::Operator;
+use crate::operator::Operator;
 use crate::words::readiness;
 use serde::Serialize;
 use sockdrawer::Pool;

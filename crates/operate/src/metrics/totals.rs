@@ -230,11 +230,13 @@ mod tests {
     use super::*;
     use crate::document::Document;
     use crate::hub::Hub;
+    use crate::notify::Manager;
     use crate::systemd::Passed;
     use sockdrawer::observe::Event;
 
     fn server() -> Server {
-        let server = Server::new(Vec::new(), (Hub::new(None), None, Passed::default()), false, |_, _| {});
+        let server =
+            Server::new(Vec::new(), (Hub::new(None, Manager::of_environment(false)), None, Passed::default()), false, |_, _| {});
         server.start(Document::default()).expect("nothing to start");
         server
     }

@@ -49,6 +49,8 @@ pub(crate) struct ListeningSockets<S> {
     pub(crate) sockets: Vec<S>,
     /// They are another program's too, such as a service manager's.
     pub(crate) is_shared: bool,
+    /// What a service manager calls them.
+    pub(crate) name: Option<String>,
 }
 
 /// New sockets, each by the index of the place that it takes.

@@ -170,10 +170,11 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>> {
-        let sockets = |ListenerEntry { listener, .. }: &ListenerEntry| ListeningSockets {
+        let sockets = |ListenerEntry { listener, asked, .. }: &ListenerEntry| ListeningSockets {
             address: listener.address.clone(),
             sockets: listener.sockets.clone(),
             is_shared: listener.is_shared(),
+            name: asked.name.clone(),
         };
         lock(&self.control).listeners.listening.iter().map(sockets).collect()
     }

@@ -18,6 +18,7 @@ mod namespace;
 mod options;
 mod pages;
 pub(crate) mod panics;
+pub(crate) mod passed;
 pub(crate) mod passing;
 mod paths;
 #[cfg(feature = "processes")]
