@@ -5,7 +5,7 @@ use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::notify::Line;
-use crate::pool_settings::{Wrong, configure};
+use crate::pool_settings::{Wrong, configure, wrong_setting};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
@@ -297,11 +297,10 @@ impl Server {
 
     /// What is wrong with a setting of a pool. The command line knows no pools.
     fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
-        let colon = if why.starts_with("is ") { "" } else { ":" };
         match (self.of_command_line, *setting) {
             (true, "protocol") => why.clone(),
-            (true, setting) => format!("--{setting}{colon} {why}"),
-            (false, setting) => format!("pool.{pool}.{setting}{colon} {why}"),
+            (true, setting) => wrong_setting(&format!("--{setting}"), why),
+            (false, setting) => wrong_setting(&format!("pool.{pool}.{setting}"), why),
         }
     }
 
