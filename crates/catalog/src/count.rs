@@ -40,6 +40,19 @@ pub fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(parts)
 }
 
+/// 28232 is 28,232.
+pub fn thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +70,10 @@ mod tests {
         for text in ["18446744073709551616", "18446744073709551615k", "0.99999999999999999999999k"] {
             parse(text).expect_err(text);
         }
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!([0, 999, 1_000, 28_232, 1_000_000].map(thousands), ["0", "999", "1,000", "28,232", "1,000,000"]);
     }
 }

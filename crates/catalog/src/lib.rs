@@ -22,9 +22,11 @@ pub mod hello;
 pub mod http;
 pub mod meter;
 mod numbers;
+pub mod openmetrics;
 mod pace;
 pub mod ping;
 pub mod time;
+pub mod web;
 
 use sockdrawer::{Behaviour, Build};
 

@@ -38,6 +38,16 @@ pub fn format(duration: Duration) -> String {
     format!("{}{name}", nanos / u128::from(*unit))
 }
 
+/// Microseconds in the unit that people read them in.
+pub fn short(microseconds: f64) -> String {
+    match microseconds {
+        us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
+        us if us < 1_000.0 => format!("{us:.1} us"),
+        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
+        us => format!("{:.2} s", us / 1_000_000.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,35 @@
 //! `sockdrawer generate`: files for other programs, made of what this one is told.
 
-use crate::arguments::{Generated, KubernetesArguments};
+mod man;
+#[cfg(test)]
+mod tests;
+
+use crate::arguments::{self, Generated, KubernetesArguments};
 use crate::outcome::{Exit, Failure};
-use crate::{print, usage};
+use crate::{print, protocols, usage};
 use std::fs;
 
 /// Manifests of a run and its agents. The names in capitals are replaced.
 const KUBERNETES: &str = include_str!("generate/k8s.yaml");
 
 pub(crate) fn run(asked: &Generated) -> Result<Exit, Failure> {
-    let Generated::K8s(arguments) = asked;
-    print::line(kubernetes(arguments)?.trim_end()).map(|()| Exit::Ok)
+    let text = match asked {
+        Generated::K8s(arguments) => kubernetes(arguments)?,
+        Generated::Schema => schema(),
+        Generated::Man => man::page(),
+        Generated::Completions { shell } => {
+            let (mut command, mut text) = (arguments::command(), Vec::new());
+            let name = command.get_name().to_owned();
+            clap_complete::generate(*shell, &mut command, name, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        }
+    };
+    print::line(text.trim_end()).map(|()| Exit::Ok)
+}
+
+/// The JSON schema of configuration files.
+fn schema() -> String {
+    format!("{:#}", sockdrawer_operate::schema(&protocols::protocols()))
 }
 
 fn kubernetes(arguments: &KubernetesArguments) -> Result<String, Failure> {

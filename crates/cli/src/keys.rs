@@ -1,4 +1,4 @@
-//! Keys that change a run while it goes on, where a person is at the terminal.
+//! Keys, where a person is at the terminal, and those that change a run while it goes on.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -23,16 +23,26 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 /// Whether keys count.
 static LISTENS: AtomicBool = AtomicBool::new(false);
 
+/// Keys change a run from now on, where a person is at the terminal.
+pub(crate) fn obey(orders: &Orders) -> Option<Keys> {
+    let orders = orders.clone();
+    listen(move |key| {
+        if let Some(order) = order(key, &orders.progress()) {
+            orders.give(order);
+        }
+    })
+}
+
 /// Keys count from now on, where standard input and standard error are a terminal that this program has for itself.
-pub(crate) fn listen(orders: &Orders) -> Option<Keys> {
+pub(crate) fn listen(pressed: impl FnMut(u8) + Send + 'static) -> Option<Keys> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return None;
     }
     LISTENS.store(true, Ordering::Relaxed);
     renew();
-    let (keys, orders) = (Keys, orders.clone());
+    let keys = Keys;
     // Nobody waits for it: it ends with the program.
-    thread::Builder::new().name("keys".to_owned()).spawn(move || read(&orders)).ok()?;
+    thread::Builder::new().name("keys".to_owned()).spawn(move || read(pressed)).ok()?;
     Some(keys)
 }
 
@@ -91,7 +101,7 @@ fn is_foreground() -> bool {
     tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-fn read(orders: &Orders) {
+fn read(mut pressed: impl FnMut(u8)) {
     loop {
         let input = stdin();
         match poll(&mut [PollFd::new(&input, PollFlags::IN)], None) {
@@ -109,9 +119,7 @@ fn read(orders: &Orders) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        if let Some(order) = order(key[0], &orders.progress()) {
-            orders.give(order);
-        }
+        pressed(key[0]);
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         tell_where(served, &output)?;
     }
     let running = machines.start(&plan, arguments.force)?.obeying(&orders);
-    let keys = keys::listen(&orders);
+    let keys = keys::obey(&orders);
     suspend_by_signals(&orders, &stop)?;
     let live = progress::Live::new(words::title(&plan), plan.operations, keys.is_some());
     let (metrics, served) = metrics.unzip();

@@ -4,9 +4,10 @@
 mod agents;
 mod arguments;
 mod budget;
+mod check;
 mod compare;
+mod ctl;
 mod doctor;
-mod events;
 mod find;
 mod foreign;
 mod generate;
@@ -15,9 +16,7 @@ mod keys;
 mod ladder;
 mod limits;
 mod load;
-mod log;
 mod names;
-mod notify;
 mod origin;
 mod outcome;
 mod panel;
@@ -26,9 +25,12 @@ mod plan;
 mod print;
 mod program;
 mod progress;
+mod protocols;
 mod report;
+mod screen;
 mod serve;
 mod signals;
+mod table;
 mod terminal;
 mod thresholds;
 mod trial;
@@ -63,7 +65,9 @@ fn main() -> ExitCode {
 fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
-        Some(Command::Serve(arguments)) => serve::run(arguments),
+        Some(Command::Serve(arguments)) => serve::run(*arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Ctl(arguments)) => ctl::run(*arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
         Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),

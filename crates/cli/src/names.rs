@@ -65,9 +65,19 @@ pub(crate) fn model(text: &str) -> Result<Model, BadValue> {
     Model::ALL.into_iter().find(|model| model.name() == text).ok_or_else(|| unknown("model", text, &known))
 }
 
+/// More names than this are not all told.
+const MANY: usize = 15;
+
 /// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
 pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
     let all = known.join(", ");
+    // Of many, those that are far from it help little.
+    if known.len() > MANY {
+        return BadValue(match closest(text, known) {
+            Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`?"),
+            None => format!("unknown {kind} `{text}`: the help names all"),
+        });
+    }
     BadValue(match closest(text, known) {
         Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`? There are {all}"),
         None => format!("unknown {kind} `{text}`: there are {all}"),

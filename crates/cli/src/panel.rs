@@ -57,7 +57,7 @@ pub(crate) struct Line {
 
 impl Line {
     /// Nothing yet, for a terminal of so many columns: the last one stays free, because what a terminal does there differs.
-    fn new(looks: Looks, columns: usize) -> Line {
+    pub(crate) fn new(looks: Looks, columns: usize) -> Line {
         Line { looks, room: columns.saturating_sub(1), text: String::new(), columns: 0 }
     }
 
@@ -66,7 +66,7 @@ impl Line {
         Line::new(looks, columns).add(Style::Plain, text)
     }
 
-    fn add(mut self, style: Style, text: &str) -> Line {
+    pub(crate) fn add(mut self, style: Style, text: &str) -> Line {
         let left = self.room - self.columns;
         let shown: String = text.chars().take(left).map(|sign| self.looks.shown(sign)).collect();
         self.columns += shown.chars().count();
@@ -78,7 +78,7 @@ impl Line {
     }
 
     /// From the left edge on.
-    fn blank_to(self, column: usize) -> Line {
+    pub(crate) fn blank_to(self, column: usize) -> Line {
         let blanks = column.saturating_sub(self.columns);
         self.add(Style::Plain, &" ".repeat(blanks))
     }
@@ -96,7 +96,7 @@ impl Looks {
         if self.has_blocks { &[' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'] } else { &[' ', '.', '-', '=', '#'] }
     }
 
-    fn bar(self) -> (&'static str, &'static str) {
+    pub(crate) fn bar(self) -> (&'static str, &'static str) {
         if self.has_blocks { ("━", "─") } else { ("#", "-") }
     }
 }
@@ -366,7 +366,7 @@ fn whole_words(text: &str, columns: usize) -> String {
 
 /// How many of so many levels a value reaches; one at least where it is not nothing.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a terminal is small")]
-fn levels(value: f64, most: f64, of: usize) -> usize {
+pub(crate) fn levels(value: f64, most: f64, of: usize) -> usize {
     if value <= 0.0 || most <= 0.0 {
         return 0;
     }

@@ -5,18 +5,19 @@ use crate::terminal;
 use crate::values::Destination;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+pub(crate) use sockdrawer_operate::print::tell_within;
+use sockdrawer_operate::print::write_line;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// One line on standard output, there at once: others wait for it.
 ///
 /// # Errors
 /// When it cannot be written for another reason than a closed pipe, for example a full disk.
 pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
-    write_line(io::stdout().lock(), text).map_err(|error| {
+    sockdrawer_operate::print::line(text).map_err(|error| {
         Failure::run(format_args!("cannot write to standard output: {error}; send it to a place that can take it"))
     })
 }
@@ -100,21 +101,6 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 /// One line on standard error. What cannot be told there cannot be told anywhere.
 pub(crate) fn tell(text: impl fmt::Display) {
     let _ = write_line(io::stderr().lock(), text);
-}
-
-/// The same, unless standard error does not take it in this time: then it is left out. A pipe that takes something takes
-/// [`PIPE_BUF`](https://man7.org/linux/man-pages/man7/pipe.7.html) bytes without waiting.
-pub(crate) fn tell_within(within: Duration, text: impl fmt::Display) {
-    const PIPE_BUF: usize = 4096;
-    // Its lock may be held by a thread that waits to write.
-    let stderr = rustix::stdio::stderr();
-    let within = Timespec::try_from(within).ok();
-    for piece in format!("{text}\n").as_bytes().chunks(PIPE_BUF) {
-        let takes = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref());
-        if takes != Ok(1) || rustix::io::write(stderr, piece) != Ok(piece.len()) {
-            return;
-        }
-    }
 }
 
 /// What a command says: words for people, and at the end a report for programs where one was asked for.
@@ -231,29 +217,9 @@ pub(crate) fn clear(rows: usize) {
     }
 }
 
-/// Written as one piece, so that lines of several threads and programs do not mix.
-fn write_line(mut to: impl Write, text: impl fmt::Display) -> io::Result<()> {
-    match to.write_all(format!("{text}\n").as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Fails(ErrorKind);
-
-    impl Write for Fails {
-        fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
-            Err(self.0.into())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn an_old_report_stays_until_the_new_one_is_written() {
@@ -285,14 +251,5 @@ mod tests {
         assert!(lines.iter().all(|line| line.len() <= 80), "{text}");
         let path = "x".repeat(100);
         assert_eq!(folded(&format!("page {path}"), 80), format!("page\n  {path}"), "what has no space stays whole");
-    }
-
-    #[test]
-    fn only_a_reader_that_went_away_is_no_error() {
-        assert!(write_line(Fails(ErrorKind::BrokenPipe), "x").is_ok());
-        assert!(write_line(Fails(ErrorKind::StorageFull), "x").is_err());
-        let mut written = Vec::new();
-        write_line(&mut written, "listening").expect("memory takes it");
-        assert_eq!(written, b"listening\n");
     }
 }

@@ -1,6 +1,7 @@
 //! How a run is going, on standard error: a panel that is drawn again and again on a terminal, a line each second elsewhere.
 
 use crate::panel::{Line, Panel, per_second, phase};
+use crate::screen::Screen;
 use crate::terminal::{self, Looks};
 use crate::{keys, print};
 use sockdrawer_load::{Progress, Sample, thousands, time};
@@ -15,14 +16,11 @@ const LONG: Duration = Duration::from_secs(3);
 pub(crate) struct Live {
     panel: Panel,
     looks: Looks,
-    /// How it looked last: the columns of each line.
-    drawn: Vec<usize>,
+    screen: Screen,
     /// The second of the last line.
     shown: u64,
     /// When so many operations had ended well, of the last second and the reading before it.
     readings: VecDeque<(Duration, u64)>,
-    /// That of the terminal at the last draw.
-    size: Option<(usize, usize)>,
 }
 
 impl Live {
@@ -31,7 +29,7 @@ impl Live {
         let mut panel = Panel::new(title, operations);
         panel.keys = has_keys.then_some(keys::HELP);
         let looks = Looks::of_environment();
-        Live { panel, looks, drawn: Vec::new(), shown: 0, readings: [Default::default()].into(), size: None }
+        Live { panel, looks, screen: Screen::default(), shown: 0, readings: [Default::default()].into() }
     }
 
     /// Shows where the run is; the engine calls it twice a second.
@@ -44,30 +42,15 @@ impl Live {
             }
             return;
         };
-        // What another program shows meanwhile is not drawn over; the panel begins below it.
-        if !terminal::is_foreground() {
-            self.drawn.clear();
-            return;
-        }
         // A signal to go on is no sign: timeout(1) sends it to what was never stopped.
         let before = self.readings.back().map_or(Duration::ZERO, |(at, _)| *at);
-        if terminal::was_left() || progress.elapsed.saturating_sub(before) > LONG {
-            self.drawn.clear();
+        if !self.screen.is_ours(size, progress.elapsed.saturating_sub(before) > LONG) {
+            return;
         }
-        // What became of lines that were drawn in another size differs by the terminal.
-        if self.size.replace(size).is_some_and(|before| before != size) && !self.drawn.is_empty() {
-            self.drawn.clear();
-            print::clear(size.1);
-        }
-        keys::renew();
         let rate = self.rate(progress);
         let lines = self.panel.draw(progress, rate, size, self.looks);
         let lines = lines.unwrap_or_else(|| vec![Line::of(self.looks, size.0, &line(progress, rate))]);
-        let text: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
-        // A terminal that takes nothing now keeps what it shows.
-        if print::draw(self.height(size.0), &text) {
-            self.drawn = lines.iter().map(|line| line.columns).collect();
-        }
+        self.screen.draw(&lines);
     }
 
     /// A second is over.
@@ -77,25 +60,13 @@ impl Live {
 
     /// A line that stays, above the panel.
     pub(crate) fn note(&mut self, text: impl std::fmt::Display) {
-        self.erase();
+        self.screen.erase();
         print::tell(text);
     }
 
     /// No more: what follows takes its place.
     pub(crate) fn end(mut self) {
-        self.erase();
-    }
-
-    fn erase(&mut self) {
-        if let Some((columns, _)) = terminal::size().filter(|_| !self.drawn.is_empty() && terminal::is_foreground()) {
-            print::draw(self.height(columns), &[]);
-        }
-        self.drawn.clear();
-    }
-
-    /// Rows of what was drawn: most terminals break lines again that have become too long.
-    fn height(&self, columns: usize) -> usize {
-        self.drawn.iter().map(|line| line.div_ceil(columns).max(1)).sum()
+        self.screen.erase();
     }
 
     /// Operations per second, of the last second at least: a reading of a busy machine is a moment late, which in less time would be seen.

@@ -29,15 +29,15 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<
 
 /// What is wrong with `words`, or with the file that they name.
 fn one_line(error: &clap::Error, words: &[OsString], file: Option<&PlanFile>) -> String {
-    let (program, command) = program_and_command(words);
+    let (program, command, definition) = program_and_command(words);
     let what = match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::ValueValidation if one_dash(words).is_some() => {
             one_dash(words).unwrap_or_default()
         }
         ErrorKind::UnknownArgument => unknown_argument(error, words),
-        ErrorKind::InvalidSubcommand => unknown_command(error),
+        ErrorKind::InvalidSubcommand => unknown_command(error, &definition),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            format!("no command: say {}", any_of(&commands()))
+            format!("no command: say {}", any_of(&commands(&definition)))
         }
         ErrorKind::MissingRequiredArgument => missing(error),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => bad_value(error),
@@ -53,15 +53,18 @@ fn one_line(error: &clap::Error, words: &[OsString], file: Option<&PlanFile>) ->
         Some(file) => file.locate(&context(error, ContextKind::InvalidArg), what),
         None => what,
     };
-    let command = command.map(|command| format!(" {command}")).unwrap_or_default();
     format!("{what} (try: {program}{command} --help)")
 }
 
 /// A long option with one dash, which is read as a short one and its value.
 fn one_dash(words: &[OsString]) -> Option<String> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
-    let command = arguments::command();
-    let command = command.find_subcommand(words.get(1)?)?;
+    let mut command = arguments::command();
+    command.build();
+    let mut command = command.find_subcommand(words.get(1)?)?;
+    while let Some(below) = words[2..].iter().find_map(|word| command.find_subcommand(word)) {
+        command = below;
+    }
     let is_long = |name: &str| name.len() > 1 && command.get_arguments().any(|argument| argument.get_long() == Some(name));
     let word = words.iter().find(|word| word.strip_prefix('-').is_some_and(is_long))?;
     Some(format!("`{word}`: a long option has two dashes: -{word}"))
@@ -127,12 +130,12 @@ fn missing_name(what: &str, known: &[names::Protocol]) -> String {
     format!("no {what}: name {}", any_of(&known))
 }
 
-fn unknown_command(error: &clap::Error) -> String {
+fn unknown_command(error: &clap::Error, definition: &clap::Command) -> String {
     let named = context(error, ContextKind::InvalidSubcommand);
     if named.contains("://") {
         return format!("`{named}` is no command: to put load on it, write load {named}");
     }
-    let commands = commands();
+    let commands = commands(definition);
     let known: Vec<&str> = commands.iter().map(String::as_str).collect();
     names::unknown("command", &named, &known).0
 }
@@ -185,8 +188,8 @@ fn first_line(error: &clap::Error) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-fn commands() -> Vec<String> {
-    arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+fn commands(of: &clap::Command) -> Vec<String> {
+    of.get_subcommands().map(|command| command.get_name().to_owned()).filter(|name| name != "help").collect()
 }
 
 fn any_of(names: &[String]) -> String {
@@ -196,10 +199,18 @@ fn any_of(names: &[String]) -> String {
     }
 }
 
-/// The program's name without its folder, and the command, when the words begin with one.
-fn program_and_command(words: &[OsString]) -> (String, Option<&str>) {
-    let command = words.get(1).and_then(|word| word.to_str()).filter(|word| commands().iter().any(|name| name == word));
-    (arguments::command().get_name().to_owned(), command)
+/// The program's name, and the command that is meant with a space before each of its words; and its definition.
+fn program_and_command(words: &[OsString]) -> (String, String, clap::Command) {
+    let (mut meant, mut definition) = (String::new(), arguments::command());
+    let program = definition.get_name().to_owned();
+    for (index, word) in words.iter().enumerate().skip(1) {
+        // The command comes first; what it is to do may follow its options.
+        let below = word.to_str().filter(|_| index == 1 || !meant.is_empty()).and_then(|word| definition.find_subcommand(word));
+        let Some(below) = below.cloned() else { continue };
+        meant += &format!(" {}", below.get_name());
+        definition = below;
+    }
+    (program, meant, definition)
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Numbers: as floats, in the middle of others, and as people read them.
 
+pub use sockdrawer_catalog::count::thousands;
+pub use sockdrawer_catalog::time::short as time;
+
 /// What is counted here stays below 2^53, or is shown with a few digits.
 #[expect(clippy::cast_precision_loss, reason = "2^53 of anything takes years")]
 pub(crate) fn float(count: u64) -> f64 {
@@ -15,19 +18,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
         count if count % 2 == 1 => Some(values[middle]),
         _ => Some(f64::midpoint(values[middle - 1], values[middle])),
     }
-}
-
-/// 28232 is 28,232.
-pub fn thousands(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A rate, with a digit behind the point where there are few before it.
@@ -49,16 +39,6 @@ pub(crate) fn bytes(bytes: f64) -> String {
     if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Microseconds in the unit that people read them in.
-pub fn time(microseconds: f64) -> String {
-    match microseconds {
-        us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
-        us if us < 1_000.0 => format!("{us:.1} us"),
-        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
-        us => format!("{:.2} s", us / 1_000_000.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,10 +48,5 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        assert_eq!([0, 999, 1_000, 28_232, 1_000_000].map(thousands), ["0", "999", "1,000", "28,232", "1,000,000"]);
     }
 }

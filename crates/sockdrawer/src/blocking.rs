@@ -4,7 +4,7 @@ use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
 use crate::event_loop::lease::{self, Lease, LeaseEnd};
 use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
-use crate::sys::{Errno, Interest, Woken, panics};
+use crate::sys::{Errno, Interest, Woken, panics, passing};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,6 +33,18 @@ pub struct Connection {
     event: Option<Arc<OwnedFd>>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
+}
+
+/// The process at the other end of a Unix socket, when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerProcess {
+    /// The process; 0 where it is in another namespace of processes.
+    pub pid: u32,
+    /// The user whose rights it had.
+    pub uid: u32,
+    /// The group whose rights it had.
+    pub gid: u32,
 }
 
 /// Why [`Connection::wait`] returned.
@@ -73,6 +85,15 @@ impl Connection {
     /// The peer of the connection.
     pub fn peer(&self) -> Peer {
         self.lease.peer()
+    }
+
+    /// The process at the other end of a Unix socket, as the kernel knows it (`SO_PEERCRED`).
+    ///
+    /// # Errors
+    /// When this is no Unix socket.
+    pub fn peer_process(&self) -> io::Result<PeerProcess> {
+        let (pid, uid, gid) = passing::peer_credentials(self.lease.as_fd())?;
+        Ok(PeerProcess { pid, uid, gid })
     }
 
     /// Whether the pool asks the connection to end.

@@ -94,6 +94,8 @@ for_each_model! {
     changing::an_address_comes_and_goes_under_traffic,
     changing::an_address_comes_and_goes_at_the_limit,
     changing::sockets_are_replaced_under_traffic,
+    changing::a_unix_path_is_passed_on_under_traffic,
+    changing::a_unix_path_is_passed_on_at_the_limit,
     changing::sockets_are_replaced_at_the_limit,
     changing::behaviours_change_under_traffic,
     changing::an_adopted_connection_keeps_its_state,

@@ -63,6 +63,16 @@ pub(crate) struct RunAgentArguments {
 pub(crate) enum Generated {
     /// Print manifests for Kubernetes: a Job of the run, an Indexed Job of its agents, a Service, and a ConfigMap of the plan.
     K8s(KubernetesArguments),
+    /// Print the JSON schema of configuration files, for editors and for programs that write them.
+    Schema,
+    /// Print the man page sockdrawer(1), with all settings of configuration files.
+    Man,
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 /// `sockdrawer generate k8s`.

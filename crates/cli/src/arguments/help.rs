@@ -9,10 +9,18 @@ const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExample
 const EXIT_CODES: &str = "Exit codes: 0 well, 1 something failed, 2 the command line, 3 nothing was run, 4 an agent was lost,\n99 a threshold was not kept, 129, 130 and 143 a signal";
 
 /// Of each command, in the order in which one tries them.
-const EXAMPLES: [(&str, &[&str]); 10] = [
+const EXAMPLES: [(&str, &[&str]); 13] = [
+    ("serve", &["serve echo -l 127.0.0.1:9000", "serve http --limit 1000 --on-full reject", "serve --config sockdrawer.toml"]),
+    ("check", &["check sockdrawer.toml"]),
     (
-        "serve",
-        &["serve echo -l 127.0.0.1:9000", "serve http --limit 1000 --on-full reject", "serve ping --model prefork --processes 4"],
+        "ctl",
+        &[
+            "ctl status",
+            "ctl reload --dry-run",
+            "ctl connections --peer 10.0.0.0/8 --older-than 1h",
+            "ctl drain --pool web --all --within 30s",
+            "ctl top",
+        ],
     ),
     (
         "load",
@@ -37,6 +45,7 @@ const EXAMPLES: [(&str, &[&str]); 10] = [
         "upgrade",
         &["upgrade /run/chat.sock --rehearse", "upgrade /run/chat.sock", "upgrade /run/chat.sock -- /opt/chat-2 --port 9000"],
     ),
+    ("generate", &["generate completions bash", "generate man"]),
     ("parent", &["parent /run/chat.sock -- /opt/chat --port 9000"]),
     ("agent", &["agent --join run.example:7000 --token-file token --index 0 --of 3"]),
     (
@@ -45,10 +54,18 @@ const EXAMPLES: [(&str, &[&str]); 10] = [
     ),
 ];
 
+/// What is tried first of a command.
+pub(crate) fn examples(command: &str) -> &'static [&'static str] {
+    EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| *examples)
+}
+
 /// The definition of the command line.
 pub(crate) fn command() -> Command {
     Arguments::command().after_help(EXIT_CODES).mut_subcommands(|command| {
-        let Some((_, examples)) = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()) else { return command };
+        let examples = examples(command.get_name());
+        if examples.is_empty() {
+            return command;
+        }
         let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
         let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
         let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help);

@@ -2,22 +2,25 @@
 //! `trial` turn these low arguments into what is done.
 
 mod agents;
+mod ctl;
 mod find;
 mod help;
 mod load;
 mod results;
+mod serve;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
+pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments};
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use help::command;
+pub(crate) use help::{command, examples};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
+pub(crate) use serve::ServeArguments;
 
-use crate::names::{self, Protocol};
-use crate::values::{Destination, Path, PeerLimit, Target, count, positive, positive_time, process, rate, seed, time};
+use crate::names;
+use crate::values::{Destination, Path, Target, count, positive, positive_time, process, seed, time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
-use sockdrawer_catalog::acks::AckPattern;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +38,11 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
+    /// Check a configuration file, and start nothing.
+    Check(CheckArguments),
+    /// Ask a running server, and change it, by its control socket.
+    Ctl(Box<CtlArguments>),
     /// Put load on a server and report the result.
     Load(Box<LoadArguments>),
     /// Check whether this machine, and a server on it, have the resources for a number of connections.
@@ -59,84 +66,6 @@ pub(crate) enum Command {
     Generate(Generated),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
-}
-
-/// `sockdrawer serve`.
-#[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
-pub(crate) struct ServeArguments {
-    /// echo, hello, ping, http, acks or exec.
-    pub(crate) protocol: Protocol,
-    /// exec: the program to run for each connection, and its arguments.
-    #[arg(last = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
-    /// The address to listen at: 127.0.0.1:9000, `[::1]:9000`, localhost:9000, 9000, unix:/path or unix:@name; may be repeated
-    /// [default: 127.0.0.1:9000].
-    #[arg(short, long, value_name = "ADDR")]
-    pub(crate) listen: Vec<Address>,
-    /// The model that runs the connections: single, threads, fork, prefork, loops or tasks [default: loops; exec: fork].
-    #[arg(long, value_parser = names::model)]
-    pub(crate) model: Option<Model>,
-    /// prefork, loops and tasks: threads that run connections [default: one per CPU; prefork: one per process].
-    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
-    pub(crate) loops: Option<usize>,
-    /// prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
-    #[arg(long, value_name = "N", value_parser = count::<usize>)]
-    pub(crate) workers: Option<usize>,
-    /// prefork: processes [default: one per CPU].
-    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
-    pub(crate) processes: Option<usize>,
-    /// Connections for which each loop allocates memory in advance; not a limit.
-    #[arg(long, value_name = "N", value_parser = count::<usize>)]
-    pub(crate) capacity: Option<usize>,
-    /// loops, prefork and single: how long a loop that had something to do polls before it sleeps: better latency for more CPU
-    /// [default: 0].
-    #[arg(long, value_name = "T", value_parser = time)]
-    pub(crate) spin: Option<Duration>,
-    /// Maximum of connections at once [default: as many as descriptors allow].
-    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
-    pub(crate) limit: Option<usize>,
-    /// Where the server meets the next build of this program, which takes over its listeners and connections. Where one serves there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) upgrade: Option<PathBuf>,
-    /// How long connections that cannot move may stay here once this process is replaced; then they are asked to end [default: for ever].
-    #[arg(long, value_name = "T", value_parser = time, requires = "upgrade")]
-    pub(crate) stays: Option<Duration>,
-    /// How long connections may take to end by themselves once the server is asked to end; then they are cut [default: 30s].
-    #[arg(long, value_name = "T", value_parser = time)]
-    pub(crate) drain: Option<Duration>,
-    /// What happens to a connection above the limit.
-    #[arg(long, value_enum, default_value = "backpressure")]
-    pub(crate) on_full: WhenFull,
-    /// Maximum of connections per client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many bits); connections
-    /// above it are closed.
-    #[arg(long, value_name = "N[/PREFIX]")]
-    pub(crate) max_per_peer: Option<PeerLimit>,
-    /// Maximum of connections accepted per second, with bursts of a tenth of that; connections that come faster wait.
-    #[arg(long, value_name = "R", value_parser = rate)]
-    pub(crate) accept_rate: Option<f64>,
-    /// The idle timeout: close a connection after this time, or a quarter more, without a whole message or output; 0: never
-    /// [default: http: 60s; else never].
-    #[arg(long, value_name = "T", value_parser = time)]
-    pub(crate) idle: Option<Duration>,
-    /// Print events on standard error, one line each.
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    /// http: how long the slow answer takes [default: 30ms].
-    #[arg(long, value_name = "T", value_parser = time)]
-    pub(crate) slow_duration: Option<Duration>,
-    /// acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
-    #[arg(long, value_name = "HOW")]
-    pub(crate) ack: Option<AckPattern>,
-}
-
-/// What happens to a connection above the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WhenFull {
-    /// The connection waits in the kernel's queue.
-    Backpressure,
-    /// The connection is accepted and closed.
-    Reject,
 }
 
 /// `sockdrawer doctor`.

@@ -83,27 +83,6 @@ pub(crate) fn rate_text(rate: f64) -> String {
     format!("{rate:.9}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// So many for each peer, and by how many bits of an IPv4 address peers are told apart: `10`, `50/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeerLimit {
-    pub(crate) most: usize,
-    pub(crate) prefix: u8,
-}
-
-impl FromStr for PeerLimit {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<PeerLimit, BadValue> {
-        let (most, prefix) = text.split_once('/').unwrap_or((text, "32"));
-        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
-        match (positive(most), prefix) {
-            (Ok(most), Some(prefix)) => Ok(PeerLimit { most, prefix }),
-            (Ok(_), None) => Err(BadValue("has no prefix of 0 to 32 bits: write one such as 50/24".to_owned())),
-            (Err(_), _) => Err(BadValue("not a limit for each peer: write at least 1, such as 10 or 50/24".to_owned())),
-        }
-    }
-}
-
 /// Bytes, at least one and less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
 pub(crate) fn size(text: &str) -> Result<u32, BadValue> {
     let units = [("k", 1024), ("m", 1024 * 1024), ("", 1)];

@@ -9,6 +9,7 @@ use super::moving::Movable;
 use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
+use super::validate::validate_start;
 use crate::admission::Reject;
 use crate::behaviour::IntoBehaviour;
 use crate::config::{Config, Part};
@@ -110,6 +111,14 @@ impl Pool {
     /// See [`Error`], which is sorted by the side at fault. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         Ok(Pool::of(start(config, None)?))
+    }
+
+    /// Checks a configuration without starting anything: whether its settings go together, not whether the system grants them.
+    ///
+    /// # Errors
+    /// As [`Pool::start`] before it asks the system for anything.
+    pub fn check(config: &Config) -> Result<(), Error> {
+        validate_start(config)
     }
 
     pub(crate) fn of(manager: Arc<dyn Manager>) -> Pool {

@@ -95,6 +95,15 @@ pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<(u32, bool)> {
     Ok((peer.pid.cast_unsigned(), peer.uid == rustix::process::geteuid().as_raw() || peer.uid == 0))
 }
 
+/// The process, user and group at the other end of a Unix socket.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(u32, u32, u32)> {
+    if sockopt::socket_domain(socket)? != AddressFamily::UNIX {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let peer = peer(socket)?;
+    Ok((peer.pid.cast_unsigned(), peer.uid, peer.gid))
+}
+
 /// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
 /// or wait for any child. None if the child is gone already, or no descriptor is left.
 pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {

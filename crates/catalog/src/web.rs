@@ -1,0 +1,237 @@
+//! HTTP/1.1 for the operators of a program: requests with bounded heads and bodies, answered by code that may block, and answers that may be
+//! streamed. It is made for a few dozens of clients, not for thousands of requests per second.
+//!
+//! ```
+//! use sockdrawer::blocking::Connection;
+//! use sockdrawer::testing::Driver;
+//! use sockdrawer_catalog::web::{Answer, Request, Web};
+//!
+//! let pages = |request: &Request, _from: &mut Connection| match request.path.as_str() {
+//!     "/healthz" => Answer::text(200, "well\n"),
+//!     path => Answer::error(404, format_args!("nothing is at {path}")),
+//! };
+//! let mut connection = Driver::open(Web::new(pages));
+//! connection.receive(b"GET /healthz HTTP/1.1\r\n\r\n");
+//! ```
+
+mod answer;
+mod request;
+
+pub use answer::Answer;
+pub use request::Request;
+
+use request::{MAX_HEAD, Parsed};
+use sockdrawer::blocking::Connection;
+use sockdrawer::{After, Context, Delegate, Group, Input, Note, Peer, Protocol, Service, Settings, Step};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// From the first byte of a request to its last, and from the accept to the first byte.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+/// From one request of a connection to the next.
+const IDLE: Duration = Duration::from_secs(60);
+/// A client that does not read for this long is cut off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers requests: any function of the request and the connection that it came from.
+pub trait Pages: Send + Sync + 'static {
+    /// The answer. It may block: each request is answered on a thread of the pool's
+    /// [`Config::delegates`](sockdrawer::Config::delegates).
+    fn answer(&self, request: &Request, from: &mut Connection) -> Answer;
+}
+
+impl<F: Fn(&Request, &mut Connection) -> Answer + Send + Sync + 'static> Pages for F {
+    fn answer(&self, request: &Request, from: &mut Connection) -> Answer {
+        self(request, from)
+    }
+}
+
+/// The service.
+#[derive(Clone)]
+pub struct Web {
+    pages: Arc<dyn Pages>,
+    max_body: usize,
+    closes: bool,
+}
+
+impl std::fmt::Debug for Web {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Web").field("max_body", &self.max_body).finish_non_exhaustive()
+    }
+}
+
+impl Web {
+    /// A service of these pages, whose requests have no bodies.
+    pub fn new(pages: impl Pages) -> Web {
+        Web { pages: Arc::new(pages), max_body: 0, closes: false }
+    }
+
+    /// Sets the maximum of bytes in the body of a request. Default: 0.
+    #[must_use]
+    pub fn max_body(mut self, bytes: usize) -> Web {
+        self.max_body = bytes;
+        self
+    }
+
+    /// Has each connection end after its first answer: the next request goes to the process that accepts then, such as a new build.
+    #[must_use]
+    pub fn close_after_answer(mut self) -> Web {
+        self.closes = true;
+        self
+    }
+
+    /// Fits the settings of a pool's connections to this service: whole requests are kept until they are answered.
+    pub fn fit(&self, settings: &mut Settings) {
+        settings.max_partial = MAX_HEAD + self.max_body + 1;
+    }
+}
+
+impl Service for Web {
+    type Protocol = Conversation;
+
+    fn open(&self, _peer: &Peer) -> Conversation {
+        Conversation { web: self.clone(), state: State::Fresh }
+    }
+
+    fn needs_peer_address(&self) -> bool {
+        false
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Conversation {
+    web: Web,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No request has begun, and none was answered.
+    Fresh,
+    /// Part of a request has come.
+    Receiving {
+        /// The client was given leave to send the body.
+        left: bool,
+    },
+    /// A request is being answered.
+    Answering,
+    /// Requests were answered, and the next has not begun.
+    Resting,
+    /// Notes are chunks of the answer.
+    Streaming,
+}
+
+/// How a connection goes on after an answer.
+enum Next {
+    Request,
+    Close,
+    Join(Group),
+}
+
+impl Conversation {
+    /// Answers what is wrong with a request, and ends the connection: what follows cannot be told apart from it.
+    fn refuse(status: u16, why: &str, cx: &mut Context<'_>) -> Step {
+        let answer = Answer::error(status, why);
+        cx.send(&answer.head(false, true));
+        cx.send(answer.body_bytes());
+        Step::Close
+    }
+
+    fn answer(&mut self, request: Request) -> Step {
+        self.state = State::Answering;
+        let Web { pages, closes, .. } = self.web.clone();
+        Step::Delegate(Delegate::new(move |connection| {
+            connection.set_write_timeout(Some(WRITE_TIMEOUT));
+            let closes = closes || request.closes || connection.draining();
+            let answer = pages.answer(&request, connection);
+            match answer.write(&request, closes, connection) {
+                Ok(Some(group)) => After::Return(Note::value(Next::Join(group))),
+                Ok(None) if closes => After::Return(Note::value(Next::Close)),
+                Ok(None) => After::Return(Note::value(Next::Request)),
+                // The client is gone, or does not read.
+                Err(_) => After::End,
+            }
+        }))
+    }
+
+    fn go_on(&mut self, next: &Next, cx: &mut Context<'_>) -> Step {
+        match next {
+            Next::Close => return Step::Close,
+            _ if cx.draining() => return Step::Close,
+            Next::Request => {
+                self.state = State::Resting;
+                cx.set_timer(IDLE);
+            }
+            Next::Join(group) => {
+                self.state = State::Streaming;
+                cx.clear_timer();
+                cx.join(group);
+            }
+        }
+        Step::Continue
+    }
+}
+
+impl Protocol for Conversation {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.set_timer(REQUEST_WITHIN);
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if let State::Streaming = self.state {
+            input.take_all();
+            return Step::Continue;
+        }
+        match request::parse(input, self.web.max_body) {
+            Parsed::Whole(request) => self.answer(request),
+            Parsed::Refused(status, why) => Conversation::refuse(status, &why, cx),
+            Parsed::Part { expects_leave } => {
+                let left = matches!(self.state, State::Receiving { left: true });
+                if let State::Resting = self.state {
+                    cx.set_timer(REQUEST_WITHIN);
+                }
+                if expects_leave && !left {
+                    cx.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+                }
+                self.state = State::Receiving { left: left || expects_leave };
+                Step::Continue
+            }
+        }
+    }
+
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        if let Some(bytes) = note.bytes() {
+            cx.send(format!("{:x}\r\n", bytes.len()).as_bytes());
+            cx.send(bytes);
+            cx.send(b"\r\n");
+            return Step::Continue;
+        }
+        match note.take::<Next>() {
+            Ok(next) => self.go_on(&next, cx),
+            Err(_) => Step::Continue,
+        }
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        match self.state {
+            State::Resting => Step::Close,
+            _ => Conversation::refuse(408, "the request did not come within 10 s: send it at once", cx),
+        }
+    }
+
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        match self.state {
+            State::Fresh | State::Resting => Step::Close,
+            State::Streaming => {
+                cx.send(b"0\r\n\r\n");
+                Step::Close
+            }
+            State::Receiving { .. } | State::Answering => Step::Continue,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Requests: read whole, within bounds.
+
+use sockdrawer::Input;
+
+/// The head of a request may be this long, in bytes.
+pub(super) const MAX_HEAD: usize = 8 * 1024;
+/// And have so many fields.
+const MAX_FIELDS: usize = 64;
+
+/// A request with its whole body.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// `GET`, `PUT` and others, as sent; `GET` for `HEAD`, whose answer is that of `GET` without its body.
+    pub method: String,
+    /// The path, with `%XX` decoded.
+    pub path: String,
+    /// The parameters behind `?`, decoded, in order. One without `=` has an empty value.
+    pub query: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    fields: Vec<(String, String)>,
+    pub(super) closes: bool,
+    /// Only the head of the answer is asked for.
+    pub(super) wants_head: bool,
+}
+
+impl Request {
+    /// The value of the first field with this name, which is compared without case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+
+    /// The value of the first parameter with this name.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+}
+
+/// What the input has.
+pub(super) enum Parsed {
+    /// A request, taken from the input.
+    Whole(Request),
+    /// Nothing was taken.
+    Part {
+        /// The client waits for leave to send the body.
+        expects_leave: bool,
+    },
+    /// A status and a reason.
+    Refused(u16, String),
+}
+
+/// Takes a request from the input if it is whole.
+pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
+    let refused = |status, why: &str| Parsed::Refused(status, why.to_owned());
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut head = httparse::Request::new(&mut fields);
+    let length = match head.parse(input.bytes()) {
+        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(httparse::Status::Partial) if input.bytes().len() < MAX_HEAD => return Parsed::Part { expects_leave: false },
+        Ok(_) => return refused(431, "the head of the request has more than 8192 bytes: send fewer or shorter fields"),
+        Err(httparse::Error::TooManyHeaders) => return refused(431, "the request has more than 64 fields: send fewer"),
+        Err(error) => return Parsed::Refused(400, format!("not a request of HTTP/1.1: {error}")),
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    let mut request = Request { method: head.method.unwrap_or_default().to_owned(), ..Request::default() };
+    request.fields = head.headers.iter().map(|field| (field.name.to_owned(), text(field.value))).collect();
+    let is = |name: &str, value: &str| request.field(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
+    let closes = is("Connection", "close") || (head.version == Some(0) && !is("Connection", "keep-alive"));
+    let expects_leave = is("Expect", "100-continue");
+    request.closes = closes;
+    if request.method == "HEAD" {
+        request.wants_head = true;
+        request.method = "GET".to_owned();
+    }
+    if request.field("Transfer-Encoding").is_some() {
+        return refused(411, "a body in chunks is not understood: send Content-Length");
+    }
+    let lengths: Vec<&String> =
+        request.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-Length")).map(|(_, value)| value).collect();
+    let body = match lengths.as_slice() {
+        [] => 0,
+        [one] if !one.is_empty() && one.bytes().all(|byte| byte.is_ascii_digit()) => one.parse().unwrap_or(usize::MAX),
+        _ => return refused(400, "Content-Length is no number: send one"),
+    };
+    if body > max_body {
+        return Parsed::Refused(413, format!("the body has {body} bytes, {max_body} are taken: send less"));
+    }
+    if input.bytes().len() - length < body {
+        return Parsed::Part { expects_leave };
+    }
+    let Some((path, query)) = target(head.path.unwrap_or_default()) else {
+        return refused(400, "the target is no path: write such as /status?pool=web, with %XX for other bytes than letters");
+    };
+    (request.path, request.query) = (path, query);
+    request.body = input.bytes()[length..length + body].to_vec();
+    input.take(length + body);
+    Parsed::Whole(request)
+}
+
+/// The path and the parameters of a target. None: it is neither a path nor a URL with one.
+fn target(text: &str) -> Option<(String, Vec<(String, String)>)> {
+    let path = match text.split_once("://") {
+        Some((_, rest)) if !text.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+        _ => text,
+    };
+    if !path.starts_with('/') {
+        return None;
+    }
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let parameter = |part: &str| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        Some((decoded(&name.replace('+', " "))?, decoded(&value.replace('+', " "))?))
+    };
+    let query = query.split('&').filter(|part| !part.is_empty()).map(parameter).collect::<Option<_>>()?;
+    Some((decoded(path)?, query))
+}
+
+/// With `%XX` replaced by bytes.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}

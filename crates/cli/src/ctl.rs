@@ -1,0 +1,344 @@
+//! `sockdrawer ctl`: asks a server by its control socket.
+
+mod show;
+mod status;
+mod top;
+
+use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments};
+use crate::outcome::{Exit, Failure};
+use crate::table::Table;
+use crate::{print, terminal};
+use serde_json::Value;
+use sockdrawer_catalog::count::thousands;
+use sockdrawer_catalog::time;
+use sockdrawer_operate::client::{Answer, Client, ClientError, TIMEOUT, default_path};
+use sockdrawer_operate::{Format, MAX_BYTES};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Rows of which the widths of columns are measured at once.
+const ROWS: usize = 1_000;
+/// Begins the output of `ctl config`, for `ctl apply`.
+const REVISION: &str = "# revision ";
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        Failure::run(error)
+    }
+}
+
+/// Asks, and shows the answer.
+pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
+    let CtlArguments { what, control, json, timeout } = arguments;
+    let client = Client::at(control.unwrap_or_else(default_path)).timeout(Some(timeout.unwrap_or(TIMEOUT)));
+    let mut asking = Asking { client, json, patient: timeout.is_none() };
+    match what {
+        Ctl::Status => asking.status(|status| vec![show::pools(status), show::traffic(status)]),
+        Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
+        Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
+        Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),
+        Ctl::Top => top::run(asking.client, asking.json),
+        Ctl::Events => asking.events(),
+        Ctl::Config => asking.config(),
+        Ctl::Apply(arguments) => asking.apply(&arguments),
+        Ctl::Reload(change) => asking.change("POST", &target("/reload", &dry_run(change.dry_run)), &[], b"", ""),
+        Ctl::Rollback(change) => asking.change("POST", &target("/rollback", &dry_run(change.dry_run)), &[], b"", ""),
+        Ctl::Suspend(at) => asking.accepting("/suspend", at, "suspended"),
+        Ctl::Resume(at) => asking.accepting("/resume", at, "resumed"),
+        Ctl::Drain(drain) => {
+            let more = [("within", drain.within.map(time::format)), ("rate", drain.rate.map(|rate| rate.to_string()))];
+            asking.end("/drain", drain.chosen, more)
+        }
+        Ctl::Purge(purge) => asking.end("/purge", purge.chosen, [("within", purge.within.map(time::format)), ("rate", None)]),
+        Ctl::Kill(chosen) => asking.chosen("/kill", chosen, Vec::new(), |of| format!("{} killed", counted(of, "killed"))),
+        Ctl::Adopt(chosen) => asking.chosen("/adopt", chosen, Vec::new(), |of| {
+            format!("{} moved to the newest generation, {} stay", counted(of, "adopted"), counted(of, "stayed"))
+        }),
+        Ctl::Upgrade(by) => asking.upgrade(by.rehearse),
+        Ctl::Stop => asking.act("/stop", |of| format!("draining {} connections, then the server ends", counted(of, "draining"))),
+    }
+}
+
+/// One who asks, and how answers are shown.
+struct Asking {
+    client: Client,
+    json: bool,
+    /// What takes long is waited for without end.
+    patient: bool,
+}
+
+type Parameters = Vec<(&'static str, String)>;
+
+impl Asking {
+    /// The whole answer of a server that does what it is asked.
+    fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<(String, Option<u64>), Failure> {
+        let answer = self.client.send(method, target, fields, body)?;
+        let (status, revision) = (answer.status, answer.revision);
+        let text = answer.text()?;
+        if status == 200 { Ok((text, revision)) } else { Err(refused(status, &text)) }
+    }
+
+    /// From now on the server may take as long as it needs. Before, it has to say that it is alive.
+    fn be_patient(&mut self) -> Result<(), Failure> {
+        if self.patient {
+            self.client.send("GET", "/healthz", &[], b"")?.without_timeout()?.text()?;
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, tables: impl Fn(&status::Status) -> Vec<Table>) -> Result<Exit, Failure> {
+        let (text, _) = self.ask("GET", "/status", &[], b"")?;
+        if self.json {
+            return print::line(text.trim_end()).map(|()| Exit::Ok);
+        }
+        let status = parsed(&text)?;
+        print::line(show::headline(&status))?;
+        tables(&status).iter_mut().try_for_each(|table| print::line("").and_then(|()| tell(table))).map(|()| Exit::Ok)
+    }
+
+    fn connections(&mut self, parameters: &Parameters) -> Result<Exit, Failure> {
+        let json = self.json;
+        let answer = understood(self.client.send("GET", &target("/connections", parameters), &[], b"")?)?;
+        let mut output = BufWriter::new(io::stdout().lock());
+        let (mut table, mut result, room) = (show::connections(), Ok(()), room());
+        answer.lines(|line| {
+            result = if json {
+                writeln!(output, "{line}")
+            } else {
+                let shown = show::connection(line, &mut table).map_err(io::Error::from);
+                shown.and_then(|()| if table.len() < ROWS { Ok(()) } else { write_table(&mut output, &mut table, room) })
+            };
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if result.is_ok() && !json {
+            result = write_table(&mut output, &mut table, room);
+        }
+        written(result.and_then(|()| output.flush()))
+    }
+
+    fn events(&mut self) -> Result<Exit, Failure> {
+        let json = self.json;
+        let answer = understood(self.client.send("GET", "/events", &[], b"")?)?.without_timeout()?;
+        let (mut result, mut output) = (Ok(()), io::stdout().lock());
+        let ended = answer.lines(|line| {
+            let line = if json { line.to_owned() } else { show::event(line) };
+            result = writeln!(output, "{line}").and_then(|()| output.flush());
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        ended?;
+        written(result)
+    }
+
+    fn config(&mut self) -> Result<Exit, Failure> {
+        let (text, revision) = self.ask("GET", "/config", &[], b"")?;
+        if self.json {
+            return print::line(text.trim_end()).map(|()| Exit::Ok);
+        }
+        let config: Value = parsed(&text)?;
+        let config =
+            toml::to_string(&config).map_err(|error| Failure::run(format_args!("the answer is no configuration: {error}")))?;
+        let revision = revision.map_or(String::new(), |revision| format!("{REVISION}{revision}\n"));
+        print::line(format_args!("{revision}{}", config.trim_end())).map(|()| Exit::Ok)
+    }
+
+    fn apply(&mut self, arguments: &ApplyArguments) -> Result<Exit, Failure> {
+        let file = crate::check::path(&arguments.file);
+        let text = read(file)?;
+        let kind = match Format::of(file, &text) {
+            Format::Json => "application/json",
+            Format::Toml => "application/toml",
+        };
+        let told = text.lines().next().and_then(|line| line.strip_prefix(REVISION)?.trim().parse().ok());
+        let based_on = match arguments.based_on.or(told) {
+            Some(revision) => Some(revision),
+            None => self.ask("GET", "/config", &[], b"")?.1,
+        };
+        let based_on = based_on.map_or("*".to_owned(), |revision| format!("\"{revision}\""));
+        let target = target("/config", &dry_run(arguments.change.dry_run));
+        self.change(
+            "PUT",
+            &target,
+            &[("Content-Type", kind), ("If-Match", &based_on)],
+            text.as_bytes(),
+            &file.display().to_string(),
+        )
+    }
+
+    /// Changes the configuration. Each mistake is a line, with the name of the file where the server does not know it.
+    fn change(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8], file: &str) -> Result<Exit, Failure> {
+        self.be_patient()?;
+        let answer = self.client.send(method, target, fields, body)?;
+        let status = answer.status;
+        let text = answer.text()?;
+        if status != 200 {
+            let mistakes = serde_json::from_str::<Value>(&text).unwrap_or_default();
+            let mistakes: Vec<&str> = mistakes["mistakes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            if mistakes.is_empty() {
+                return Err(refused(status, &text));
+            }
+            for mistake in mistakes {
+                // Where it has a place, the place is behind the name of the file.
+                let between = match mistake.starts_with(|sign: char| sign.is_ascii_digit()) {
+                    _ if file.is_empty() => "",
+                    true => ":",
+                    false => ": ",
+                };
+                print::tell(format_args!("{file}{between}{}", crate::table::plain(mistake)));
+            }
+            return Ok(Exit::Failed);
+        }
+        if self.json {
+            return print::line(text.trim_end()).map(|()| Exit::Ok);
+        }
+        let changed: show::Changed = parsed(&text)?;
+        changed.plan().iter_mut().try_for_each(tell)?;
+        print::line(changed.words()).map(|()| Exit::Ok)
+    }
+
+    /// Asks for something that is done, and says what came of it.
+    fn act(&mut self, target: &str, words: impl FnOnce(&Value) -> String) -> Result<Exit, Failure> {
+        let (text, _) = self.ask("POST", target, &[], b"")?;
+        let line = if self.json { text.trim_end().to_owned() } else { words(&parsed(&text)?) };
+        print::line(line).map(|()| Exit::Ok)
+    }
+
+    fn accepting(&mut self, path: &str, at: At, done: &str) -> Result<Exit, Failure> {
+        let listener = at.listener.map(|address| ("listener", address.to_string()));
+        let parameters = with_pool(at.pool.as_deref(), listener.into_iter().collect());
+        self.act(&target(path, &parameters), |of| {
+            let pools: Vec<&str> = of["pools"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            format!("{done}: {}", pools.join(", "))
+        })
+    }
+
+    /// Does something to connections, which have to be named.
+    fn chosen(
+        &mut self,
+        path: &str,
+        chosen: Chosen,
+        more: Parameters,
+        words: impl FnOnce(&Value) -> String,
+    ) -> Result<Exit, Failure> {
+        let mut parameters = chosen.selected.parameters();
+        if parameters.is_empty() && !chosen.all {
+            return Err(Failure::usage_of("ctl", "which connections? Name some, as by --id or --peer, or say --all"));
+        }
+        parameters.extend(chosen.all.then(|| ("all", "true".to_owned())));
+        parameters.extend(more);
+        self.be_patient()?;
+        self.act(&target(path, &with_pool(chosen.selected.pool.as_deref(), parameters)), words)
+    }
+
+    fn end(&mut self, path: &str, chosen: Chosen, more: [(&'static str, Option<String>); 2]) -> Result<Exit, Failure> {
+        let more = more.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        self.chosen(path, chosen, more, |of| {
+            format!("{} asked, {} ended, {} cut", counted(of, "asked"), counted(of, "ended"), counted(of, "cut"))
+        })
+    }
+
+    fn upgrade(&mut self, rehearse: bool) -> Result<Exit, Failure> {
+        self.be_patient()?;
+        self.act(&target("/upgrade", &dry_run(rehearse)), |of| match (&of["plan"], &of["result"]) {
+            (plan, Value::Null) => {
+                let pools = plan["pools"].as_array().into_iter().flatten();
+                let pools = pools.map(|pool| {
+                    let name = pool["name"].as_str().unwrap_or_default();
+                    format!("\n  {name}: {} connections, {} can move", counted(pool, "connections"), counted(pool, "moving"))
+                });
+                let version = plan["to"]["version"].as_str().unwrap_or_default();
+                format!("version {version} would take over{}", pools.collect::<String>())
+            }
+            (_, result) => {
+                let moved = format!("{} moved, {} stay", counted(result, "moved"), counted(result, "staying"));
+                #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+                let gap = time::short(result["gap_us"].as_u64().unwrap_or_default() as f64);
+                format!("pid {} serves; {moved}; neither accepted for {gap}", result["pid"])
+            }
+        })
+    }
+}
+
+fn dry_run(is: bool) -> Parameters {
+    is.then(|| ("dry-run", "true".to_owned())).into_iter().collect()
+}
+
+fn with_pool(pool: Option<&str>, mut parameters: Parameters) -> Parameters {
+    parameters.extend(pool.map(|pool| ("pool", pool.to_owned())));
+    parameters
+}
+
+/// A path with its parameters, as the request has them.
+fn target(path: &str, parameters: &Parameters) -> String {
+    let escaped = |text: &str| -> String {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte);
+        text.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    };
+    let parameters: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    if parameters.is_empty() { path.to_owned() } else { format!("{path}?{}", parameters.join("&")) }
+}
+
+fn counted(of: &Value, key: &str) -> String {
+    thousands(of[key].as_u64().unwrap_or_default())
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| Failure::run(format_args!("the server's answer is not understood: {error}")))
+}
+
+/// What the server says when it does not do what it is asked.
+fn refused(status: u16, text: &str) -> Failure {
+    let answer = serde_json::from_str::<Value>(text).unwrap_or_default();
+    match (status, answer["error"].as_str()) {
+        (400, Some(why)) => Failure::usage_of("ctl", crate::table::plain(why)),
+        (_, Some(why)) => Failure::run(crate::table::plain(why)),
+        (503, None) => Failure::run("the server has too many clients on its control socket: try again later"),
+        (_, None) => Failure::run(format_args!("the server answered with status {status}")),
+    }
+}
+
+/// An answer of which more follows.
+fn understood(answer: Answer<'_>) -> Result<Answer<'_>, Failure> {
+    match answer.status {
+        200 => Ok(answer),
+        status => Err(refused(status, &answer.text()?)),
+    }
+}
+
+/// Columns of the terminal on standard output, where there is one.
+fn room() -> Option<usize> {
+    terminal::size_of(&io::stdout()).map(|(columns, _)| columns)
+}
+
+fn tell(table: &mut Table) -> Result<(), Failure> {
+    print::line(table.lines(room()).join("\n"))
+}
+
+fn write_table(to: &mut impl Write, table: &mut Table, room: Option<usize>) -> io::Result<()> {
+    table.lines(room).iter().try_for_each(|line| writeln!(to, "{line}"))
+}
+
+/// A reader that went away has what it wanted.
+fn written(result: io::Result<()>) -> Result<Exit, Failure> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::run(format_args!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// A configuration.
+fn read(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    // Not a byte more than the server would look at: the file may be a device.
+    let result = std::fs::File::open(file).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text));
+    let cannot = |error: io::Error| format!("cannot read {}: {error}; name a file that is there and may be read", file.display());
+    result.map(|_| text).map_err(|error| Failure::usage(cannot(error)))
+}

@@ -1,0 +1,218 @@
+//! Answers of a server, for people.
+
+use super::status::{Pool, Status};
+use crate::table::{Table, age, bytes, count, plain};
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The server in a line.
+pub(super) fn headline(status: &Status) -> String {
+    let Status { version, pid, uptime_seconds, revision, changes, failed_changes, ready, .. } = status;
+    let up = age(Duration::try_from_secs_f64(*uptime_seconds).unwrap_or_default());
+    let changes = match (changes, failed_changes) {
+        (0, 0) => String::new(),
+        (changes, 0) => format!(" ({} changes)", count(*changes)),
+        (changes, failed) => format!(" ({} changes, {} failed)", count(*changes), count(*failed)),
+    };
+    let ready = if *ready { "ready" } else { "not ready" };
+    plain(&format!("pid {pid}, version {version}, up {up}, revision {revision}{changes}, {ready}"))
+}
+
+pub(super) fn pools(status: &Status) -> Table {
+    let mut table = Table::new(&["POOL", "PROTOCOL", "MODEL", "STATE", ">CONNECTIONS", ">LIMIT", ">ACCEPTED", ">REJECTED"]);
+    for (name, pool) in &status.pools {
+        table.row([
+            name.clone(),
+            pool.protocol.clone(),
+            pool.model.clone(),
+            pool.readiness.clone(),
+            count(pool.connections),
+            count(pool.limit),
+            count(pool.counted("accepted")),
+            count(pool.counted("rejected")),
+        ]);
+    }
+    table
+}
+
+/// What went through each pool, and what went wrong.
+pub(super) fn traffic(status: &Status) -> Table {
+    let mut table = Table::new(&["POOL", ">RECEIVED", ">SENT", ">CLOSED", ">ERRORS", ">CUT", ">PANICS", ">RESTARTS", ">JOBS"]);
+    for (name, pool) in &status.pools {
+        let of = |counter: &str| count(pool.counted(counter));
+        #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+        let in_bytes = |counter: &str| bytes(pool.counted(counter) as f64);
+        table.row([
+            name.clone(),
+            in_bytes("bytes_in"),
+            in_bytes("bytes_out"),
+            of("closed"),
+            of("errors"),
+            of("cut"),
+            of("panics"),
+            count(pool.restarts),
+            count(pool.jobs_waiting),
+        ]);
+    }
+    table
+}
+
+pub(super) fn generations(status: &Status) -> Table {
+    let mut table = Table::new(&["POOL", ">GENERATION", ">CONNECTIONS", "STATE"]);
+    for (name, pool) in &status.pools {
+        for one in &pool.generations {
+            let state = if one.id == pool.generation { "in force" } else { "retired" };
+            table.row([name.clone(), one.id.to_string(), count(one.connections), state.to_owned()]);
+        }
+    }
+    table
+}
+
+pub(super) fn listeners(status: &Status) -> Table {
+    let mut table = Table::new(&["POOL", "ADDRESS", "STATE", ">CONNECTIONS", ">LIMIT", ">QUEUED", ">BACKLOG"]);
+    let all = |(name, pool): (&'_ String, &'_ Pool)| {
+        let row = |one: &super::status::Listener| {
+            let limit = one.limit.map_or_else(|| "-".to_owned(), count);
+            let (state, queued, backlog) = (one.readiness.clone(), count(one.queued), count(one.backlog));
+            [name.clone(), one.address.clone(), state, count(one.connections), limit, queued, backlog]
+        };
+        pool.listeners.iter().map(row).collect::<Vec<_>>()
+    };
+    status.pools.iter().flat_map(all).for_each(|row| table.row(row));
+    table
+}
+
+/// A line of `GET /connections`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Connection {
+    pool: String,
+    id: u64,
+    generation: u32,
+    peer: Option<String>,
+    listener: Option<String>,
+    age_seconds: f64,
+    bytes_in: u64,
+    bytes_out: u64,
+    state: String,
+    draining: bool,
+    tag: Option<String>,
+}
+
+pub(super) fn connections() -> Table {
+    Table::new(&["POOL", ">ID", ">GEN", "PEER", ">AGE", ">IN", ">OUT", "STATE", "TAG"])
+}
+
+/// Adds a connection to their table.
+#[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+pub(super) fn connection(line: &str, table: &mut Table) -> Result<(), serde_json::Error> {
+    let one: Connection = serde_json::from_str(line)?;
+    let state = if one.draining { format!("{}, draining", one.state.to_lowercase()) } else { one.state.to_lowercase() };
+    table.row([
+        one.pool,
+        one.id.to_string(),
+        one.generation.to_string(),
+        // Peers of Unix sockets have no address.
+        one.peer.or(one.listener).unwrap_or_default(),
+        age(Duration::try_from_secs_f64(one.age_seconds).unwrap_or_default()),
+        bytes(one.bytes_in as f64),
+        bytes(one.bytes_out as f64),
+        state,
+        one.tag.unwrap_or_default(),
+    ]);
+    Ok(())
+}
+
+/// What a change did, or would do.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Changed {
+    revision: u64,
+    committed: bool,
+    plan: Vec<Step>,
+    took_us: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Step {
+    pool: Option<String>,
+    setting: String,
+    how: String,
+    detail: String,
+}
+
+impl Changed {
+    /// The plan, a step to a line.
+    pub(super) fn plan(&self) -> Option<Table> {
+        let mut table = Table::new(&["POOL", "SETTING", "HOW", "DETAIL"]);
+        for step in &self.plan {
+            let pool = step.pool.clone().unwrap_or_else(|| "(program)".to_owned());
+            table.row([pool, step.setting.clone(), step.how.clone(), step.detail.clone()]);
+        }
+        (!self.plan.is_empty()).then_some(table)
+    }
+
+    /// What came of it.
+    pub(super) fn words(&self) -> String {
+        let Changed { revision, committed, plan, took_us } = self;
+        #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+        let took = sockdrawer_catalog::time::short(*took_us as f64);
+        match (committed, plan.len()) {
+            (_, 0) => format!("nothing to change: revision {revision} is in force"),
+            (true, _) => format!("changed in {took}: revision {revision} is in force"),
+            (false, _) => format!("nothing was changed (dry run): revision {revision} is in force"),
+        }
+    }
+}
+
+/// An event as a line: the time of day in UTC, the pool, and what happened.
+pub(super) fn event(line: &str) -> String {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Event {
+        at: f64,
+        pool: Option<String>,
+        text: String,
+    }
+    let Ok(Event { at, pool, text }) = serde_json::from_str(line) else { return plain(line) };
+    let of_day = Duration::try_from_secs_f64(at).unwrap_or_default().as_secs() % 86_400;
+    let pool = pool.map_or(String::new(), |pool| format!("{pool}: "));
+    plain(&format!("{:02}:{:02}:{:02} {pool}{text}", of_day / 3_600, of_day / 60 % 60, of_day % 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_fits_80_columns() {
+        let pool = serde_json::json!({
+            "protocol": "echo", "model": "prefork", "readiness": "serving", "connections": 15_000, "limit": 60_000,
+            "generation": 2, "generations": [{"id": 1, "connections": 7}, {"id": 2, "connections": 14_993}],
+            "listeners": [{"address": "127.0.0.1:9000", "connections": 15_000, "limit": null, "readiness": "serving", "queued": 0, "backlog": 4096}],
+            "counts": {"accepted": 123_456_789, "rejected": 1_234, "bytes_in": 987_654_321, "bytes_out": 5},
+        });
+        let status = serde_json::json!({"version": "0.1.0", "pid": 4_000_000, "uptime_seconds": 3_725.5, "revision": 12, "changes": 11,
+            "failed_changes": 1, "ready": true, "pools": {"web": pool}});
+        let status: Status = serde_json::from_value(status).expect("a status");
+        assert_eq!(headline(&status), "pid 4000000, version 0.1.0, up 1h 2m, revision 12 (11 changes, 1 failed), ready");
+        for mut table in [pools(&status), traffic(&status), generations(&status), listeners(&status)] {
+            for line in table.lines(None) {
+                assert!(line.len() <= 80, "{line}");
+            }
+        }
+        assert_eq!(generations(&status).lines(None)[1], "web            1            7  retired");
+    }
+
+    #[test]
+    fn a_connection_and_an_event_are_lines_without_anything_that_a_terminal_obeys() {
+        let mut table = connections();
+        let line = r#"{"pool":"web","id":7,"generation":2,"peer":"10.0.0.1:5000","age_seconds":61.5,"bytes_in":2048,"bytes_out":0,"state":"Idle","draining":true,"tag":"\u001b[2J"}"#;
+        connection(line, &mut table).expect("a connection");
+        assert!(table.lines(None)[1].ends_with("10.0.0.1:5000  1m 1s  2.0 kB  0 B  idle, draining  ?[2J"));
+        assert!(connection("{", &mut table).is_err());
+        assert_eq!(event(r#"{"at":3661.5,"pool":"web","text":"a\nb"}"#), "01:01:01 web: a?b");
+        assert_eq!(event("no JSON\u{7}"), "no JSON?");
+    }
+}

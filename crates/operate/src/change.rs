@@ -1,0 +1,100 @@
+//! What a change of the configuration would do, step by step, and what came of it.
+
+use serde::Serialize;
+use sockdrawer::changing::How;
+use sockdrawer_catalog::time;
+use std::fmt;
+use std::time::Duration;
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Step {
+    /// None: the whole program.
+    pub(crate) pool: Option<String>,
+    pub(crate) setting: String,
+    pub(crate) how: &'static str,
+    pub(crate) detail: String,
+}
+
+impl Step {
+    pub(crate) fn new(pool: &str, setting: &str, how: &'static str, detail: impl Into<String>) -> Step {
+        Step { pool: Some(pool.to_owned()), setting: setting.to_owned(), how, detail: detail.into() }
+    }
+
+    pub(crate) fn how(how: How) -> &'static str {
+        match how {
+            How::InPlace => "in place",
+            How::NewGeneration => "new generation",
+            How::NewSocket => "new socket",
+            How::Refused => REFUSED,
+        }
+    }
+}
+
+/// How a change is not carried out.
+pub(crate) const REFUSED: &str = "refused";
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Step { pool, setting, how, detail } = self;
+        if let Some(pool) = pool {
+            write!(f, "{pool}: ")?;
+        }
+        write!(f, "{setting}: {how} ({detail})")
+    }
+}
+
+/// What a change did, or would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Changed {
+    /// The revision in force.
+    pub(crate) revision: u64,
+    /// Whether it was carried out.
+    pub(crate) committed: bool,
+    pub(crate) plan: Vec<Step>,
+    #[serde(rename = "took_us", serialize_with = "micros")]
+    pub(crate) took: Duration,
+}
+
+fn micros<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Changed { revision, plan, took, committed } = self;
+        if plan.is_empty() {
+            return write!(f, "nothing to change: revision {revision}");
+        }
+        let steps: Vec<String> = plan.iter().map(Step::to_string).collect();
+        let took = time::format(Duration::from_micros(u64::try_from(took.as_micros()).unwrap_or(u64::MAX)));
+        match committed {
+            true => write!(f, "revision {revision} in {took}: {}", steps.join("; ")),
+            false => write!(f, "would change: {}", steps.join("; ")),
+        }
+    }
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Unchanged {
+    /// The configuration is wrong: each mistake in a line.
+    #[error("{}", lines(.0))]
+    Wrong(Vec<String>),
+    /// What it asks for cannot be had while the program runs, or the system refuses it.
+    #[error("{0}")]
+    Refused(String),
+    /// Another change was faster.
+    #[error(
+        "the configuration changed meanwhile: the change is based on revision {based_on}, revision {current} is in force; get it again and apply the change to that"
+    )]
+    Conflict { based_on: String, current: u64 },
+}
+
+fn lines(mistakes: &[String]) -> String {
+    match mistakes {
+        [one] => one.clone(),
+        [first, rest @ ..] => format!("{first} (and {} more)", rest.len()),
+        [] => "the configuration is wrong".to_owned(),
+    }
+}

@@ -1,0 +1,375 @@
+//! A client of the control socket: HTTP over a Unix socket, one request after the other on a connection that is kept.
+//!
+//! ```no_run
+//! use sockdrawer_operate::client::{Client, default_path};
+//!
+//! let mut client = Client::at(default_path());
+//! let answer = client.send("GET", "/status", &[], b"")?;
+//! println!("{}: {}", answer.status, answer.text()?);
+//! # Ok::<(), sockdrawer_operate::client::ClientError>(())
+//! ```
+
+use crate::control;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a server may be silent, unless told otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the head of an answer, and of a line between its chunks.
+const MAX_HEAD: usize = 16 * 1024;
+/// Fields of the head of an answer.
+const MAX_FIELDS: usize = 32;
+/// Bytes of an answer that is kept in memory.
+const MAX_ANSWER: u64 = 64 * 1024 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No file, or none that is a socket.
+    #[error("no control socket at {}: start the server with --config FILE or --control PATH, or name its socket by --control", .0.display())]
+    Missing(PathBuf),
+    /// The file may not be used.
+    #[error("{}: permission denied: only the user that runs the server, and root, may use its control socket", .0.display())]
+    Denied(PathBuf),
+    /// The file is there, and the server is not.
+    #[error("nothing answers at {}: the server that listened there has ended; start it again", .0.display())]
+    Refused(PathBuf),
+    /// The server is silent.
+    #[error("{} did not answer within {:?}: it may be stopped or busy; look at its process, or wait longer with --timeout", .path.display(), .within)]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+        /// How long it was waited for.
+        within: Duration,
+    },
+    /// The connection ended before the answer did.
+    #[error("{} closed the connection before it had answered: the server may have ended", .0.display())]
+    Ended(PathBuf),
+    /// What answers is something else.
+    #[error("what answers at {} is no control socket of sockdrawer: {why}", .path.display())]
+    Wrong {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// Any other error of the system.
+    #[error("cannot use {}: {source}", .path.display())]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// Where the control socket is: what `SOCKDRAWER_CONTROL` says; else `sockdrawer.sock` in the first folder of `$RUNTIME_DIRECTORY`, in
+/// `$XDG_RUNTIME_DIR` or in `/run/sockdrawer`, whichever is there first. If none is there: where a server would make it.
+pub fn default_path() -> PathBuf {
+    if let Some(path) = std::env::var_os("SOCKDRAWER_CONTROL").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let mut places = control::places();
+    let there = places.iter().position(|path| path.exists()).unwrap_or(0);
+    places.swap_remove(there)
+}
+
+/// A client of a control socket.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    timeout: Option<Duration>,
+    connection: Option<BufReader<UnixStream>>,
+}
+
+/// The head of an answer; reading it reads the body.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The status code of HTTP.
+    pub status: u16,
+    /// The revision of the configuration, where the answer is about it.
+    pub revision: Option<u64>,
+    client: &'a mut Client,
+    body: Body,
+    closes: bool,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// So many bytes are left.
+    Length(u64),
+    /// So many bytes of the chunk are left.
+    Chunk(u64),
+    /// The next chunk has to begin; not the first one.
+    Between,
+    /// As many as come until the end of the connection.
+    ToEnd,
+    Over,
+}
+
+impl Client {
+    /// A client of the socket at this path. It connects with the first request.
+    pub fn at(path: impl Into<PathBuf>) -> Client {
+        Client { path: path.into(), timeout: Some(TIMEOUT), connection: None }
+    }
+
+    /// Sets how long the server may be silent; None: for ever. Default: [`TIMEOUT`].
+    #[must_use]
+    pub fn timeout(mut self, timeout: Option<Duration>) -> Client {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The path of the socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sends a request with these fields, and reads the head of its answer. The body of the answer before is given up.
+    ///
+    /// # Errors
+    /// When there is no answer. An answer that says that the server refuses is none.
+    pub fn send(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Result<Answer<'_>, ClientError> {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: sockdrawer\r\n");
+        fields.iter().for_each(|(name, value)| request += &format!("{name}: {value}\r\n"));
+        if !body.is_empty() {
+            request += &format!("Content-Length: {}\r\n", body.len());
+        }
+        let request = [(request + "\r\n").as_bytes(), body].concat();
+        let kept = self.connection.take();
+        let was_kept = kept.is_some();
+        let first = kept.map_or_else(|| self.connect(), Ok).and_then(|connection| self.ask(connection, &request));
+        let (connection, head) = match first {
+            // A connection at rest may be closed by the server at any time, and by its replacement. What changes nothing may be asked again.
+            Err(ClientError::Ended(_)) if was_kept && method == "GET" => {
+                let connection = self.connect()?;
+                self.ask(connection, &request)?
+            }
+            first => first?,
+        };
+        self.connection = Some(connection);
+        let Head { status, revision, body, closes } = head;
+        Ok(Answer { status, revision, client: self, body, closes })
+    }
+
+    fn connect(&self) -> Result<BufReader<UnixStream>, ClientError> {
+        let open = || -> Result<UnixStream, Errno> {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // Bounds the connect too, which waits while the server's queue is full, see unix(7).
+            set_socket_timeout(&socket, Timeout::Send, self.timeout)?;
+            set_socket_timeout(&socket, Timeout::Recv, self.timeout)?;
+            connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
+            Ok(UnixStream::from(socket))
+        };
+        open().map(BufReader::new).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => ClientError::Missing(self.path.clone()),
+            Errno::ACCESS | Errno::PERM => ClientError::Denied(self.path.clone()),
+            // Also of a file that is no socket.
+            Errno::CONNREFUSED if !self.is_socket() => ClientError::Missing(self.path.clone()),
+            Errno::CONNREFUSED => ClientError::Refused(self.path.clone()),
+            errno => self.failed(errno.into()),
+        })
+    }
+
+    fn is_socket(&self) -> bool {
+        use std::os::unix::fs::FileTypeExt;
+        std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_socket())
+    }
+
+    fn ask(&self, mut connection: BufReader<UnixStream>, request: &[u8]) -> Result<(BufReader<UnixStream>, Head), ClientError> {
+        // A server that refuses may answer and close before it has read all: its answer says why.
+        let sent = connection.get_mut().write_all(request);
+        let head = match (head(&mut connection), sent) {
+            (Ok(head), _) => head,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(self.failed(error)),
+        };
+        Ok((connection, head))
+    }
+
+    fn failed(&self, error: io::Error) -> ClientError {
+        let path = self.path.clone();
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                ClientError::TimedOut { path, within: self.timeout.unwrap_or_default() }
+            }
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ClientError::Ended(path),
+            ErrorKind::InvalidData => ClientError::Wrong { path, why: error.to_string() },
+            _ => ClientError::System { path, source: error },
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The whole body as text.
+    ///
+    /// # Errors
+    /// When it ends too early, is no text or larger than 64 MiB.
+    pub fn text(mut self) -> Result<String, ClientError> {
+        let mut text = String::new();
+        let read = self.by_ref().take(MAX_ANSWER).read_to_string(&mut text);
+        let read = read.and_then(|read| match u64::try_from(read) {
+            Ok(MAX_ANSWER) => Err(wrong("more than 64 MiB in one answer")),
+            _ => Ok(()),
+        });
+        read.map(|()| text).map_err(|error| self.client.failed(error))
+    }
+
+    /// Calls `each` with each line of the body, as they come, until it breaks.
+    ///
+    /// # Errors
+    /// When the body ends before it is complete.
+    pub fn lines(mut self, mut each: impl FnMut(&str) -> std::ops::ControlFlow<()>) -> Result<(), ClientError> {
+        // Not a `BufReader` of this answer: that would read on where the caller stops.
+        let mut line = Vec::new();
+        let mut bytes = [0; 16 * 1024];
+        loop {
+            let count = self.read(&mut bytes).map_err(|error| self.client.failed(error))?;
+            if count == 0 {
+                return Ok(());
+            }
+            for piece in bytes[..count].split_inclusive(|byte| *byte == b'\n') {
+                line.extend(piece);
+                if line.len() as u64 > MAX_ANSWER {
+                    return Err(self.client.failed(wrong("more than 64 MiB in one line")));
+                }
+                if line.ends_with(b"\n") {
+                    if each(String::from_utf8_lossy(&line).trim_end()).is_break() {
+                        return Ok(());
+                    }
+                    line.clear();
+                }
+            }
+        }
+    }
+
+    /// Waits for ever for what comes from now on, as for events.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn without_timeout(self) -> Result<Self, ClientError> {
+        if let Some(connection) = &self.client.connection {
+            connection.get_ref().set_read_timeout(None).map_err(|error| self.client.failed(error))?;
+        }
+        Ok(self)
+    }
+}
+
+impl Read for Answer<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(connection) = &mut self.client.connection else { return Ok(0) };
+        if let Body::Between = self.body {
+            line(connection)?;
+            self.body = next_chunk(connection)?;
+        }
+        let count = match self.body {
+            Body::Length(left) | Body::Chunk(left) => {
+                let fits = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                match connection.read(&mut bytes[..fits])? {
+                    0 if fits > 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                    count => count,
+                }
+            }
+            Body::ToEnd => connection.read(bytes)?,
+            Body::Between | Body::Over => 0,
+        };
+        match &mut self.body {
+            Body::Length(left) | Body::Chunk(left) => *left -= count as u64,
+            _ => {}
+        }
+        match self.body {
+            Body::Length(0) => self.body = Body::Over,
+            Body::Chunk(0) => self.body = Body::Between,
+            _ => {}
+        }
+        Ok(count)
+    }
+}
+
+/// What follows an answer on the connection is the next one only if this one was read to its end.
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if self.closes || !matches!(self.body, Body::Over) {
+            self.client.connection = None;
+        }
+    }
+}
+
+struct Head {
+    status: u16,
+    revision: Option<u64>,
+    body: Body,
+    closes: bool,
+}
+
+fn wrong(why: impl Into<String>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why.into())
+}
+
+fn head(from: &mut impl BufRead) -> io::Result<Head> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let left = (MAX_HEAD - text.len()) as u64;
+        match from.by_ref().take(left).read_until(b'\n', &mut text)? {
+            0 if left == 0 => return Err(wrong("the head of its answer is too long")),
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            _ => {}
+        }
+        if !text.starts_with(&b"HTTP/"[..text.len().min(5)]) {
+            return Err(wrong("it speaks no HTTP"));
+        }
+    }
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut fields);
+    parsed.parse(&text).map_err(|error| wrong(format!("its HTTP is wrong: {error}")))?;
+    let field = |name: &str| {
+        let found = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+        found.and_then(|field| std::str::from_utf8(field.value).ok()).map(str::trim)
+    };
+    let body = match (field("Transfer-Encoding"), field("Content-Length")) {
+        (Some("chunked"), _) => next_chunk(from)?,
+        (Some(other), _) => return Err(wrong(format!("the transfer encoding {other} is not understood"))),
+        (None, Some(length)) => match length.parse().map_err(|_| wrong("its Content-Length is no number"))? {
+            0 => Body::Over,
+            length => Body::Length(length),
+        },
+        (None, None) => Body::ToEnd,
+    };
+    Ok(Head {
+        status: parsed.code.unwrap_or_default(),
+        revision: field("ETag").and_then(|tag| tag.trim_matches('"').parse().ok()),
+        closes: field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close")),
+        body,
+    })
+}
+
+/// A line between chunks.
+fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    from.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut line)?;
+    match line.strip_suffix(b"\r\n") {
+        Some(line) => String::from_utf8(line.to_vec()).map_err(|_| wrong("a chunk begins with something else than its length")),
+        None => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn next_chunk(from: &mut impl BufRead) -> io::Result<Body> {
+    let length = line(from)?;
+    let length = length.split(';').next().unwrap_or_default().trim();
+    match u64::from_str_radix(length, 16).map_err(|_| wrong(format!("`{length}` is no length of a chunk")))? {
+        0 => {
+            // Trailers, none of which is of use.
+            while !line(from)?.is_empty() {}
+            Ok(Body::Over)
+        }
+        length => Ok(Body::Chunk(length)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,440 @@
+//! The control socket: what an operator can see and do, as HTTP on a Unix socket. `openapi.json` beside this file describes it.
+
+mod connections;
+mod status;
+
+use crate::change::{Changed, Unchanged};
+use crate::document::{Format, MAX_BYTES};
+use crate::failure::Failure;
+use crate::metrics;
+use crate::operator::{News, Operator};
+use crate::replaced::Report;
+use crate::setting::Values;
+use crate::users;
+use rustix::fs::{Access, access};
+use serde_json::json;
+use sockdrawer::admission::{OnFull, Reject};
+use sockdrawer::blocking::Connection;
+use sockdrawer::listening::ListenOptions;
+use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
+use sockdrawer_catalog::time;
+use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of its pool, which moves with the others to a new build.
+const POOL: &str = "control";
+/// Of the socket's file: only this user and root connect.
+const MODE: u32 = 0o600;
+/// Connections at once; more are turned away.
+const CLIENTS: usize = 1_024;
+/// Requests that are being answered at once.
+const ANSWERS: usize = 32;
+/// What each connection may be asked for.
+pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+
+/// Starts the control socket, if there is to be one.
+pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {
+    let path = match program.text("control") {
+        Some("none") => return Ok(None),
+        Some(path) => PathBuf::from(path),
+        None => match default_path() {
+            Some(path) if operator.has_file() => path,
+            _ => return Ok(None),
+        },
+    };
+    let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
+    start_pool(operator, POOL, &web, Address::Unix(path), (CLIENTS, ANSWERS)).map(Some)
+}
+
+/// Starts a pool that operators and their programs ask, beside those of the configuration.
+pub(crate) fn start_pool(
+    operator: &Operator,
+    name: &str,
+    web: &Web,
+    at: Address,
+    (clients, answers): (usize, usize),
+) -> Result<Pool, Failure> {
+    let mut options = ListenOptions::default();
+    options.mode = matches!(at, Address::Unix(_)).then_some(MODE);
+    let mut config = Config::accept(web.clone()).listen_with(at, options).loops(1).workers(0).limit(clients);
+    web.fit(&mut config.settings);
+    config.delegates = answers;
+    let config = config.on_full(OnFull::Reject(Reject::text(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    )));
+    let started = match &operator.server.upgrade {
+        Some(upgrade) => upgrade.start(name, config),
+        None => Pool::start(config),
+    };
+    started.map_err(Failure::from)
+}
+
+/// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
+/// and in that of the system.
+pub(crate) fn places() -> Vec<PathBuf> {
+    let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
+    // Of several folders of a service, the first.
+    let folders =
+        of_environment.filter_map(|folders| std::env::split_paths(&folders).next()).filter(|folder| folder.is_absolute());
+    folders.chain([PathBuf::from("/run/sockdrawer")]).map(|folder| folder.join("sockdrawer.sock")).collect()
+}
+
+/// Where a control socket is made unless a file says otherwise: in the first of those places that takes it.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    let takes = |path: &PathBuf| path.parent().is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok());
+    places().into_iter().find(takes)
+}
+
+struct Control(Arc<Operator>);
+
+/// An answer with an error, as the error of a function.
+type Refusal = Answer;
+
+impl Pages for Control {
+    fn answer(&self, request: &Request, from: &mut Connection) -> Answer {
+        let by = match user(from) {
+            Ok(by) => by,
+            Err(refusal) => return refusal,
+        };
+        let known = ROUTES.iter().filter(|route| route.path == request.path);
+        let Some(route) = known.clone().find(|route| route.method == request.method) else {
+            let methods: Vec<&str> = known.map(|route| route.method).collect();
+            return match methods.as_slice() {
+                [] => Answer::error(404, format_args!("nothing is at {}: see /openapi.json", request.path)),
+                methods => Answer::error(405, format_args!("{} takes {}", request.path, methods.join(" and ")))
+                    .field("Allow", methods.join(", ")),
+            };
+        };
+        if let Some((name, _)) = request.query.iter().find(|(name, _)| !route.parameters.contains(&name.as_str())) {
+            let known = match route.parameters {
+                [] => "it takes none".to_owned(),
+                known => format!("it takes {}", known.join(", ")),
+            };
+            return Answer::error(400, format_args!("unknown parameter `{name}` of {}: {known}", request.path));
+        }
+        (route.answer)(&Asked { operator: &self.0, request, by: &by }).unwrap_or_else(|refusal| refusal)
+    }
+}
+
+/// The user at the other end, in words. Only the user of this program and root may use the socket, whatever the rights of its file.
+fn user(from: &Connection) -> Result<String, Refusal> {
+    let peer =
+        from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
+    allowed(peer.uid, rustix::process::geteuid().as_raw())?;
+    Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
+}
+
+fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
+    if peer == 0 || peer == own {
+        return Ok(());
+    }
+    let [peer, own] = [peer, own].map(users::in_words);
+    Err(Answer::error(
+        403,
+        format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may"),
+    ))
+}
+
+/// A request that is answered.
+struct Asked<'a> {
+    operator: &'a Arc<Operator>,
+    request: &'a Request,
+    /// In words.
+    by: &'a str,
+}
+
+/// What may be asked for.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    parameters: &'static [&'static str],
+    answer: fn(&Asked<'_>) -> Result<Answer, Refusal>,
+}
+
+const DRY_RUN: &str = "dry-run";
+
+static ROUTES: [Route; 19] = [
+    Route { method: "GET", path: "/status", parameters: &[], answer: |asked| Ok(json_answer(200, &status::of(asked.operator))) },
+    Route { method: "GET", path: "/config", parameters: &[], answer: get_config },
+    Route { method: "PUT", path: "/config", parameters: &[DRY_RUN], answer: put_config },
+    Route {
+        method: "POST",
+        path: "/reload",
+        parameters: &[DRY_RUN],
+        answer: |asked| changed(asked, "reload", asked.operator.reload(asked.dry_run()?)),
+    },
+    Route {
+        method: "POST",
+        path: "/rollback",
+        parameters: &[DRY_RUN],
+        answer: |asked| {
+            let result = asked.operator.server.roll_back(asked.based_on()?, asked.dry_run()?);
+            changed(asked, "rollback", result)
+        },
+    },
+    Route {
+        method: "GET",
+        path: "/connections",
+        parameters: connections::PARAMETERS,
+        answer: |asked| {
+            let (pools, selector) = (asked.pools()?, connections::selector(asked.request)?.unwrap_or(sockdrawer::Selector::All));
+            Ok(Answer::stream(NDJSON, move |to| connections::write(&pools, &selector, to)))
+        },
+    },
+    Route {
+        method: "GET",
+        path: "/events",
+        parameters: &[],
+        answer: |asked| Ok(Answer::group(NDJSON, asked.operator.server.hub.watching())),
+    },
+    Route {
+        method: "POST",
+        path: "/suspend",
+        parameters: &["pool", "listener"],
+        answer: |asked| asked.accepting("suspend", Pool::suspend, Pool::suspend_listener),
+    },
+    Route {
+        method: "POST",
+        path: "/resume",
+        parameters: &["pool", "listener"],
+        answer: |asked| asked.accepting("resume", Pool::resume, Pool::resume_listener),
+    },
+    Route { method: "POST", path: "/drain", parameters: connections::ENDING, answer: drain },
+    Route { method: "POST", path: "/purge", parameters: connections::ENDING, answer: purge },
+    Route { method: "POST", path: "/kill", parameters: connections::KILLING, answer: kill },
+    Route { method: "POST", path: "/adopt", parameters: connections::KILLING, answer: adopt },
+    Route { method: "POST", path: "/upgrade", parameters: &[DRY_RUN], answer: upgrade },
+    Route { method: "POST", path: "/stop", parameters: &[], answer: stop },
+    Route { method: "GET", path: "/metrics", parameters: &[], answer: |asked| Ok(metrics::page(asked.operator, asked.request)) },
+    Route { method: "GET", path: "/readyz", parameters: &[], answer: |asked| Ok(metrics::ready(&asked.operator.server)) },
+    Route { method: "GET", path: "/healthz", parameters: &[], answer: |_| Ok(Answer::text(200, "ok\n")) },
+    Route { method: "GET", path: "/openapi.json", parameters: &[], answer: |_| Ok(Answer::new(200, JSON, OPENAPI)) },
+];
+
+fn json_answer(status: u16, value: &impl serde::Serialize) -> Answer {
+    match serde_json::to_string(value) {
+        Ok(text) => Answer::new(status, JSON, text + "\n"),
+        Err(error) => Answer::error(500, error),
+    }
+}
+
+impl Asked<'_> {
+    /// A parameter that is there, or `true` or `false`.
+    fn is(&self, name: &str) -> Result<bool, Refusal> {
+        match self.request.parameter(name) {
+            None | Some("false") => Ok(false),
+            Some("" | "true") => Ok(true),
+            Some(other) => Err(Answer::error(400, format_args!("{name}={other}: write {name}, or {name}=false"))),
+        }
+    }
+
+    fn dry_run(&self) -> Result<bool, Refusal> {
+        self.is(DRY_RUN)
+    }
+
+    /// A time that is given.
+    fn time(&self, name: &str) -> Result<Option<Duration>, Refusal> {
+        let Some(text) = self.request.parameter(name) else { return Ok(None) };
+        time::parse(text).map(Some).map_err(|error| Answer::error(400, format_args!("{name}: {error}")))
+    }
+
+    /// The revision that a change is based on: the `If-Match` of HTTP, with or without quotes.
+    fn based_on(&self) -> Result<Option<u64>, Refusal> {
+        match self.request.field("If-Match") {
+            None | Some("*") => Ok(None),
+            Some(tag) => match tag.trim_matches('"').parse() {
+                Ok(revision) => Ok(Some(revision)),
+                Err(_) => {
+                    let current = self.operator.server.state().revision;
+                    let conflict = Unchanged::Conflict { based_on: tag.to_owned(), current };
+                    Err(Answer::error(412, conflict).field("ETag", etag(current)))
+                }
+            },
+        }
+    }
+
+    /// The pools that are meant: one, or all.
+    fn pools(&self) -> Result<Vec<(String, Pool)>, Refusal> {
+        let all = self.operator.server.state().pools;
+        let Some(name) = self.request.parameter("pool") else { return Ok(all.into_iter().collect()) };
+        match all.get(name) {
+            Some(pool) => Ok(vec![(name.to_owned(), pool.clone())]),
+            None => {
+                let known: Vec<&str> = all.keys().map(String::as_str).collect();
+                Err(Answer::error(404, format_args!("no pool is named {name}: there are {}", known.join(", "))))
+            }
+        }
+    }
+
+    fn note(&self, what: &str, detail: &str) {
+        let data = json!({"by": self.by, "what": what, "detail": detail});
+        self.operator.server.hub.note("Asked", &data, format_args!("{what} by {}: {detail}", self.by));
+    }
+
+    fn accepting(
+        &self,
+        what: &str,
+        whole: fn(&Pool),
+        listener: fn(&Pool, &Address) -> Result<(), Error>,
+    ) -> Result<Answer, Refusal> {
+        let pools = self.pools()?;
+        let names: Vec<String> = pools.iter().map(|(name, _)| name.clone()).collect();
+        match self.request.parameter("listener") {
+            None => pools.iter().for_each(|(_, pool)| whole(pool)),
+            Some(text) => {
+                let address: Address = text.parse().map_err(|error: sockdrawer::AddressError| Answer::error(400, error))?;
+                let done = pools.iter().map(|(_, pool)| listener(pool, &address));
+                let done: Vec<Result<(), Error>> = done.collect();
+                if done.iter().all(Result::is_err) {
+                    let why = done.into_iter().find_map(Result::err).map(|error| error.to_string());
+                    return Err(Answer::error(404, why.unwrap_or_default()));
+                }
+            }
+        }
+        self.note(what, &names.join(", "));
+        Ok(json_answer(200, &json!({"pools": names})))
+    }
+
+    /// The connections that are meant. Those of whole pools must be asked for by `all`.
+    fn selected(&self) -> Result<(Vec<(String, Pool)>, sockdrawer::Selector), Refusal> {
+        let pools = self.pools()?;
+        match (connections::selector(self.request)?, self.is("all")?) {
+            (Some(selector), false) => Ok((pools, selector)),
+            (None, true) => Ok((pools, sockdrawer::Selector::All)),
+            (Some(_), true) => Err(Answer::error(400, "all and a selector exclude each other: leave one out")),
+            (None, false) => {
+                let known = connections::SELECTORS.join(", ");
+                Err(Answer::error(400, format_args!("which connections? Say {known}, or all for every one")))
+            }
+        }
+    }
+}
+
+fn etag(revision: u64) -> String {
+    format!("\"{revision}\"")
+}
+
+fn get_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let state = asked.operator.server.state();
+    Ok(json_answer(200, &*state.document).field("ETag", etag(state.revision)))
+}
+
+fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let kind = asked.request.field("Content-Type").unwrap_or(JSON).split(';').next().unwrap_or_default().trim().to_owned();
+    let format = match kind.as_str() {
+        // What curl says unless told otherwise.
+        JSON | "text/json" | "application/x-www-form-urlencoded" => Format::Json,
+        "application/toml" | "text/toml" => Format::Toml,
+        other => return Err(Answer::error(415, format_args!("{other} is no configuration: send {JSON} or application/toml"))),
+    };
+    let text =
+        std::str::from_utf8(&asked.request.body).map_err(|error| Answer::error(400, format_args!("not UTF-8: {error}")))?;
+    let (based_on, dry_run) = (asked.based_on()?, asked.dry_run()?);
+    let document = asked.operator.parse(text, format);
+    let result = document.and_then(|document| asked.operator.server.change(|_| Ok(document), based_on, dry_run));
+    changed(asked, "change", result)
+}
+
+/// What came of a change, and its event.
+fn changed(asked: &Asked<'_>, what: &str, result: Result<Changed, Unchanged>) -> Result<Answer, Refusal> {
+    asked.operator.told(asked.by, what, &result);
+    match result {
+        Ok(changed) => Ok(json_answer(200, &changed).field("ETag", etag(changed.revision))),
+        Err(Unchanged::Conflict { current, based_on }) => {
+            Err(Answer::error(412, Unchanged::Conflict { based_on, current }).field("ETag", etag(current)))
+        }
+        Err(Unchanged::Wrong(mistakes)) => {
+            let why = Unchanged::Wrong(mistakes.clone());
+            Err(json_answer(422, &json!({"error": why.to_string(), "mistakes": mistakes})))
+        }
+        Err(Unchanged::Refused(why)) => Err(Answer::error(409, why)),
+    }
+}
+
+fn drained(asked: &Asked<'_>, what: &str, all: &[(String, Drained)]) -> Answer {
+    let sum: Drained = all.iter().map(|(_, drained)| *drained).sum();
+    let Drained { asked: were, ended, cut } = sum;
+    asked.note(what, &format!("{were} connections, {ended} ended, {cut} cut"));
+    json_answer(200, &json!({"asked": were, "ended": ended, "cut": cut}))
+}
+
+fn drain(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let (pools, selector) = asked.selected()?;
+    let within = asked.time("within")?;
+    let rate = match asked.request.parameter("rate") {
+        None => None,
+        Some(text) => match text.parse::<f64>() {
+            Ok(rate) if rate > 0.0 && rate.is_finite() => Some(rate),
+            _ => return Err(Answer::error(400, format_args!("rate={text}: write connections per second, such as 100"))),
+        },
+    };
+    let document = asked.operator.server.state().document;
+    let of = |name: &str| {
+        let mut drain = crate::server::drain_of(&document, name);
+        drain.deadline = within.unwrap_or(drain.deadline);
+        drain.rate = rate;
+        drain
+    };
+    Ok(drained(asked, "drain", &at_once(pools, |name, pool| pool.drain(&selector, of(name)))))
+}
+
+/// Does this to all pools at the same time: each may take until its deadline.
+fn at_once(pools: Vec<(String, Pool)>, done: impl Fn(&str, &Pool) -> Drained + Sync) -> Vec<(String, Drained)> {
+    std::thread::scope(|scope| {
+        let all: Vec<_> = pools.iter().map(|(name, pool)| scope.spawn(|| (name.clone(), done(name, pool)))).collect();
+        all.into_iter().filter_map(|one| one.join().ok()).collect()
+    })
+}
+
+fn purge(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let (pools, selector) = asked.selected()?;
+    let within = asked.time("within")?.unwrap_or(Duration::from_secs(5));
+    Ok(drained(asked, "purge", &at_once(pools, |_, pool| pool.purge(&selector, within))))
+}
+
+fn kill(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let (pools, selector) = asked.selected()?;
+    let killed: usize = pools.iter().map(|(_, pool)| pool.kill(&selector)).sum();
+    asked.note("kill", &format!("{killed} connections"));
+    Ok(json_answer(200, &json!({"killed": killed})))
+}
+
+fn adopt(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let (pools, selector) = asked.selected()?;
+    let all: Vec<_> = pools.iter().map(|(_, pool)| pool.adopt(&selector)).collect();
+    let (adopted, stayed) = all.iter().fold((0, 0), |sum, one| (sum.0 + one.moved, sum.1 + one.stayed));
+    asked.note("adopt", &format!("{adopted} connections moved to the newest generation, {stayed} stay"));
+    Ok(json_answer(200, &json!({"adopted": adopted, "stayed": stayed})))
+}
+
+fn upgrade(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    if asked.dry_run()? {
+        let Some(upgrade) = &asked.operator.server.upgrade else {
+            return Err(Answer::error(409, "no upgrade: the server was started without --upgrade PATH"));
+        };
+        let plan = sockdrawer::upgrade::Replace::at(upgrade.path()).rehearse();
+        return plan.map(|plan| json_answer(200, &Report::of(Some(&plan), None))).map_err(|error| Answer::error(409, error));
+    }
+    asked.note("upgrade", "asked for");
+    let replaced = asked.operator.upgrade().map_err(|why| Answer::error(409, why))?;
+    Ok(json_answer(200, &Report::of(None, Some(&replaced))))
+}
+
+fn stop(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    asked.note("stop", "connections are drained, then the program ends");
+    let connections = asked.operator.server.connections();
+    let _ = asked.operator.news.send(News::End);
+    Ok(json_answer(200, &json!({"draining": connections})))
+}
+
+/// How connections of the control socket end when the program does.
+pub(crate) const ENDS: Duration = Duration::from_secs(1);
+
+/// Ends the control socket: answers that are under way are given a moment.
+pub(crate) fn end(pool: &Pool) {
+    pool.shutdown(Drain::within(ENDS));
+}

@@ -1,0 +1,267 @@
+//! A whole configuration: what a file, or a request to the control socket, says. It is checked against the tables of settings before
+//! anything is done with it, and all that is wrong with it is told at once, each with its line.
+
+mod read;
+mod schema;
+mod whole;
+
+pub use schema::schema;
+
+use crate::pool_settings::SETTINGS;
+use crate::program_settings;
+use crate::protocol::Protocol;
+use crate::setting::{Setting, Value, Values, unknown};
+use read::{At, Tree};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// A larger configuration is refused unread.
+pub const MAX_BYTES: usize = 1024 * 1024;
+/// More pools than this are refused.
+const MAX_POOLS: usize = 64;
+/// The name of a pool is a label of metrics and a word of commands.
+const MAX_NAME: usize = 32;
+/// The tables of pools.
+const POOL: &str = "pool";
+
+/// How a configuration is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// As in files.
+    Toml,
+    /// As the control socket gives it.
+    Json,
+}
+
+impl Format {
+    /// The format of a file: JSON by its name, or where it begins as no TOML can.
+    pub fn of(path: &Path, text: &str) -> Format {
+        let is_json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
+        if is_json { Format::Json } else { Format::Toml }
+    }
+}
+
+/// A configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    /// The settings of the whole program.
+    pub program: Values,
+    /// The pools, by name.
+    pub pools: BTreeMap<String, PoolDocument>,
+}
+
+/// The configuration of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolDocument {
+    /// The name of the protocol.
+    pub protocol: &'static str,
+    /// The settings of the pool and of the protocol.
+    pub values: Values,
+}
+
+/// As it is written in JSON.
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        self.program.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        map.serialize_entry(POOL, &self.pools)?;
+        map.end()
+    }
+}
+
+impl Serialize for PoolDocument {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("protocol", self.protocol)?;
+        self.values.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        map.end()
+    }
+}
+
+/// Something that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mistake {
+    /// The line and column, both from 1, where the text has them.
+    pub at: Option<(usize, usize)>,
+    /// What is wrong, why, and what to write instead.
+    pub what: String,
+}
+
+impl Mistake {
+    /// As compilers tell it: `FILE:LINE:COLUMN: what`.
+    pub(crate) fn in_file(&self, file: &impl fmt::Display) -> String {
+        let gap = if self.at.is_some() { "" } else { " " };
+        format!("{file}:{gap}{self}")
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((line, column)) = self.at {
+            write!(f, "{line}:{column}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// What is known to configurations: the settings of the program and of pools, and these protocols.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) protocols: &'a [Protocol],
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn protocol(self, name: &str) -> Option<&'a Protocol> {
+        self.protocols.iter().find(|protocol| protocol.name == name)
+    }
+}
+
+impl Document {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub(crate) fn parse(text: &str, format: Format, known: Known<'_>) -> Result<Document, Vec<Mistake>> {
+        if text.len() > MAX_BYTES {
+            let what = format!("the configuration has {} bytes, more than {MAX_BYTES}: write less", text.len());
+            return Err(vec![Mistake { at: None, what }]);
+        }
+        let root = read::read(text, format).map_err(|mistake| vec![mistake])?;
+        let mut reader = Reader { text, known, mistakes: Vec::new() };
+        let document = reader.document(&root);
+        reader.mistakes.sort_by_key(|mistake| mistake.at);
+        if reader.mistakes.is_empty() { Ok(document) } else { Err(reader.mistakes) }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    known: Known<'a>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, at: At, what: String) {
+        let at = at.map(|at| read::position(self.text, at));
+        self.mistakes.push(Mistake { at, what });
+    }
+
+    fn document(&mut self, root: &[(String, At, Tree, At)]) -> Document {
+        let mut document = Document::default();
+        let settings: Vec<&Setting> = program_settings::SETTINGS.iter().collect();
+        for (key, key_at, value, at) in root {
+            if key != POOL {
+                self.set(&mut document.program, "", &settings, (key, *key_at), (value, *at));
+                continue;
+            }
+            let Tree::Table(pools) = value else {
+                self.wrong(*at, "pool is a table of pools: write [pool.NAME]".to_owned());
+                continue;
+            };
+            for (name, name_at, pool, at) in pools {
+                if let Some(pool) = self.pool((name, *name_at), (pool, *at)) {
+                    document.pools.insert(name.clone(), pool);
+                }
+            }
+        }
+        if document.pools.is_empty() && self.mistakes.is_empty() {
+            self.wrong(None, "no pool: write one, such as [pool.web] with protocol and listen".to_owned());
+        }
+        if document.pools.len() > MAX_POOLS {
+            self.wrong(None, format!("{} pools are more than {MAX_POOLS}: write fewer", document.pools.len()));
+        }
+        document
+    }
+
+    fn pool(&mut self, (name, name_at): (&String, At), (tree, at): (&Tree, At)) -> Option<PoolDocument> {
+        let fits = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '-' || sign == '_';
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+            self.wrong(name_at, format!("`{name}` is no name of a pool: use 1 to {MAX_NAME} of a-z, 0-9, - and _"));
+        }
+        let Tree::Table(entries) = tree else {
+            self.wrong(at, format!("pool.{name} is a table: write [pool.{name}]"));
+            return None;
+        };
+        let names: Vec<&str> = self.known.protocols.iter().map(|protocol| protocol.name).collect();
+        let found = entries.iter().find(|(key, ..)| key == "protocol");
+        let protocol = match found {
+            None => {
+                self.wrong(name_at, format!("pool.{name} has no protocol: write protocol = and one of {}", names.join(", ")));
+                return None;
+            }
+            Some((_, _, Tree::Text(text), at)) => match self.known.protocol(text) {
+                Some(protocol) => protocol.clone(),
+                None => {
+                    self.wrong(*at, format!("pool.{name}.protocol: {}", unknown("protocol", text, &names)));
+                    return None;
+                }
+            },
+            Some((.., at)) => {
+                self.wrong(*at, format!("pool.{name}.protocol: not a text: write one of {}", names.join(", ")));
+                return None;
+            }
+        };
+        let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(&protocol.settings).collect();
+        let (mut values, before) = (Values::default(), self.mistakes.len());
+        for (key, key_at, value, at) in entries.iter().filter(|(key, ..)| key != "protocol") {
+            self.set(&mut values, &format!("pool.{name}."), &settings, (key, *key_at), (value, *at));
+        }
+        // What is wrong with a single setting may be why they do not go together.
+        if self.mistakes.len() > before {
+            return None;
+        }
+        if !values.has("listen") {
+            self.wrong(name_at, format!("pool.{name} listens nowhere: write listen, such as listen = \"127.0.0.1:9000\""));
+            return None;
+        }
+        if let Err((setting, why)) = whole::check(&protocol, &values) {
+            let at = entries.iter().find(|(key, ..)| key == setting).map_or(name_at, |(.., at)| *at);
+            self.wrong(at, format!("pool.{name}.{setting}: {why}"));
+        }
+        Some(PoolDocument { protocol: protocol.name, values })
+    }
+
+    fn set(
+        &mut self,
+        values: &mut Values,
+        table: &str,
+        settings: &[&Setting],
+        (key, key_at): (&str, At),
+        (tree, at): (&Tree, At),
+    ) {
+        let Some(setting) = settings.iter().find(|setting| setting.name == key) else {
+            let names: Vec<&str> = settings.iter().map(|setting| setting.name).chain(table.is_empty().then_some(POOL)).collect();
+            return self.wrong(key_at, format!("{table}{key}: {}", unknown("setting", key, &names)));
+        };
+        let parse = |tree: &Tree| match tree.text() {
+            // Some reasons name the value themselves.
+            Some(text) => setting
+                .parse(&text)
+                .map_err(|why| if why.contains(&format!("`{text}`")) { why } else { format!("`{text}`: {why}") }),
+            None => Err(format!("a {} is no value of it: write {}", tree.kind(), setting.form())),
+        };
+        match tree {
+            Tree::List(all) if setting.is_list() => {
+                // An empty list is one that was set.
+                values.set(setting, Value::List(Vec::new()));
+                for (one, at) in all {
+                    match parse(one) {
+                        Ok(value) => values.set(setting, value),
+                        Err(why) => self.wrong(*at, format!("{table}{key}: {why}")),
+                    }
+                }
+            }
+            one => match parse(one) {
+                Ok(value) => values.set(setting, value),
+                Err(why) => self.wrong(at, format!("{table}{key}: {why}")),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! What a pool's settings have to be together: its protocol, its model and all else.
+
+use crate::pool_settings::{Sockets, Wrong, configure};
+use crate::protocol::Protocol;
+use crate::setting::Values;
+use sockdrawer::listening::Listening;
+use sockdrawer::{Address, Error, Pool};
+
+/// Sockets that systemd will have made: each stands for itself.
+struct Unresolved;
+
+impl Sockets for Unresolved {
+    fn named(&self, name: &str) -> Result<Vec<Listening>, String> {
+        let address = format!("unix:@systemd/{name}").parse::<Address>().map_err(|error| error.to_string())?;
+        Ok(vec![Listening::new(address)])
+    }
+}
+
+/// Checks what the settings are together. Nothing is started.
+pub(super) fn check(protocol: &Protocol, values: &Values) -> Result<(), Wrong> {
+    let begun = (protocol.build)(values).map_err(|why| ("protocol", why))?;
+    let config = configure(begun, values, &Unresolved)?;
+    Pool::check(&config).map_err(|error| match &error {
+        Error::Invalid { setting, reason } => (in_files(setting), reason.clone()),
+        Error::Address { source, .. } => ("listen", source.to_string()),
+        _ => ("model", error.to_string()),
+    })
+}
+
+/// What files call a setting of the library.
+fn in_files(setting: &str) -> &'static str {
+    match setting.rsplit('.').next().unwrap_or_default() {
+        "alarms" => "alarm",
+        // Those of an address are written behind it.
+        _ if setting.starts_with("listeners") => "listen",
+        name => {
+            let name = name.replace('_', "-");
+            crate::pool_settings().find(|setting| setting.name == name).map_or("protocol", |setting| setting.name)
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a service could not be run to its end in order.
+
+use sockdrawer::Error;
+use std::fmt;
+
+/// Why a service could not be run to its end in order: one line that says what, why and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}")]
+#[non_exhaustive]
+pub struct Failure {
+    /// The line.
+    pub line: String,
+    /// What is at fault.
+    pub fault: Fault,
+}
+
+/// What is at fault where a service could not be run to its end in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A setting: nothing was run.
+    Setting,
+    /// What the settings ask for cannot be had here, such as an address that is in use: nothing was run.
+    Configuration,
+    /// The run.
+    Run,
+}
+
+impl Failure {
+    pub(crate) fn setting(line: impl fmt::Display) -> Failure {
+        Failure { line: line.to_string(), fault: Fault::Setting }
+    }
+
+    pub(crate) fn run(line: impl fmt::Display) -> Failure {
+        Failure { line: line.to_string(), fault: Fault::Run }
+    }
+
+    /// The exit code of the program: 2 if the configuration is at fault, else 1.
+    pub fn exit_code(&self) -> u8 {
+        if self.fault == Fault::Run { 1 } else { 2 }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Stopped { .. } | Error::System { .. } | Error::Upgrade { .. } | Error::ServicePanicked { .. } => {
+                Failure::run(error)
+            }
+            _ => Failure { line: error.to_string(), fault: Fault::Configuration },
+        }
+    }
+}

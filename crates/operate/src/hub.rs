@@ -1,0 +1,80 @@
+//! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
+
+use crate::log::{Entry, Log};
+use crate::metrics::Ledger;
+use crate::notify::Manager;
+use crate::words;
+use serde_json::{Value, json};
+use sockdrawer::Group;
+use sockdrawer::observe::{Counts, Event};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Where events go.
+pub(crate) struct Hub {
+    log: Option<Log>,
+    /// Connections of the control socket.
+    watching: Group,
+    number: AtomicU64,
+    /// Events that watching connections did not get.
+    pub(crate) lost: AtomicU64,
+    /// A new build has taken over.
+    pub(crate) handed_over: AtomicBool,
+    pub(crate) ledger: Ledger,
+    pub(crate) manager: Manager,
+}
+
+impl Hub {
+    pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
+        let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Hub { log, watching, number, lost, handed_over: AtomicBool::new(false), ledger: Ledger::default(), manager })
+    }
+
+    pub(crate) fn watching(&self) -> Group {
+        self.watching.clone()
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
+    /// An event of a pool.
+    pub(crate) fn tell(&self, pool: &str, event: &Event) {
+        match event {
+            Event::HandedOver { .. } => self.handed_over.store(true, Ordering::Release),
+            Event::TakenBack => self.handed_over.store(false, Ordering::Release),
+            _ => {}
+        }
+        self.manager.tell(event);
+        // An event is an object with one key, or a word.
+        let (name, data) = match serde_json::to_value(event) {
+            Ok(Value::Object(map)) => map.into_iter().next().unwrap_or_default(),
+            Ok(Value::String(name)) => (name, Value::Null),
+            _ => (format!("{event:?}"), Value::Null),
+        };
+        self.emit(Some(pool), name, data, words::words(event));
+    }
+
+    /// Something that the program did, as an operator asked.
+    pub(crate) fn note(&self, name: &str, data: &Value, text: impl fmt::Display) {
+        self.emit(None, name.to_owned(), data.clone(), text.to_string());
+    }
+
+    /// What a pool did, at its end.
+    pub(crate) fn sum_up(&self, pool: &str, counts: &Counts) {
+        self.emit(Some(pool), "InAll".to_owned(), json!(counts), words::in_all(counts));
+    }
+
+    fn emit(&self, pool: Option<&str>, event: String, data: Value, text: String) {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry { number, at: SystemTime::now(), pool: pool.map(str::to_owned), event, data, text };
+        if let Some(log) = &self.log {
+            log.tell(&entry);
+        }
+        if !self.watching.is_empty() && self.watching.publish((entry.json() + "\n").into_bytes()).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Runs pools as a service that is operated: a configuration file that is checked, reloaded and rolled back, a control socket, metrics, logs,
+//! signals, systemd, and the upgrade to a new build. A program registers its protocols, and [`Operated::main`] does the rest.
+//!
+//! ```no_run
+//! use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step};
+//! use sockdrawer_operate::Operated;
+//! # use std::process::ExitCode;
+//!
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     type Protocol = Echo;
+//!     fn open(&self, _peer: &Peer) -> Echo {
+//!         Echo
+//!     }
+//! }
+//!
+//! impl Protocol for Echo {
+//!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//!         cx.send(input.take_all());
+//!         Step::Continue
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     let echo = sockdrawer_operate::Protocol::new("echo", "sends back what comes", |_| Ok(Config::accept(Echo)));
+//!     Operated::new("echo.toml").protocol(echo).main()
+//! }
+//! ```
+//!
+//! with `echo.toml`:
+//!
+//! ```toml
+//! metrics = "127.0.0.1:9100"
+//!
+//! [pool.echo]
+//! protocol = "echo"
+//! listen = ["127.0.0.1:9000", "unix:/run/echo.sock"]
+//! limit = "10k"
+//! ```
+
+mod carry;
+mod change;
+pub mod client;
+mod control;
+mod document;
+mod failure;
+mod hub;
+mod listen;
+mod log;
+mod metrics;
+mod notify;
+mod operated;
+mod operator;
+mod origin;
+mod pool_settings;
+pub mod print;
+mod program_settings;
+mod protocol;
+pub mod replaced;
+mod server;
+mod setting;
+pub mod signals;
+mod systemd;
+mod users;
+mod words;
+
+pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
+pub use failure::{Failure, Fault};
+pub use operated::Operated;
+pub use protocol::Protocol;
+pub use setting::{Kind, Setting, Text, Value, Values};
+
+/// The settings of pools, in the order in which help shows them.
+pub fn pool_settings() -> impl Iterator<Item = &'static Setting> {
+    pool_settings::SETTINGS.iter().map(|one| &one.setting)
+}
+
+/// The settings of the whole program.
+pub fn program_settings() -> impl Iterator<Item = &'static Setting> {
+    program_settings::SETTINGS.iter()
+}

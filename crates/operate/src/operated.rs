@@ -1,0 +1,181 @@
+//! The life of an operated program: it begins, obeys signals and operators, and ends in order.
+
+use crate::document::Document;
+use crate::failure::Failure;
+use crate::hub::Hub;
+use crate::log::{Form, Log};
+use crate::notify::Manager;
+use crate::operator::{News, Operator, PATIENCE, no_thread, spawn};
+use crate::origin::{Origin, Source};
+use crate::protocol::Protocol;
+use crate::server::Server;
+use crate::setting::Values;
+use crate::systemd::Passed;
+use crate::{carry, control, metrics, print, signals};
+use sockdrawer::{Address, Drain, Pool, Upgrade};
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant;
+
+/// A program that is operated: protocols by name, and a configuration that says which pools there are.
+#[derive(Debug)]
+pub struct Operated {
+    origin: Origin,
+}
+
+impl Operated {
+    /// A program that reads its configuration from a file, at its start and at each reload.
+    pub fn new(file: impl Into<PathBuf>) -> Operated {
+        Operated::of(Source::File(file.into()))
+    }
+
+    /// A program with this configuration, which is changed by the control socket alone.
+    pub fn with(document: Document) -> Operated {
+        Operated::of(Source::Document(document))
+    }
+
+    fn of(source: Source) -> Operated {
+        Operated { origin: Origin { source, overriding: Values::default(), protocols: Vec::new(), version: String::new() } }
+    }
+
+    /// Registers a protocol.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Operated {
+        self.origin.protocols.push(protocol);
+        self
+    }
+
+    /// Sets what holds for the whole program in the place of what the file says.
+    #[must_use]
+    pub fn overriding(mut self, values: Values) -> Operated {
+        self.origin.overriding = values;
+        self
+    }
+
+    /// Sets the version of this build, for people to read. Default: empty.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Operated {
+        self.origin.version = version.into();
+        self
+    }
+
+    /// Checks the configuration and starts nothing. Returns it.
+    ///
+    /// # Errors
+    /// All that is wrong with it, a line each.
+    pub fn check(&self) -> Result<Document, Vec<String>> {
+        self.origin.load()
+    }
+
+    /// Runs it as the `main` of a program: prints `listening on ADDR` for each address once it accepts, and at the end, if that was not in
+    /// order, one line on standard error.
+    ///
+    /// Exit codes: 0 after an end in order, 1 if connections were cut off or the run failed, 2 if the configuration is wrong.
+    pub fn main(self) -> ExitCode {
+        match self.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                print::tell_within(PATIENCE, format_args!("error: {failure}"));
+                ExitCode::from(failure.exit_code())
+            }
+        }
+    }
+
+    /// Serves until SIGTERM or SIGINT, until a new build has taken over, or until all pools have given up.
+    ///
+    /// # Errors
+    /// When the configuration is wrong or cannot be had, and when the end was not in order.
+    pub fn run(self) -> Result<(), Failure> {
+        let document = self.origin.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
+        let program = document.program.clone();
+        let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "none" }) {
+            "none" => None,
+            "json" => Some(Form::Json),
+            _ if self.origin.is_file() => Some(Form::text()),
+            _ => Some(Form::Plain),
+        };
+        let log = form.map(|form| Log::start(io::stderr(), form)).transpose().map_err(no_thread)?;
+        // Connections are descriptors. Where the limit may not rise, a pool whose connections do not fit says so.
+        let _ = sockdrawer::raise_descriptor_limit();
+        let (news, told) = mpsc::channel();
+        self.watch_signals(&news)?;
+        let since = Instant::now();
+        let upgrade = self.begin_upgrade(&program, &document)?;
+        let ended = news.clone();
+        let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
+        let passed = Passed::to_this_process(upgrade.as_deref())?;
+        let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
+        let parts = (Hub::new(log, manager), upgrade.clone(), passed);
+        let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
+        let server = Arc::new(server);
+        server.start(document)?;
+        let operator = Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone() });
+        let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
+        if let Some(upgrade) = &upgrade {
+            let replaces = upgrade.predecessor().is_some();
+            carry::over(upgrade, &operator)?;
+            upgrade.ready()?;
+            if replaces {
+                server.hub.ledger.upgraded(since.elapsed());
+            }
+        }
+        server.watch();
+        server.note_unused_sockets();
+        server.hub.manager.ready(&server);
+        Manager::keep_told(Arc::downgrade(&server)).map_err(no_thread)?;
+        tell_addresses(&server, asked[0].as_ref())?;
+        let end = operator.end(&told);
+        asked.iter().flatten().for_each(control::end);
+        server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
+        if let Some(log) = server.hub.log() {
+            log.flush(PATIENCE);
+        }
+        end
+    }
+
+    fn watch_signals(&self, news: &Sender<News>) -> Result<(), Failure> {
+        let send = |make: fn() -> News| {
+            let news = news.clone();
+            move || drop(news.send(make()))
+        };
+        let reload = self.origin.is_file().then(|| Box::new(send(|| News::Reload)) as Box<dyn Fn() + Send>);
+        signals::drain_or_end(send(|| News::End), send(|| News::Upgrade), reload).map_err(|error| {
+            Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"))
+        })
+    }
+
+    fn begin_upgrade(&self, program: &Values, document: &Document) -> Result<Option<Arc<Upgrade>>, Failure> {
+        let Some(path) = program.text("upgrade").filter(|path| *path != "none") else { return Ok(None) };
+        let mut upgrade = Upgrade::at(path).version(&self.origin.version);
+        if let Some(time) = program.time("stays") {
+            let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
+            upgrade = upgrade.stays(time, Drain::within(drain.unwrap_or(crate::server::DRAIN)));
+        }
+        Ok(Some(Arc::new(upgrade.begin()?)))
+    }
+}
+
+fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
+    let (news, pool, of) = (news.clone(), pool.clone(), name.to_owned());
+    // The receiver is gone when the program ends first. Without a thread the program ends by signals alone.
+    let _ = spawn("join", move || drop(news.send(News::Stopped(of, pool.join()))));
+}
+
+/// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
+fn tell_addresses(server: &Server, metrics: Option<&Pool>) -> Result<(), Failure> {
+    let pools = server.state().pools;
+    let listening = pools.values().flat_map(Pool::addresses).map(|address| format!("listening on {address}"));
+    let metrics = metrics.into_iter().flat_map(Pool::addresses).map(|address| match address {
+        Address::Unix(path) => format!("metrics on {}", path.display()),
+        address => format!("metrics on http://{address}/metrics"),
+    });
+    let lines: Vec<String> = listening.chain(metrics).collect();
+    spawn("addresses", move || {
+        for line in lines {
+            let _ = print::line(line);
+        }
+    })
+}

@@ -1,0 +1,44 @@
+//! The settings of the whole program. They are read once, at its start: a change of them is for the next build or start.
+
+use crate::setting::{Kind, PATH, Setting, Text};
+use sockdrawer::Address;
+
+const ADDRESS: Text = Text {
+    form: "ADDR",
+    check: |text| text.parse::<Address>().map(drop).map_err(|error: sockdrawer::AddressError| error.to_string()),
+};
+const GROUP: &str = "Operating";
+
+/// Where operators are answered.
+pub(crate) const CONTROL: Setting = Setting::new(
+    "control",
+    Kind::Text(PATH),
+    "The control socket: HTTP on a Unix socket that only this user may use, for sockdrawer ctl and curl; none: no control socket",
+)
+.unless_given("with a file: sockdrawer.sock in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or /run/sockdrawer; else none")
+.group(GROUP);
+
+/// All of them.
+pub(crate) static SETTINGS: [Setting; 5] = [
+    CONTROL,
+    Setting::new("metrics", Kind::Text(ADDRESS), "Serve /metrics (Prometheus, OpenMetrics), /healthz and /readyz at this address")
+        .unless_given("nowhere")
+        .group(GROUP),
+    Setting::new(
+        "upgrade",
+        Kind::Text(PATH),
+        "Where the server meets the next build of this program, which takes over its listeners and connections. Where one serves there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`",
+    )
+    .unless_given("none")
+    .group(GROUP),
+    Setting::new(
+        "stays",
+        Kind::Time,
+        "With upgrade: how long connections that cannot move may stay here once this process is replaced; then they are asked to end",
+    )
+    .unless_given("for ever")
+    .group(GROUP),
+    Setting::new("log", Kind::Choice(&["none", "text", "json"]), "Log events on standard error, one line each")
+        .unless_given("with a file: text; else none")
+        .group(GROUP),
+];

@@ -1,0 +1,87 @@
+//! What pools can run, by name: the protocols that a program registers, with settings of their own.
+
+use crate::setting::{Setting, Values};
+use sockdrawer::Config;
+use std::fmt;
+use std::sync::Arc;
+
+type Build = dyn Fn(&Values) -> Result<Config, String> + Send + Sync;
+
+/// A protocol that a configuration can name.
+///
+/// ```
+/// use sockdrawer::Config;
+/// use sockdrawer_catalog::http::Http;
+/// use sockdrawer_operate::{Kind, Protocol, Setting};
+/// use std::time::Duration;
+///
+/// const SLOW: Setting = Setting::new("slow", Kind::Time, "How long the slow answer takes").unless_given("30ms");
+/// let http = Protocol::new("http", "Answers two paths", |values| {
+///     let slow_duration = values.time("slow").unwrap_or(Duration::from_millis(30));
+///     Ok(Config::accept(Http { slow_duration, in_worker: true }))
+/// })
+/// .setting(SLOW);
+/// # let _ = http;
+/// ```
+#[derive(Clone)]
+pub struct Protocol {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) settings: Vec<Setting>,
+    pub(crate) sees: Vec<&'static str>,
+    pub(crate) build: Arc<Build>,
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Protocol").field("name", &self.name).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Protocol {
+    /// A protocol with the configuration that its pools begin with: its service, and defaults that differ from those of
+    /// [`Config::accept`]. The settings of a pool are applied to it. `build` is given the pool's values; it is called again when one of the
+    /// protocol's own settings has changed, and then its service starts a new generation.
+    pub fn new(
+        name: &'static str,
+        help: &'static str,
+        build: impl Fn(&Values) -> Result<Config, String> + Send + Sync + 'static,
+    ) -> Protocol {
+        Protocol { name, help, settings: Vec::new(), sees: Vec::new(), build: Arc::new(build) }
+    }
+
+    /// Adds a setting of this protocol alone.
+    #[must_use]
+    pub fn setting(mut self, setting: Setting) -> Protocol {
+        self.settings.push(setting);
+        self
+    }
+
+    /// Says that `build` looks at this setting of the pool too.
+    #[must_use]
+    pub fn sees(mut self, setting: &'static str) -> Protocol {
+        self.sees.push(setting);
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does, in a few words.
+    pub fn help(&self) -> &'static str {
+        self.help
+    }
+
+    /// The settings of this protocol alone.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// Whether `build` would make an equal service of both.
+    pub(crate) fn is_same(&self, one: &Values, other: &Values) -> bool {
+        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
+        seen.all(|name| one.0.get(name) == other.0.get(name))
+    }
+}

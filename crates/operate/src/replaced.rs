@@ -1,0 +1,158 @@
+//! What a new build takes over, and what came of it: for people, and as JSON.
+
+use serde::Serialize;
+use sockdrawer::upgrade::{Build, PoolTakeover, Replaced, Takeover};
+use sockdrawer_catalog::count::thousands;
+use sockdrawer_catalog::time;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What came of an upgrade, in words.
+pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
+    let Replaced { pid, prepared, gap, moved, moving, pauses: [median, p99, longest], staying, .. } = replaced;
+    let short = |time: &Duration| time::short(time.as_secs_f64() * 1e6);
+    let mut words = format!("prepared in {}; neither accepted for {}", short(prepared), short(gap));
+    if *moved > 0 {
+        let (in_all, median, p99, longest) = (short(moving), short(median), short(p99), short(longest));
+        words += &format!("\nmoved {} in {in_all}, pause p50 {median}, p99 {p99}, max {longest}", thousands(*moved));
+    }
+    for why in &replaced.not_restored {
+        words += &format!("\nsome came back: {why}");
+    }
+    let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
+    words
+        + &match staying {
+            0 => format!("\npid {pid} serves alone"),
+            1 => format!("\npid {pid} serves; 1 connection stays{from}"),
+            more => format!("\npid {pid} serves; {} connections stay{from}", thousands(*more)),
+        }
+}
+
+/// What a new build takes over, in lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The plan.
+    pub of: &'a Takeover,
+    /// Of no new build: what could move.
+    pub is_status: bool,
+}
+
+impl fmt::Display for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Takeover { from, to, pools, .. } = self.of;
+        match self.is_status {
+            true => write!(f, "pid {}, version {}", from.pid, from.version)?,
+            false => write!(f, "plan: {} (pid {}) to {} (pid {})", from.version, from.pid, to.version, to.pid)?,
+        }
+        for pool in pools {
+            let mut parts = vec![format!("{} can move", thousands(pool.moving))];
+            parts.extend(pool.staying.iter().map(|(why, count)| format!("{} stay ({why})", thousands(*count))));
+            write!(f, "\n  {}: {} connections: {}", pool.name, thousands(pool.connections), parts.join(", "))?;
+            let mut parts = Vec::new();
+            let listed =
+                |what: &str, addresses: &[String]| (!addresses.is_empty()).then(|| format!("{what} {}", addresses.join(", ")));
+            let taken_over = if self.is_status { "listens on" } else { "takes over" };
+            parts.extend(listed(taken_over, &pool.taken_over));
+            parts.extend(listed("also listens on", &pool.added));
+            parts.extend(listed("gives up", &pool.given_up));
+            parts.push(match pool.limits {
+                (before, now) if before == now => format!("limit {}", thousands(now)),
+                (before, now) => format!("limit {} to {}", thousands(before), thousands(now)),
+            });
+            write!(f, "\n  {}: {}", pool.name, parts.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// For programs.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanReport<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<ResultReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanReport<'a> {
+    from: BuildReport<'a>,
+    to: BuildReport<'a>,
+    pools: Vec<PoolReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BuildReport<'a> {
+    version: &'a str,
+    pid: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct PoolReport<'a> {
+    name: &'a str,
+    connections: u64,
+    moving: u64,
+    staying: &'a BTreeMap<String, u64>,
+    taken_over: &'a [String],
+    given_up: &'a [String],
+    added: &'a [String],
+    limit_before: u64,
+    limit: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ResultReport<'a> {
+    pid: u32,
+    prepared_us: u128,
+    gap_us: u128,
+    moved: u64,
+    moving_us: u128,
+    pause_us: Pauses,
+    staying: u64,
+    not_restored: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+struct Pauses {
+    p50: u128,
+    p99: u128,
+    max: u128,
+}
+
+impl<'a> Report<'a> {
+    /// Of a plan, a result, or both.
+    pub fn of(plan: Option<&'a Takeover>, replaced: Option<&'a Replaced>) -> Report<'a> {
+        let build = |build: &'a Build| BuildReport { version: &build.version, pid: build.pid };
+        let pool = |pool: &'a PoolTakeover| PoolReport {
+            name: &pool.name,
+            connections: pool.connections,
+            moving: pool.moving,
+            staying: &pool.staying,
+            taken_over: &pool.taken_over,
+            given_up: &pool.given_up,
+            added: &pool.added,
+            limit_before: pool.limits.0,
+            limit: pool.limits.1,
+        };
+        let plan = plan.map(|plan| PlanReport {
+            from: build(&plan.from),
+            to: build(&plan.to),
+            pools: plan.pools.iter().map(pool).collect(),
+        });
+        let result = replaced.map(|replaced| {
+            let [p50, p99, max] = replaced.pauses.map(|pause| pause.as_micros());
+            ResultReport {
+                pid: replaced.pid,
+                prepared_us: replaced.prepared.as_micros(),
+                gap_us: replaced.gap.as_micros(),
+                moved: replaced.moved,
+                moving_us: replaced.moving.as_micros(),
+                pause_us: Pauses { p50, p99, max },
+                staying: replaced.staying,
+                not_restored: &replaced.not_restored,
+            }
+        });
+        Report { plan, result }
+    }
+}

@@ -1,0 +1,384 @@
+//! The pools of a program, and what is done to all of them: started, changed together, rolled back and ended.
+
+use crate::change::{Changed, REFUSED, Step, Unchanged};
+use crate::document::{Document, Known, PoolDocument};
+use crate::failure::Failure;
+use crate::hub::Hub;
+use crate::pool_settings::{Wrong, configure};
+use crate::protocol::Protocol;
+use crate::systemd::Passed;
+use sockdrawer::observe::{Event, Observer};
+use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long connections may take to end by themselves, unless told otherwise.
+pub(crate) const DRAIN: Duration = Duration::from_secs(30);
+/// Configurations that a rollback can go back to.
+const MOST_HISTORY: usize = 32;
+
+/// The pools of a program.
+pub(crate) struct Server {
+    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) upgrade: Option<Arc<Upgrade>>,
+    pub(crate) passed: Passed,
+    pub(crate) began: Instant,
+    of_command_line: bool,
+    /// Held while pools are changed: one change at a time.
+    changing: Mutex<()>,
+    /// Held for a moment.
+    state: Mutex<State>,
+    /// Told of each pool that is started, to wait for its end.
+    started: Box<Started>,
+}
+
+type Started = dyn Fn(&str, &Pool) + Send + Sync;
+
+/// What is in force.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub(crate) revision: u64,
+    pub(crate) document: Arc<Document>,
+    pub(crate) pools: BTreeMap<String, Pool>,
+    /// Configurations before this one, the last one last.
+    pub(crate) history: Vec<Arc<Document>>,
+    /// The last change, and how long it took.
+    pub(crate) last_change: Option<Duration>,
+    pub(crate) changes: u64,
+    pub(crate) failed_changes: u64,
+    /// The program has been asked to end.
+    pub(crate) ending: bool,
+}
+
+/// What becomes of the pools in a change.
+#[derive(Default)]
+struct Work {
+    plan: Vec<Step>,
+    start: Vec<(String, Config)>,
+    change: Vec<(String, Pool, Config)>,
+    end: Vec<(String, Pool)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    pub(crate) fn new(
+        protocols: Vec<Protocol>,
+        (hub, upgrade, passed): (Arc<Hub>, Option<Arc<Upgrade>>, Passed),
+        of_command_line: bool,
+        started: impl Fn(&str, &Pool) + Send + Sync + 'static,
+    ) -> Server {
+        Server {
+            protocols,
+            hub,
+            upgrade,
+            passed,
+            began: Instant::now(),
+            of_command_line,
+            changing: Mutex::default(),
+            state: Mutex::default(),
+            started: Box::new(started),
+        }
+    }
+
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known { protocols: &self.protocols }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    /// Begins with this configuration. On failure no pool is left.
+    pub(crate) fn start(&self, document: Document) -> Result<(), Failure> {
+        let _changing = lock(&self.changing);
+        let mut pools = BTreeMap::new();
+        for (name, of) in &document.pools {
+            let config = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
+            let pool = self.start_pool(name, config)?;
+            pools.insert(name.clone(), pool);
+        }
+        *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
+        Ok(())
+    }
+
+    /// Says which sockets of systemd no pool listens at.
+    pub(crate) fn note_unused_sockets(&self) {
+        for line in self.passed.unused(&self.state().document) {
+            self.hub.note("SocketUnused", &serde_json::json!(line), &line);
+        }
+    }
+
+    /// Waits for the ends of the pools from now on: the commit of an upgrade is behind them.
+    pub(crate) fn watch(&self) {
+        for (name, pool) in &self.state().pools {
+            (self.started)(name, pool);
+        }
+    }
+
+    fn start_pool(&self, name: &str, config: Config) -> Result<Pool, Error> {
+        let config = config.observer(self.observer(name));
+        match &self.upgrade {
+            Some(upgrade) => upgrade.start(name, config),
+            None => Pool::start(config),
+        }
+    }
+
+    fn observer(&self, name: &str) -> impl Observer + use<> {
+        let (hub, name) = (self.hub.clone(), name.to_owned());
+        move |event: &Event| hub.tell(&name, event)
+    }
+
+    /// The configuration of a pool that begins.
+    fn configure(&self, of: &PoolDocument) -> Result<Config, Wrong> {
+        let protocol = self.known().protocol(of.protocol).expect("the document was checked");
+        let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
+        configure(begun, &of.values, &self.passed)
+    }
+
+    /// The configuration of a pool that runs, as this document wants it.
+    fn reconfigure(&self, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
+        let running = pool.config();
+        let mut wanted = self.configure(to)?;
+        let protocol = self.known().protocol(to.protocol).expect("the document was checked");
+        if from.protocol == to.protocol && protocol.is_same(&from.values, &to.values) {
+            wanted.behaviour = running.behaviour.clone();
+        }
+        wanted.observer.clone_from(&running.observer);
+        Ok(wanted)
+    }
+
+    /// Changes all pools to what is wanted; `based_on` is the revision, and a change that is based on another is refused. Either everything is
+    /// changed or nothing.
+    pub(crate) fn change(
+        &self,
+        wanted: impl FnOnce(&State) -> Result<Document, Unchanged>,
+        based_on: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Changed, Unchanged> {
+        let _changing = lock(&self.changing);
+        let (since, state) = (Instant::now(), self.state());
+        if let Some(based_on) = based_on.filter(|based_on| *based_on != state.revision) {
+            return Err(Unchanged::Conflict { based_on: based_on.to_string(), current: state.revision });
+        }
+        if state.ending {
+            return Err(Unchanged::Refused("the program is ending: start it again with the change".to_owned()));
+        }
+        let document = wanted(&state)?;
+        let work = self.plan(&state, &document)?;
+        let unchanged = Changed { revision: state.revision, committed: false, plan: work.plan.clone(), took: since.elapsed() };
+        if dry_run || work.plan.is_empty() {
+            return Ok(unchanged);
+        }
+        if let Some(step) = work.plan.iter().find(|step| step.how == REFUSED) {
+            return Err(Unchanged::Refused(format!(
+                "{step}: nothing was changed; leave it as it is, or start the program again"
+            )));
+        }
+        let pools = self.carry_out(&state, work)?;
+        let revision = state.revision + 1;
+        let took = since.elapsed();
+        let mut now = lock(&self.state);
+        let mut history = std::mem::take(&mut now.history);
+        history.push(state.document);
+        let excess = history.len().saturating_sub(MOST_HISTORY);
+        history.drain(..excess);
+        *now = State {
+            revision,
+            document: Arc::new(document),
+            pools,
+            history,
+            last_change: Some(took),
+            changes: state.changes + 1,
+            ..now.clone()
+        };
+        let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
+        drop(now);
+        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
+        self.note_unused_sockets();
+        Ok(Changed { revision, committed: true, took, ..unchanged })
+    }
+
+    /// Goes back to the configuration before the one in force. Once more: to the one before that.
+    pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool) -> Result<Changed, Unchanged> {
+        let before = |state: &State| match state.history.last() {
+            Some(document) => Ok(Document::clone(document)),
+            None => {
+                Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned()))
+            }
+        };
+        let changed = self.change(before, based_on, dry_run)?;
+        if changed.committed {
+            let mut state = lock(&self.state);
+            // The one in force, and the one that was gone back from.
+            let left = state.history.len().saturating_sub(2);
+            state.history.truncate(left);
+        }
+        Ok(changed)
+    }
+
+    pub(crate) fn note_failed_change(&self) {
+        lock(&self.state).failed_changes += 1;
+    }
+
+    /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,
+    /// and with its changes, those that failed included.
+    pub(crate) fn go_on(&self, revision: u64, history: Vec<Arc<Document>>, (changes, failed_changes): (u64, u64)) {
+        let mut state = lock(&self.state);
+        *state = State { revision, history, changes, failed_changes, ..state.clone() };
+    }
+
+    /// All steps, and what they need.
+    fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
+        let mut work = Work::default();
+        for setting in crate::program_settings() {
+            let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
+            if from != to {
+                let show = |value: Option<&crate::Value>| value.map_or("unset".to_owned(), ToString::to_string);
+                let detail = format!("{} to {}, not while the program runs", show(from), show(to));
+                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED, detail });
+            }
+        }
+        for (name, to) in &wanted.pools {
+            let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
+            let running = state.pools.get(name).zip(state.document.pools.get(name));
+            let Some((pool, from)) = running else {
+                let config = self.configure(to).map_err(wrong)?;
+                work.plan.push(Step::new(
+                    name,
+                    "pool",
+                    "start",
+                    format!("{} at {}", to.protocol, to.values.list("listen").join(" ")),
+                ));
+                work.start.push((name.clone(), config));
+                continue;
+            };
+            let config = self.reconfigure((from, to), pool).map_err(wrong)?;
+            let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
+            for change in plan.changes {
+                work.plan.push(Step::new(name, change.setting, Step::how(change.how), change.detail));
+            }
+            work.change.push((name.clone(), pool.clone(), config));
+            self.plan_kept(&mut work, name, (from, to));
+        }
+        for (name, pool) in state.pools.iter().filter(|(name, _)| !wanted.pools.contains_key(*name)) {
+            let drain = drain_of(&state.document, name);
+            let detail = format!("{} connections, drained within {:?}", pool.status().connections, drain.deadline);
+            work.plan.push(Step::new(name, "pool", "end", detail));
+            work.end.push((name.clone(), pool.clone()));
+        }
+        Ok(work)
+    }
+
+    /// Settings that are no part of the pool's own configuration.
+    fn plan_kept(&self, work: &mut Work, name: &str, (from, to): (&PoolDocument, &PoolDocument)) {
+        for setting in ["drain", "drain-rate", "notice"] {
+            let [from, to] = [from, to].map(|one| one.values.0.get(setting));
+            if from != to {
+                let show = |value: Option<&crate::Value>| value.map_or("unset".to_owned(), ToString::to_string);
+                work.plan.push(Step::new(name, setting, "in place", format!("{} to {}", show(from), show(to))));
+            }
+        }
+    }
+
+    /// What is wrong with a setting of a pool. The command line knows no pools.
+    fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
+        let colon = if why.starts_with("is ") { "" } else { ":" };
+        match (self.of_command_line, *setting) {
+            (true, "protocol") => why.clone(),
+            (true, setting) => format!("--{setting}{colon} {why}"),
+            (false, setting) => format!("pool.{pool}.{setting}{colon} {why}"),
+        }
+    }
+
+    /// Carries out what was planned; on failure, what was done is taken back.
+    fn carry_out(&self, state: &State, work: Work) -> Result<BTreeMap<String, Pool>, Unchanged> {
+        let mut pools = state.pools.clone();
+        let mut undo: Vec<(Pool, Config)> = Vec::new();
+        let mut begun: Vec<Pool> = Vec::new();
+        let change = || {
+            for (name, pool, config) in work.change {
+                let before = pool.config();
+                pool.reconfigure(config).map_err(|error| format!("{name}: {error}"))?;
+                undo.push((pool, before));
+            }
+            for (name, config) in work.start {
+                let pool = self.start_pool(&name, config).map_err(|error| format!("{name}: {error}"))?;
+                (self.started)(&name, &pool);
+                begun.push(pool.clone());
+                pools.insert(name, pool);
+            }
+            Ok::<(), String>(())
+        };
+        if let Err(why) = change() {
+            let mut lines = vec![format!("{why}; nothing was changed")];
+            for (pool, before) in undo.into_iter().rev() {
+                if let Err(error) = pool.reconfigure(before.unconditional()) {
+                    lines.push(format!("it could not all be taken back: {error}"));
+                }
+            }
+            begun.iter().for_each(|pool| end(pool, Drain::within(DRAIN)));
+            return Err(Unchanged::Refused(lines.join("; ")));
+        }
+        for (name, pool) in work.end {
+            pools.remove(&name);
+            end(&pool, drain_of(&state.document, &name));
+        }
+        Ok(pools)
+    }
+
+    /// Ends all pools, each in its own way, and says what came of all.
+    pub(crate) fn shut_down(&self) -> Drained {
+        let state = {
+            let mut state = lock(&self.state);
+            state.ending = true;
+            state.clone()
+        };
+        let ends: Vec<_> = state
+            .pools
+            .iter()
+            .map(|(name, pool)| {
+                let (pool, drain) = (pool.clone(), drain_of(&state.document, name));
+                std::thread::spawn(move || pool.shutdown(drain))
+            })
+            .collect();
+        ends.into_iter().filter_map(|end| end.join().ok()).sum()
+    }
+
+    /// The longest time that the end may take.
+    pub(crate) fn longest_drain(&self) -> Duration {
+        let document = lock(&self.state).document.clone();
+        document
+            .pools
+            .keys()
+            .map(|name| drain_of(&document, name))
+            .map(|drain| drain.deadline + drain.notice)
+            .max()
+            .unwrap_or(DRAIN)
+    }
+
+    /// Connections of all pools.
+    pub(crate) fn connections(&self) -> usize {
+        self.state().pools.values().map(|pool| pool.status().connections).sum()
+    }
+}
+
+/// Ends a pool in the background: its drain may take long.
+fn end(pool: &Pool, drain: Drain) {
+    let pool = pool.clone();
+    // Where there is no thread, dropping the last handle ends it.
+    let _ = std::thread::Builder::new().name("end of a pool".to_owned()).spawn(move || pool.shutdown(drain));
+}
+
+/// How the connections of a pool are asked to end.
+pub(crate) fn drain_of(document: &Document, pool: &str) -> Drain {
+    let values = document.pools.get(pool).map(|pool| &pool.values);
+    let mut drain = Drain::within(values.and_then(|values| values.time("drain")).unwrap_or(DRAIN));
+    drain.rate = values.and_then(|values| values.rate("drain-rate"));
+    drain.notice = values.and_then(|values| values.time("notice")).unwrap_or_default();
+    drain
+}

@@ -1,0 +1,272 @@
+//! Settings: one definition gives the key in a file, the option of a command line, its help, and its part of the JSON schema.
+
+use crate::listen;
+use serde::Serialize;
+use sockdrawer_catalog::count::{self, scaled};
+use sockdrawer_catalog::time;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What a setting's value is: how it is written and checked.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// True or false.
+    Switch,
+    /// A whole number, at least this: `250`, `"10k"`.
+    Count(u64),
+    /// A time: `"250us"`, `"30s"`, or a number of seconds.
+    Time,
+    /// A time above 0.
+    PositiveTime,
+    /// How many per second: `500`, `"10k"`.
+    Rate,
+    /// Bytes: `65536`, `"64k"`, `"1m"`.
+    Size,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A text that `check` understands.
+    Text(Text),
+    /// One text or several that `check` understands.
+    List(Text),
+}
+
+/// How a text is written.
+#[derive(Clone, Copy)]
+pub struct Text {
+    /// Stands for the value in help: `PATH`.
+    pub form: &'static str,
+    /// What is wrong with a text, and what to write instead.
+    pub check: fn(&str) -> Result<(), String>,
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.form)
+    }
+}
+
+/// The definition of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The key in a file; `--name` on a command line.
+    pub name: &'static str,
+    /// What the value is.
+    pub kind: Kind,
+    /// What it is for, in a sentence or two.
+    pub help: &'static str,
+    /// What holds if it is not set, in a few words. Empty: the help says it.
+    pub default: &'static str,
+    /// The heading under which help lists it.
+    pub group: &'static str,
+}
+
+impl Setting {
+    /// A setting of a protocol.
+    pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Setting {
+        Setting { name, kind, help, default: "", group: "Protocols" }
+    }
+
+    /// Says what holds if it is not set, in a few words.
+    #[must_use]
+    pub const fn unless_given(mut self, default: &'static str) -> Setting {
+        self.default = default;
+        self
+    }
+
+    pub(crate) const fn group(mut self, group: &'static str) -> Setting {
+        self.group = group;
+        self
+    }
+
+    /// What stands for its value in help.
+    pub fn form(&self) -> String {
+        match self.kind {
+            Kind::Switch => "true|false".to_owned(),
+            Kind::Count(_) => "N".to_owned(),
+            Kind::Time | Kind::PositiveTime => "T".to_owned(),
+            Kind::Rate => "R".to_owned(),
+            Kind::Size => "BYTES".to_owned(),
+            Kind::Choice(words) => words.join("|"),
+            Kind::Text(text) | Kind::List(text) => text.form.to_owned(),
+        }
+    }
+
+    /// Whether it may be given several times.
+    pub fn is_list(&self) -> bool {
+        matches!(self.kind, Kind::List(_))
+    }
+
+    /// Reads a value as it is written on a command line, or as a text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what to write instead.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        match self.kind {
+            Kind::Switch => match text {
+                "true" => Ok(Value::Switch(true)),
+                "false" => Ok(Value::Switch(false)),
+                _ => Err("write true or false".to_owned()),
+            },
+            Kind::Count(min) => match count::parse(text) {
+                Ok(count) if count < min => Err(format!("must be at least {min}")),
+                Ok(count) => Ok(Value::Count(count)),
+                Err(_) => Err("not a count: write a whole number such as 250, 10k or 2m".to_owned()),
+            },
+            Kind::Time => parse_time(text).map(Value::Time),
+            Kind::PositiveTime => match parse_time(text)? {
+                Duration::ZERO => Err("must be more than 0: write 50ms or 5s".to_owned()),
+                time => Ok(Value::Time(time)),
+            },
+            Kind::Rate => rate(text).map(Value::Rate),
+            Kind::Size => match scaled(text, &[("k", 1024), ("m", 1024 * 1024), ("", 1)]) {
+                Some(bytes) if u32::try_from(bytes).is_ok() => Ok(Value::Count(bytes)),
+                _ => Err("not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned()),
+            },
+            Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Kind::Choice(words) => Err(unknown(self.name, text, words)),
+            Kind::Text(kind) => (kind.check)(text).map(|()| Value::Text(text.to_owned())),
+            Kind::List(kind) => (kind.check)(text).map(|()| Value::List(vec![text.to_owned()])),
+        }
+    }
+}
+
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// Of [`Kind::Switch`].
+    Switch(bool),
+    /// Of [`Kind::Count`] and [`Kind::Size`].
+    Count(u64),
+    /// Of a time.
+    Time(Duration),
+    /// Of [`Kind::Rate`], per second.
+    Rate(f64),
+    /// Of [`Kind::Choice`] and [`Kind::Text`].
+    Text(String),
+    /// Of [`Kind::List`].
+    List(Vec<String>),
+}
+
+/// As a file has it.
+impl Serialize for Value {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Switch(value) => to.serialize_bool(*value),
+            Value::Count(count) => to.serialize_u64(*count),
+            Value::Time(time) => to.serialize_str(&time::format(*time)),
+            Value::Rate(rate) => to.serialize_f64(*rate),
+            Value::Text(text) => to.serialize_str(text),
+            Value::List(texts) => texts.serialize(to),
+        }
+    }
+}
+
+/// As plans show it.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Switch(value) => value.fmt(f),
+            Value::Count(count) => count.fmt(f),
+            Value::Time(time) => f.write_str(&time::format(*time)),
+            Value::Rate(rate) => rate.fmt(f),
+            Value::Text(text) => f.write_str(text),
+            Value::List(texts) => f.write_str(&texts.join(" ")),
+        }
+    }
+}
+
+/// The values of settings that are set, by their names. Those of others are None.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Values(pub(crate) BTreeMap<&'static str, Value>);
+
+impl Values {
+    /// Sets a value. A list grows by it.
+    pub fn set(&mut self, setting: &Setting, value: Value) {
+        match (self.0.get_mut(setting.name), value) {
+            (Some(Value::List(texts)), Value::List(more)) => texts.extend(more),
+            (_, value) => drop(self.0.insert(setting.name, value)),
+        }
+    }
+
+    /// Whether it is set.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A switch that is set.
+    pub fn switch(&self, name: &str) -> Option<bool> {
+        if let Some(Value::Switch(value)) = self.0.get(name) { Some(*value) } else { None }
+    }
+
+    /// A count or size that is set.
+    pub fn count(&self, name: &str) -> Option<usize> {
+        if let Some(Value::Count(count)) = self.0.get(name) { usize::try_from(*count).ok() } else { None }
+    }
+
+    /// A time that is set.
+    pub fn time(&self, name: &str) -> Option<Duration> {
+        if let Some(Value::Time(time)) = self.0.get(name) { Some(*time) } else { None }
+    }
+
+    /// A rate that is set, per second.
+    pub fn rate(&self, name: &str) -> Option<f64> {
+        if let Some(Value::Rate(rate)) = self.0.get(name) { Some(*rate) } else { None }
+    }
+
+    /// A text or choice that is set.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        if let Some(Value::Text(text)) = self.0.get(name) { Some(text) } else { None }
+    }
+
+    /// The texts of a list; none where it is not set.
+    pub fn list(&self, name: &str) -> &[String] {
+        if let Some(Value::List(texts)) = self.0.get(name) { texts } else { &[] }
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    time::parse(text).map_err(|_| "not a time: write 5 or 5s (seconds), 250us, 50ms, 2m (minutes) or 1h".to_owned())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate of 9,000,000 per second is the most that is exact to a billionth")]
+fn rate(text: &str) -> Result<f64, String> {
+    const BILLION: u64 = 1_000_000_000;
+    let units = [("k", 1_000 * BILLION), ("m", 1_000_000 * BILLION), ("", BILLION)];
+    match scaled(text.strip_suffix("/s").unwrap_or(text), &units) {
+        Some(0) => Err("must be more than 0 per second".to_owned()),
+        Some(billionths) => Ok(billionths as f64 / BILLION as f64),
+        None => Err("not a rate: write how many per second, such as 500, 10k or 0.5".to_owned()),
+    }
+}
+
+/// Any text with something in it.
+pub(crate) const PATH: Text = Text { form: "PATH", check: |text| not_empty(text, "a path such as /run/name.sock") };
+/// Where a pool listens.
+pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| listen::parse(text).map(drop) };
+
+fn not_empty(text: &str, what: &str) -> Result<(), String> {
+    if text.is_empty() { Err(format!("is empty: write {what}")) } else { Ok(()) }
+}
+
+/// "unknown KIND `TEXT`" with the closest known name, if one is close, and all of them, if they fit a line.
+pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> String {
+    let lower = text.to_lowercase();
+    let distance = |name: &&str| strsim::damerau_levenshtein(&lower, name);
+    let mut closest = known.to_vec();
+    closest.sort_by_key(distance);
+    let meant = closest.first().filter(|name| distance(name) * 2 <= name.chars().count());
+    let meant = meant.map_or(String::new(), |name| format!(" did you mean `{name}`?"));
+    match known.len() {
+        ..=8 => format!(
+            "unknown {kind} `{text}`:{meant}{}{}",
+            if meant.is_empty() { " there are " } else { " There are " },
+            known.join(", ")
+        ),
+        _ if !meant.is_empty() => format!("unknown {kind} `{text}`:{meant}"),
+        _ => format!("unknown {kind} `{text}`: the closest are {}", closest[..3].join(", ")),
+    }
+}
