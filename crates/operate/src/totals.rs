@@ -237,33 +237,33 @@ mod tests {
         server
     }
 
-    fn failed(server: &Server) -> u64 {
-        server.hub.ledger.now(server).0.failed_changes
+    fn failed(ledger: &Ledger, server: &Server) -> u64 {
+        ledger.now(server).0.failed_changes
     }
 
     #[test]
     fn what_was_passed_on_stands_until_the_new_build_has_failed() {
         let server = server();
-        let ledger = &server.hub.ledger;
+        let ledger = Ledger::default();
         server.note_failed_change();
         let carried = ledger.write(&server);
         server.note_failed_change();
-        assert_eq!((carried.totals.failed_changes, failed(&server)), (1, 1), "no more than the new build begins with");
+        assert_eq!((carried.totals.failed_changes, failed(&ledger, &server)), (1, 1), "no more than the new build begins with");
         ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
         server.hub.tell("web", &Event::HandedOver { pid: 1 });
-        assert_eq!(failed(&server), 1, "the new build counts on");
+        assert_eq!(failed(&ledger, &server), 1, "the new build counts on");
         server.hub.tell("web", &Event::TakenBack);
-        assert_eq!(failed(&server), 2, "it is dead");
+        assert_eq!(failed(&ledger, &server), 2, "it is dead");
         ledger.write(&server);
         server.note_failed_change();
         ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
-        assert_eq!(failed(&server), 3, "it has never taken over");
+        assert_eq!(failed(&ledger, &server), 3, "it has never taken over");
     }
 
     #[test]
     fn a_number_that_was_shown_is_not_followed_by_a_lower_one() {
         let server = server();
-        let ledger = &server.hub.ledger;
+        let ledger = Ledger::default();
         let sums = |count: u64| Sums::from([(RESTARTS.to_owned(), count)]);
         let show = |count| {
             let mut kept = ledger.lock();
@@ -272,9 +272,9 @@ mod tests {
         };
         assert_eq!([show(3), show(2), show(4)], [3, 3, 4]);
         let carried = ledger.write(&server);
-        let next = self::server();
-        next.hub.ledger.read(carried);
-        let (totals, ..) = next.hub.ledger.now(&next);
+        let next = Ledger::default();
+        next.read(carried);
+        let (totals, ..) = next.now(&self::server());
         assert_eq!(totals.pools["web"], sums(4));
         assert!(totals.cpu_seconds >= ledger.now(&server).0.cpu_seconds, "CPU time of all processes");
     }
