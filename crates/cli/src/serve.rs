@@ -14,6 +14,7 @@ const ADDRESS: &str = "127.0.0.1:9000";
 
 /// Serves until a signal, or until the pools give up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
+    let of_file = arguments.config.is_some();
     operated(arguments)?.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
         Fault::Setting => usage(failure),
         Fault::Configuration => Failure::usage(failure),

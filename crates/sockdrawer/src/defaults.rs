@@ -198,6 +198,7 @@ fn of_listening_and_connecting() {
     let values = vec![
         ("address", Value::Given),
         ("inherited", optional(&listening.inherited)),
+        ("name", optional(&listening.name)),
         ("behaviour", optional(&listening.behaviour)),
         ("options", named(&listening.options, &ListenOptions::default(), "ListenOptions::default")),
         ("limit", optional(&listening.limit)),

@@ -100,7 +100,7 @@ fn of_two_operators_one_is_told_that_the_other_was_first() {
         .expect("a file");
     let wrong = server.ctl("apply wrong.toml");
     assert_eq!(wrong.code, Some(1));
-    assert!(wrong.stderr.starts_with("wrong.toml:5:9: pool.echo.loops: is an option of the models"), "{}", wrong.stderr);
+    assert!(wrong.stderr.starts_with("wrong.toml:5:9: pool.echo.loops is an option of the models"), "{}", wrong.stderr);
     let missing = server.ctl("apply missing.toml");
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.starts_with("error: cannot read missing.toml: "), "{}", missing.stderr);
@@ -121,7 +121,9 @@ fn connections_are_ended_by_selectors_and_pools_are_suspended() {
     assert_eq!(row(&server.says("status"), "ping")[3], "suspended");
     assert_eq!(server.says("resume"), "resumed: echo, ping\n");
     assert_eq!(server.says("adopt --all"), "0 moved to the newest generation, 0 stay\n");
-    assert_eq!(server.says("drain --all --within 0 --rate 1000"), "1 asked, 0 ended, 1 cut\n");
+    // Whether it ends by itself or is cut off: both are at once.
+    let drained = server.says("drain --all --within 0 --rate 1000");
+    assert!(["1 asked, 0 ended, 1 cut\n", "1 asked, 1 ended, 0 cut\n"].contains(&&*drained), "{drained}");
     for (words, part) in [
         ("kill", "which connections?"),
         ("kill --all --id 3", "--all and --id exclude each other"),
