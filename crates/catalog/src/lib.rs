@@ -22,6 +22,7 @@ pub mod hello;
 pub mod http;
 pub mod meter;
 mod numbers;
+pub mod openmetrics;
 mod pace;
 pub mod ping;
 pub mod time;

@@ -51,6 +51,7 @@ impl<F: Fn(&Request, &mut Connection) -> Answer + Send + Sync + 'static> Pages f
 pub struct Web {
     pages: Arc<dyn Pages>,
     max_body: usize,
+    closes: bool,
 }
 
 impl std::fmt::Debug for Web {
@@ -62,13 +63,20 @@ impl std::fmt::Debug for Web {
 impl Web {
     /// A service of these pages, whose requests have no bodies.
     pub fn new(pages: impl Pages) -> Web {
-        Web { pages: Arc::new(pages), max_body: 0 }
+        Web { pages: Arc::new(pages), max_body: 0, closes: false }
     }
 
     /// Sets the maximum of bytes in the body of a request. Default: 0.
     #[must_use]
     pub fn max_body(mut self, bytes: usize) -> Web {
         self.max_body = bytes;
+        self
+    }
+
+    /// Has each connection end after its first answer: the next request goes to the process that accepts then, such as a new build.
+    #[must_use]
+    pub fn close_after_answer(mut self) -> Web {
+        self.closes = true;
         self
     }
 
@@ -132,10 +140,10 @@ impl Conversation {
 
     fn answer(&mut self, request: Request) -> Step {
         self.state = State::Answering;
-        let pages = self.web.pages.clone();
+        let Web { pages, closes, .. } = self.web.clone();
         Step::Delegate(Delegate::new(move |connection| {
             connection.set_write_timeout(Some(WRITE_TIMEOUT));
-            let closes = request.closes || connection.draining();
+            let closes = closes || request.closes || connection.draining();
             let answer = pages.answer(&request, connection);
             match answer.write(&request, closes, connection) {
                 Ok(Some(group)) => After::Return(Note::value(Next::Join(group))),

@@ -3,7 +3,7 @@
 use crate::arguments::CheckArguments;
 use crate::outcome::{Exit, Failure};
 use crate::table::{Table, plain};
-use crate::{print, serve};
+use crate::{print, protocols};
 use sockdrawer_operate::{Operated, PoolDocument};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn path(file: &Path) -> &Path {
 /// Says what is wrong with a file, each mistake in a line, or which pools it has.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Exit, Failure> {
     let file = path(&arguments.file);
-    let checked = serve::protocols().into_iter().fold(Operated::new(file), Operated::protocol).check();
+    let checked = protocols::protocols().into_iter().fold(Operated::new(file), Operated::protocol).check();
     let document = match checked {
         Ok(document) => document,
         Err(mistakes) => {

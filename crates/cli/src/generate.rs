@@ -6,7 +6,7 @@ mod tests;
 
 use crate::arguments::{self, Generated, KubernetesArguments};
 use crate::outcome::{Exit, Failure};
-use crate::{print, serve, usage};
+use crate::{print, protocols, usage};
 use std::fs;
 
 /// Manifests of a run and its agents. The names in capitals are replaced.
@@ -29,7 +29,7 @@ pub(crate) fn run(asked: &Generated) -> Result<Exit, Failure> {
 
 /// The JSON schema of configuration files.
 fn schema() -> String {
-    format!("{:#}", sockdrawer_operate::schema(&serve::protocols()))
+    format!("{:#}", sockdrawer_operate::schema(&protocols::protocols()))
 }
 
 fn kubernetes(arguments: &KubernetesArguments) -> Result<String, Failure> {

@@ -25,6 +25,7 @@ mod plan;
 mod print;
 mod program;
 mod progress;
+mod protocols;
 mod report;
 mod screen;
 mod serve;

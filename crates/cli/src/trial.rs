@@ -84,7 +84,12 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     options.listen = match &arguments.listen {
         None => options.listen,
         Some(Address::Tcp(address)) => loopback(*address).map_err(usage)?,
-        Some(_) => return Err(usage("--listen: a trial needs a TCP address: write 127.0.0.1:9000")),
+        Some(other) => {
+            return Err(usage(format_args!(
+                "--listen: the server inside this program tells its clients apart by their IPv4 addresses: write 127.0.0.1:9000, or try a \
+                 server of its own: `sockdrawer serve echo -l {other}` and `sockdrawer trial {other} --change COMMAND`"
+            )));
+        }
     };
     options.until = until(arguments);
     Ok(options)

@@ -59,7 +59,10 @@ pub fn examine(ask: &Ask) -> Findings {
     let mut facts = Facts::of_this_machine(&plan);
     facts.servers_are_here &= ask.target.is_some() || ask.process.is_some();
     let mut needs = Budget::with(&plan, &facts).needs;
-    needs.extend([soft_limit(&plan, &facts), resting(&plan), conntrack(&plan), buffers(&plan, &facts)].into_iter().flatten());
+    // What TCP alone needs is no matter of a Unix socket.
+    let by_tcp = plan.targets.iter().any(|target| matches!(target, Address::Tcp(_)));
+    let of_tcp = by_tcp.then(|| [resting(&plan), conntrack(&plan), buffers(&plan, &facts)]);
+    needs.extend(soft_limit(&plan, &facts).into_iter().chain(of_tcp.into_iter().flatten().flatten()));
     needs.extend(ask.target.as_ref().and_then(listener));
     if facts.servers_are_here {
         let processes = match (ask.process, &ask.target) {
@@ -69,7 +72,7 @@ pub fn examine(ask: &Ask) -> Findings {
         };
         needs.push(listening(&processes));
         needs.extend(of_processes(&plan, &processes));
-        needs.extend(queue_settings(&plan));
+        needs.extend(queue_settings(&plan, by_tcp));
     }
     needs.sort_by_key(|need| (need.end != "client", need.end != "server"));
     let ok = needs.iter().all(|need| need.fit != Fit::Lacking);
@@ -178,7 +181,7 @@ fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
     processes.iter().filter_map(need).collect()
 }
 
-fn queue_settings(plan: &Plan) -> Vec<Need> {
+fn queue_settings(plan: &Plan, by_tcp: bool) -> Vec<Need> {
     let (needed, when) = burst(plan);
     let setting = |what, name: &str| {
         let had = proc::number(name)?;
@@ -188,10 +191,8 @@ fn queue_settings(plan: &Plan) -> Vec<Need> {
                 .or(Fit::Doubtful, |need| format!("sysctl -w {name}={}", need.needed)),
         )
     };
-    [setting("backlog setting", "net.core.somaxconn"), setting("handshakes", "net.ipv4.tcp_max_syn_backlog")]
-        .into_iter()
-        .flatten()
-        .collect()
+    let handshakes = by_tcp.then(|| setting("handshakes", "net.ipv4.tcp_max_syn_backlog")).flatten();
+    setting("backlog setting", "net.core.somaxconn").into_iter().chain(handshakes).collect()
 }
 
 impl fmt::Display for Findings {
@@ -259,6 +260,20 @@ mod tests {
             assert_eq!(find(&findings, "server", "listener").fit, Fit::Lacking);
             assert!(findings.to_string().contains("start the server"), "{findings}");
         }
+    }
+
+    #[test]
+    fn a_unix_socket_needs_nothing_of_tcp() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-doctor-{}", std::process::id()));
+        let listener = unix::UnixListener::bind(&path).expect("a free name");
+        let findings = examine(&Ask { target: Some(Address::Unix(path.clone())), connections: 10, process: None });
+        drop(listener);
+        std::fs::remove_file(&path).expect("it is there");
+        assert!(findings.ok, "{findings}");
+        let here = std::process::id();
+        assert!(find(&findings, "server", "descriptors").how.contains(&format!("process {here} ")), "{findings}");
+        let of_tcp = ["TIME_WAIT", "conntrack", "TCP buffers", "handshakes", "ports"];
+        assert!(findings.needs.iter().all(|need| !of_tcp.contains(&need.what)), "{findings}");
     }
 
     #[test]

@@ -4,15 +4,13 @@ use crate::latency::Latency;
 use crate::numbers::float;
 use crate::plan::Plan;
 use crate::series::{Interval, Sample};
-use sockdrawer::{Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step};
-use std::fmt::{self, Write};
+use sockdrawer::{Address, Config, Error, Model, Pool};
+use sockdrawer_catalog::openmetrics::{Family, Format, Kind, Writer};
+use sockdrawer_catalog::web::{Answer, Request, Web};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Of the [specification](https://prometheus.io/docs/specs/om/open_metrics_spec/), version 1.0.
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// A request's head may be this long.
-const LONGEST: usize = 8 * 1024;
 /// Collectors at once.
 const COLLECTORS: usize = 16;
 /// The upper bounds of a histogram's buckets, in microseconds.
@@ -63,98 +61,76 @@ impl Metrics {
     }
 }
 
+const RUN: Family = Family::new("sockdrawer_load_run", Kind::Info, "The run.");
+const LAG: Family =
+    Family::new("sockdrawer_load_send_delay_seconds", Kind::Gauge, "How late operations were sent in the last second.");
+
 /// All of it, as it is served.
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.lock();
         let Kept { workload, target, sample, connect, operation } = &*kept;
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("workload", workload), ("target", target)];
-        family(f, "run", "info", "", "The run.")?;
-        line(f, "run_info", &labels, 1.0)?;
-        let mut gauge = |name: &str, unit: &str, help: &str, value: Option<f64>| match value {
-            None => Ok(()),
-            Some(value) => family(f, name, "gauge", unit, help).and_then(|()| line(f, name, &[], value)),
-        };
-        let server = sample.server.as_ref();
-        gauge("elapsed_seconds", "seconds", "Time since the first connect.", Some(sample.at))?;
-        gauge("open_connections", "", "Connections that are open.", Some(float(sample.standing)))?;
-        gauge("target_connections", "", "Connections that are wanted.", Some(float(sample.target)))?;
-        gauge("client_busy_cpus", "", "CPUs that the load generator kept busy in the last second.", sample.client.cpu)?;
-        gauge("client_resident_bytes", "bytes", "Memory of the load generator.", sample.client.rss_bytes.map(float))?;
-        gauge(
-            "server_busy_cpus",
-            "",
-            "CPUs that the server kept busy in the last second.",
-            server.and_then(|server| server.cpu),
-        )?;
-        let memory = server.and_then(|server| server.pss_bytes.or(server.rss_bytes)).map(float);
-        gauge("server_resident_bytes", "bytes", "Memory of the server.", memory)?;
+        let mut to = Writer::new(Format::OpenMetrics);
+        to.family(&RUN);
+        to.sample(&[("version", env!("CARGO_PKG_VERSION")), ("workload", workload), ("target", target)], 1.0);
+        gauges(&mut to, sample);
         let connections = &sample.connections;
         let connects = [("ok", connections.established), ("failed", connections.failed)];
-        counters(f, "connects", "Connects that ended.", connects.map(|(result, count)| (vec![("result", result)], count)))?;
+        counters(&mut to, "sockdrawer_load_connects", "Connects that ended.", "result", &connects);
         let ended = [("peer", connections.lost), ("client", connections.closed)];
-        counters(f, "closed_connections", "Connections that ended.", ended.map(|(by, count)| (vec![("by", by)], count)))?;
+        counters(&mut to, "sockdrawer_load_closed_connections", "Connections that ended.", "by", &ended);
         let operations = [("ok", sample.operations.ok), ("failed", sample.operations.failed)];
-        counters(f, "operations", "Operations that ended.", operations.map(|(result, count)| (vec![("result", result)], count)))?;
-        let errors = sample.errors.iter().map(|error| (vec![("phase", &*error.phase), ("errno", &error.errno)], error.count));
-        counters(f, "errors", "Errors, by what the client waited for and what came.", errors)?;
-        histogram(f, "connect_duration_seconds", "From the start of a connect until it is established.", connect)?;
-        histogram(f, "operation_duration_seconds", "From when an operation was due to its end.", operation)?;
+        counters(&mut to, "sockdrawer_load_operations", "Operations that ended.", "result", &operations);
+        counters(&mut to, "sockdrawer_load_errors", "Errors, by what the client waited for and what came.", "", &[]);
+        for error in &sample.errors {
+            to.sample(&[("phase", &*error.phase), ("errno", &*error.errno)], float(error.count));
+        }
+        let help = "From the start of a connect until it is established.";
+        histogram(&mut to, "sockdrawer_load_connect_duration_seconds", help, connect);
+        let help = "From when an operation was due to its end.";
+        histogram(&mut to, "sockdrawer_load_operation_duration_seconds", help, operation);
         let lag = sample.latency_us.lag;
         // Back to back nothing is late.
         if lag.max.is_some() {
-            family(f, "send_delay_seconds", "gauge", "seconds", "How late operations were sent in the last second.")?;
+            to.family(&LAG);
         }
         for (quantile, value) in [("0.5", lag.p50), ("0.95", lag.p95), ("0.99", lag.p99), ("1", lag.max)] {
-            value.map_or(Ok(()), |value| line(f, "send_delay_seconds", &[("quantile", quantile)], value / 1e6))?;
+            value.iter().for_each(|value| to.sample(&[("quantile", quantile)], value / 1e6));
         }
-        f.write_str("# EOF\n")
+        f.write_str(&to.finish())
     }
 }
 
-fn family(f: &mut fmt::Formatter<'_>, name: &str, kind: &str, unit: &str, help: &str) -> fmt::Result {
-    writeln!(f, "# TYPE sockdrawer_load_{name} {kind}")?;
-    if !unit.is_empty() {
-        writeln!(f, "# UNIT sockdrawer_load_{name} {unit}")?;
-    }
-    writeln!(f, "# HELP sockdrawer_load_{name} {help}")
+fn gauges(to: &mut Writer, sample: &Sample) {
+    let mut gauge = |name: &'static str, help: &'static str, value: Option<f64>| {
+        if let Some(value) = value {
+            to.family(&Family::new(name, Kind::Gauge, help));
+            to.sample(&[], value);
+        }
+    };
+    let server = sample.server.as_ref();
+    gauge("sockdrawer_load_elapsed_seconds", "Time since the first connect.", Some(sample.at));
+    gauge("sockdrawer_load_open_connections", "Connections that are open.", Some(float(sample.standing)));
+    gauge("sockdrawer_load_target_connections", "Connections that are wanted.", Some(float(sample.target)));
+    let help = "CPUs that the load generator kept busy in the last second.";
+    gauge("sockdrawer_load_client_busy_cpus", help, sample.client.cpu);
+    gauge("sockdrawer_load_client_resident_bytes", "Memory of the load generator.", sample.client.rss_bytes.map(float));
+    let help = "CPUs that the server kept busy in the last second.";
+    gauge("sockdrawer_load_server_busy_cpus", help, server.and_then(|server| server.cpu));
+    let memory = server.and_then(|server| server.pss_bytes.or(server.rss_bytes)).map(float);
+    gauge("sockdrawer_load_server_resident_bytes", "Memory of the server.", memory);
 }
 
-fn line(f: &mut fmt::Formatter<'_>, name: &str, labels: &[(&str, &str)], value: f64) -> fmt::Result {
-    write!(f, "sockdrawer_load_{name}")?;
-    for (index, (label, text)) in labels.iter().enumerate() {
-        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        write!(f, "{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' })?;
-    }
-    writeln!(f, "{} {value}", if labels.is_empty() { "" } else { "}" })
+fn counters(to: &mut Writer, name: &'static str, help: &'static str, label: &str, values: &[(&str, u64)]) {
+    to.family(&Family::new(name, Kind::Counter, help));
+    values.iter().for_each(|(value, count)| to.sample(&[(label, value)], float(*count)));
 }
 
-type Counted<'a> = (Vec<(&'a str, &'a str)>, u64);
-
-fn counters<'a>(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    help: &str,
-    values: impl IntoIterator<Item = Counted<'a>>,
-) -> fmt::Result {
-    family(f, name, "counter", "", help)?;
-    values.into_iter().try_for_each(|(labels, count)| line(f, &format!("{name}_total"), &labels, float(count)))
-}
-
-fn histogram(f: &mut fmt::Formatter<'_>, name: &str, help: &str, times: &Latency) -> fmt::Result {
-    family(f, name, "histogram", "seconds", help)?;
-    let bucket = format!("{name}_bucket");
-    for bound in BOUNDS {
-        let count = times.between(Duration::ZERO, Duration::from_micros(bound));
-        let bound = (float(bound) / 1e6).to_string();
-        // A bound is a number with a point.
-        let bound = if bound.contains('.') { bound } else { bound + ".0" };
-        line(f, &bucket, &[("le", &bound)], float(count))?;
-    }
-    let count = float(times.count());
-    line(f, &bucket, &[("le", "+Inf")], count)?;
-    line(f, &format!("{name}_count"), &[], count)?;
-    line(f, &format!("{name}_sum"), &[], times.mean().unwrap_or(0.0) * count / 1e6)
+fn histogram(to: &mut Writer, name: &'static str, help: &'static str, times: &Latency) {
+    to.family(&Family::new(name, Kind::Histogram, help));
+    let up_to = |bound| times.between(Duration::ZERO, Duration::from_micros(bound));
+    let sum = times.mean().unwrap_or(0.0) * float(times.count()) / 1e6;
+    to.histogram(&[], BOUNDS.map(|bound| (float(bound) / 1e6, up_to(bound))), times.count(), sum);
 }
 
 /// Serves the metrics of a run at an address: `GET /metrics`.
@@ -162,73 +138,25 @@ fn histogram(f: &mut fmt::Formatter<'_>, name: &str, help: &str, times: &Latency
 /// # Errors
 /// When nothing can listen there.
 pub fn metrics(at: Address, metrics: &Metrics) -> Result<Pool, Error> {
-    let served = Served(metrics.clone());
-    Pool::start(Config::accept(served).model(Model::Loops).loops(1).workers(0).limit(COLLECTORS).listen(at))
-}
-
-struct Served(Metrics);
-
-impl Service for Served {
-    type Protocol = Request;
-
-    fn open(&self, _peer: &Peer) -> Request {
-        Request { metrics: self.0.clone(), first: None }
-    }
-}
-
-/// A request, until its head has ended.
-struct Request {
-    metrics: Metrics,
-    /// Its first line.
-    first: Option<String>,
-}
-
-impl Request {
-    fn answer(&self, first: &str) -> (&'static str, &'static str, String) {
-        let mut words = first.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        match (method, path.split('?').next()) {
-            ("GET" | "HEAD", Some("/metrics")) => ("200 OK", CONTENT_TYPE, self.metrics.to_string()),
-            ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_owned()),
-            _ => ("405 Method Not Allowed", "text/plain", "GET /metrics\n".to_owned()),
-        }
-    }
-}
-
-impl Protocol for Request {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(line) = input.line() {
-            let line = String::from_utf8_lossy(line).trim_end().to_owned();
-            let Some(first) = &self.first else {
-                self.first = Some(line);
-                continue;
-            };
-            if !line.is_empty() {
-                continue;
-            }
-            let (status, kind, body) = self.answer(first);
-            let length = body.len();
-            let mut head = String::new();
-            let _ = write!(
-                head,
-                "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-            );
-            cx.send(head.as_bytes());
-            if !first.starts_with("HEAD ") {
-                cx.send(body.as_bytes());
-            }
-            return Step::Close;
-        }
-        if input.bytes().len() > LONGEST { Step::Abort } else { Step::Continue }
-    }
+    let metrics = metrics.clone();
+    let answer = move |request: &Request, _: &mut _| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/metrics") => Answer::new(200, Format::OpenMetrics.content_type(), metrics.to_string()),
+        ("GET", _) => Answer::error(404, "the metrics are at /metrics"),
+        _ => Answer::error(405, "GET /metrics"),
+    };
+    let web = Web::new(answer).close_after_answer();
+    let mut config = Config::accept(web.clone()).model(Model::Loops).loops(1).workers(0).limit(COLLECTORS).listen(at);
+    web.fit(&mut config.settings);
+    Pool::start(config)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::workload::{Errors, Workload};
-    use sockdrawer::testing::Driver;
     use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     fn filled() -> Metrics {
         let metrics = Metrics::new(&Plan::new(Workload::ping(Duration::ZERO)));
@@ -291,20 +219,24 @@ mod tests {
 
     #[test]
     fn a_request_is_answered_and_the_connection_ends() {
+        let metrics = filled();
+        let pool = super::metrics("127.0.0.1:0".parse().expect("an address"), &metrics).expect("a pool");
+        let at = pool.addresses().remove(0).to_string();
         let ask = |request: &[u8]| {
-            let mut connection = Driver::open(Served(filled()));
-            connection.receive_split(request);
-            let answer = String::from_utf8(connection.sent()).expect("text");
-            assert!(connection.closed().is_some(), "{answer}");
+            let mut stream = TcpStream::connect(&at).expect("it listens");
+            stream.write_all(request).expect("it reads");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("text");
             answer
         };
         let answer = ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(&format!("Content-Type: {CONTENT_TYPE}\r\n")), "{head}");
-        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())) && body.ends_with("# EOF\n"), "{head}");
+        let kind = format!("Content-Type: {}\r\n", Format::OpenMetrics.content_type());
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(&kind), "{head}");
+        assert_eq!(body, metrics.to_string());
         assert!(ask(b"HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
         assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(ask(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        ask(&[b'x'; LONGEST + 1]);
+        assert!(ask(&[b'x'; 9 * 1024]).starts_with("HTTP/1.1 4"));
     }
 }

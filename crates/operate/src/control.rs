@@ -6,14 +6,16 @@ mod status;
 use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
-use crate::operated::{News, Operator};
+use crate::metrics;
+use crate::operator::{News, Operator};
 use crate::replaced::Report;
 use crate::setting::Values;
+use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
-use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
-use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
+use sockdrawer::listening::Listening;
+use sockdrawer::{Address, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
 use std::path::PathBuf;
@@ -22,10 +24,12 @@ use std::time::Duration;
 
 /// The name of its pool, which moves with the others to a new build.
 const POOL: &str = "control";
+/// Of the socket's file: only this user and root connect.
+const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
-const CLIENTS: usize = 1_024;
+pub(crate) const CLIENTS: usize = 1_024;
 /// Requests that are being answered at once.
-const ANSWERS: usize = 32;
+pub(crate) const ANSWERS: usize = 32;
 /// What each connection may be asked for.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";
@@ -42,17 +46,9 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    let mut config = Config::accept(web.clone()).listen(Address::Unix(path)).loops(1).workers(0).limit(CLIENTS);
-    web.fit(&mut config.settings);
-    config.delegates = ANSWERS;
-    let config = config.on_full(OnFull::Reject(Reject::text(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    )));
-    let started = match &operator.server.upgrade {
-        Some(upgrade) => upgrade.start(POOL, config),
-        None => Pool::start(config),
-    };
-    started.map(Some).map_err(Failure::from)
+    let mut at = Listening::new(Address::Unix(path));
+    at.options.mode = Some(MODE);
+    operator.start_pool(POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
@@ -106,13 +102,19 @@ impl Pages for Control {
 fn user(from: &Connection) -> Result<String, Refusal> {
     let peer =
         from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
-    let own = rustix::process::geteuid().as_raw();
-    if peer.uid != 0 && peer.uid != own {
-        let line =
-            format!("uid {} may not use this control socket: only uid {own}, which runs the program, and root may", peer.uid);
-        return Err(Answer::error(403, line));
-    }
+    allowed(peer.uid, rustix::process::geteuid().as_raw())?;
     Ok(format!("uid {} (pid {})", peer.uid, peer.pid))
+}
+
+fn allowed(peer: u32, own: u32) -> Result<(), Refusal> {
+    if peer == 0 || peer == own {
+        return Ok(());
+    }
+    let [peer, own] = [peer, own].map(users::in_words);
+    Err(Answer::error(
+        403,
+        format_args!("{peer} may not use this control socket: only {own}, which runs the program, and root may"),
+    ))
 }
 
 /// A request that is answered.
@@ -133,7 +135,7 @@ struct Route {
 
 const DRY_RUN: &str = "dry-run";
 
-static ROUTES: [Route; 17] = [
+static ROUTES: [Route; 19] = [
     Route { method: "GET", path: "/status", parameters: &[], answer: |asked| Ok(json_answer(200, &status::of(asked.operator))) },
     Route { method: "GET", path: "/config", parameters: &[], answer: get_config },
     Route { method: "PUT", path: "/config", parameters: &[DRY_RUN], answer: put_config },
@@ -185,6 +187,8 @@ static ROUTES: [Route; 17] = [
     Route { method: "POST", path: "/adopt", parameters: connections::KILLING, answer: adopt },
     Route { method: "POST", path: "/upgrade", parameters: &[DRY_RUN], answer: upgrade },
     Route { method: "POST", path: "/stop", parameters: &[], answer: stop },
+    Route { method: "GET", path: "/metrics", parameters: &[], answer: |asked| Ok(metrics::page(asked.operator, asked.request)) },
+    Route { method: "GET", path: "/readyz", parameters: &[], answer: |asked| Ok(metrics::ready(&asked.operator.server)) },
     Route { method: "GET", path: "/healthz", parameters: &[], answer: |_| Ok(Answer::text(200, "ok\n")) },
     Route { method: "GET", path: "/openapi.json", parameters: &[], answer: |_| Ok(Answer::new(200, JSON, OPENAPI)) },
 ];
@@ -411,4 +415,17 @@ pub(crate) const ENDS: Duration = Duration::from_secs(1);
 /// Ends the control socket: answers that are under way are given a moment.
 pub(crate) fn end(pool: &Pool) {
     pool.shutdown(Drain::within(ENDS));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_users_are_refused_by_name() {
+        assert!(allowed(7, 7).is_ok() && allowed(0, 7).is_ok());
+        let refused = allowed(65_534, 0).expect_err("another user");
+        let body = "nobody (uid 65534) may not use this control socket: only root (uid 0), which runs the program, and root may";
+        assert!(format!("{refused:?}").contains(body), "{refused:?}");
+    }
 }

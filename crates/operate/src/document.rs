@@ -21,9 +21,9 @@ use std::path::Path;
 /// A larger configuration is refused unread.
 pub const MAX_BYTES: usize = 1024 * 1024;
 /// More pools than this are refused.
-const MAX_POOLS: usize = 64;
+pub(crate) const MAX_POOLS: usize = 64;
 /// The name of a pool is a label of metrics and a word of commands.
-const MAX_NAME: usize = 32;
+pub(crate) const MAX_NAME: usize = 32;
 /// The tables of pools.
 const POOL: &str = "pool";
 

@@ -1,37 +1,31 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
-use crate::log::Log;
-use crate::{notify, words};
+use crate::log::{Entry, Log};
+use crate::notify::Manager;
+use crate::words;
 use serde_json::{Value, json};
 use sockdrawer::Group;
-use sockdrawer::observe::Event;
+use sockdrawer::observe::{Counts, Event};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// How events are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Text,
-    Json,
-}
+use std::time::SystemTime;
 
 /// Where events go.
 pub(crate) struct Hub {
-    log: Option<(Log, Form)>,
-    /// Lines of text begin with the names of pools.
-    names_pools: bool,
+    log: Option<Log>,
     /// Connections of the control socket.
     watching: Group,
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
+    pub(crate) manager: Manager,
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<(Log, Form)>, names_pools: bool) -> Arc<Hub> {
-        Arc::new(Hub { log, names_pools, watching: Group::new(), number: AtomicU64::new(0), lost: AtomicU64::new(0) })
+    pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
+        let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Hub { log, watching, number, lost, manager })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -39,49 +33,39 @@ impl Hub {
     }
 
     pub(crate) fn log(&self) -> Option<&Log> {
-        self.log.as_ref().map(|(log, _)| log)
+        self.log.as_ref()
     }
 
     /// An event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
-        notify::tell(event);
+        self.manager.tell(event);
         // An event is an object with one key, or a word.
         let (name, data) = match serde_json::to_value(event) {
             Ok(Value::Object(map)) => map.into_iter().next().unwrap_or_default(),
             Ok(Value::String(name)) => (name, Value::Null),
             _ => (format!("{event:?}"), Value::Null),
         };
-        self.emit(Some(pool), &name, &data, &words::words(event));
+        self.emit(Some(pool), name, data, words::words(event));
     }
 
     /// Something that the program did, as an operator asked.
     pub(crate) fn note(&self, name: &str, data: &Value, text: impl fmt::Display) {
-        self.emit(None, name, data, &text.to_string());
+        self.emit(None, name.to_owned(), data.clone(), text.to_string());
     }
 
-    fn emit(&self, pool: Option<&str>, name: &str, data: &Value, text: &str) {
+    /// What a pool did, at its end.
+    pub(crate) fn sum_up(&self, pool: &str, counts: &Counts) {
+        self.emit(Some(pool), "InAll".to_owned(), json!(counts), words::in_all(counts));
+    }
+
+    fn emit(&self, pool: Option<&str>, event: String, data: Value, text: String) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        if self.watching.is_empty() && !matches!(self.log, Some((_, Form::Json))) {
-            self.write(pool, text);
-            return;
+        let entry = Entry { number, at: SystemTime::now(), pool: pool.map(str::to_owned), event, data, text };
+        if let Some(log) = &self.log {
+            log.tell(&entry);
         }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let line =
-            json!({"number": number, "at": at, "pool": pool, "event": name, "data": data, "text": text}).to_string() + "\n";
-        match &self.log {
-            Some((log, Form::Json)) => log.tell(line.trim_end()),
-            _ => self.write(pool, text),
-        }
-        if self.watching.publish(line.into_bytes()).is_err() {
+        if !self.watching.is_empty() && self.watching.publish((entry.json() + "\n").into_bytes()).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn write(&self, pool: Option<&str>, text: &str) {
-        let Some((log, Form::Text)) = &self.log else { return };
-        match pool.filter(|_| self.names_pools) {
-            Some(pool) => log.tell(format_args!("{pool}: {text}")),
-            None => log.tell(text),
         }
     }
 }

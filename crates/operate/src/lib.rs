@@ -39,18 +39,24 @@
 //! limit = "10k"
 //! ```
 
+mod carry;
 mod change;
 pub mod client;
 mod control;
 mod document;
+mod exposure;
 mod failure;
 mod hub;
 mod listen;
 mod log;
+mod metrics;
 mod notify;
 mod operated;
+mod operator;
+mod origin;
 mod pool_settings;
 pub mod print;
+mod process;
 mod program_settings;
 mod protocol;
 pub mod replaced;
@@ -58,6 +64,8 @@ mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod totals;
+mod users;
 mod words;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};

@@ -1,61 +1,159 @@
 //! What a server says on standard error while it runs. Lines are written by a thread that may be left behind: when its reader hangs, they
-//! are dropped and counted, and neither a connection nor a signal waits for it.
+//! are dropped and counted, and neither a connection nor a signal waits for it. Of each kind of event of a pool a few lines per second are
+//! written, and then how many more there were.
 
-use std::collections::VecDeque;
-use std::fmt;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Lines that may wait to be written.
-const MOST_LINES: usize = 1024;
+pub(crate) const MOST_LINES: usize = 1024;
+/// Lines of one kind and pool in each [`SECOND`].
+const MOST_OF_A_KIND: u32 = 10;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How events are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The text alone: of one pool, for the person that started it.
+    Plain,
+    /// The time, unless the journal adds it, the pool and the text.
+    Text { with_time: bool },
+    /// An object for each line.
+    Json,
+}
+
+impl Form {
+    /// Lines for people that read them later.
+    pub(crate) fn text() -> Form {
+        Form::Text { with_time: !is_journal() }
+    }
+}
+
+/// Whether standard error is the journal of systemd, which knows when a line came: `JOURNAL_STREAM` is then the device and inode of it.
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    rustix::fs::fstat(io::stderr().as_fd()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Something that is told. Its fields are the keys of a line in JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Grows by one with each entry, those that are not written included.
+    pub(crate) number: u64,
+    pub(crate) at: SystemTime,
+    pub(crate) pool: Option<String>,
+    /// The kind.
+    pub(crate) event: String,
+    pub(crate) data: Value,
+    /// For people.
+    pub(crate) text: String,
+}
+
+impl Entry {
+    /// An object, without the end of a line.
+    pub(crate) fn json(&self) -> String {
+        let at = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let Entry { number, pool, event, data, text, .. } = self;
+        json!({"number": number, "at": at, "pool": pool, "event": event, "data": data, "text": text}).to_string()
+    }
+
+    fn line(&self, form: Form) -> String {
+        let mut line = match form {
+            Form::Json => return self.json(),
+            Form::Text { with_time: true } => format!("{} ", humantime::format_rfc3339_millis(self.at)),
+            Form::Text { with_time: false } | Form::Plain => String::new(),
+        };
+        if let (Some(pool), Form::Text { .. }) = (&self.pool, form) {
+            line.extend([pool, ": "]);
+        }
+        // A text may be a peer's: it stays in its line.
+        for sign in self.text.chars() {
+            if sign.is_control() { line.extend(sign.escape_default()) } else { line.push(sign) }
+        }
+        line
+    }
+
+    /// Of a number of entries that are not written.
+    fn of_left_out(event: &str, pool: Option<String>, (count, of): (u64, Option<&str>), text: String) -> Entry {
+        let data = json!({"count": count, "event": of});
+        Entry { number: 0, at: SystemTime::now(), pool, event: event.to_owned(), data, text }
+    }
+}
 
 /// A log; its copies are the same one.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
+    form: Form,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
+
+/// A pool and a kind.
+type Key = (Option<String>, String);
 
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<String>,
     /// Lines that did not fit, since the last that did.
     dropped: u64,
+    /// What was written of each kind since its second began.
+    kinds: BTreeMap<Key, Told>,
+    /// All that were not written: because they did not fit or could not be written, and because there were too many of a kind.
+    left_out: (u64, u64),
     /// A line was taken from the queue and is not written yet.
     writing: bool,
 }
 
+struct Told {
+    since: Instant,
+    lines: u32,
+    /// Not written.
+    more: u64,
+}
+
 impl Log {
     /// A log that is written to `to`.
-    pub(crate) fn start(to: impl Write + Send + 'static) -> io::Result<Log> {
-        let log = Log(Arc::default());
+    pub(crate) fn start(to: impl Write + Send + 'static, form: Form) -> io::Result<Log> {
+        let log = Log(Arc::new(Shared { form, queue: Mutex::default(), changed: Condvar::new() }));
         let shared = log.0.clone();
         let write = move || shared.write(to);
         thread::Builder::new().name("log".to_owned()).spawn(write).map(|_| log)
     }
 
-    /// One line more; never waits for the reader.
-    pub(crate) fn tell(&self, line: impl fmt::Display) {
+    /// One entry more; never waits for the reader.
+    pub(crate) fn tell(&self, entry: &Entry) {
         let mut queue = self.0.lock();
-        // Room for the count of what was dropped, too.
-        if queue.lines.len() + 1 >= MOST_LINES {
-            queue.dropped += 1;
-            return;
+        queue.tell_more(self.0.form, false);
+        if queue.may_tell(entry) {
+            queue.push(self.0.form, entry);
         }
-        queue.note_dropped();
-        queue.lines.push_back(line.to_string());
         self.0.changed.notify_all();
+    }
+
+    /// Lines that were not written: because they did not fit or could not be written, and because there were too many of a kind.
+    pub(crate) fn left_out(&self) -> (u64, u64) {
+        self.0.lock().left_out
+    }
+
+    /// Counts on from what the process before this one left out.
+    pub(crate) fn go_on(&self, dropped: u64, suppressed: u64) {
+        let mut queue = self.0.lock();
+        queue.left_out.0 += dropped;
+        queue.left_out.1 += suppressed;
     }
 
     /// Waits until all is written, at most so long.
     pub(crate) fn flush(&self, within: Duration) {
         let mut queue = self.0.lock();
-        queue.note_dropped();
+        queue.tell_more(self.0.form, true);
+        queue.note_dropped(self.0.form);
         self.0.changed.notify_all();
         let busy = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
         drop(self.0.changed.wait_timeout_while(queue, within, busy));
@@ -63,12 +161,47 @@ impl Log {
 }
 
 impl Queue {
-    fn note_dropped(&mut self) {
-        match std::mem::take(&mut self.dropped) {
-            0 => {}
-            1 => self.lines.push_back("one line was dropped: standard error was not read".to_owned()),
-            dropped => self.lines.push_back(format!("{dropped} lines were dropped: standard error was not read")),
+    fn may_tell(&mut self, entry: &Entry) -> bool {
+        let fresh = || Told { since: Instant::now(), lines: 0, more: 0 };
+        let told = self.kinds.entry((entry.pool.clone(), entry.event.clone())).or_insert_with(fresh);
+        if told.lines < MOST_OF_A_KIND {
+            told.lines += 1;
+            return true;
         }
+        told.more += 1;
+        self.left_out.1 += 1;
+        false
+    }
+
+    /// Ends each second that is over, or all: what was left out in it is told.
+    fn tell_more(&mut self, form: Form, all: bool) {
+        let is_over = |told: &Told| all || told.since.elapsed() >= SECOND;
+        let over: Vec<(Key, Told)> = self.kinds.extract_if(.., |_, told| is_over(told)).collect();
+        for ((pool, kind), Told { more, .. }) in over.into_iter().filter(|(_, told)| told.more > 0) {
+            let text = format!("{more} more of {kind} within a second");
+            self.push(form, &Entry::of_left_out("Suppressed", pool, (more, Some(&kind)), text));
+        }
+    }
+
+    fn push(&mut self, form: Form, entry: &Entry) {
+        // Room for the count of what was dropped, too.
+        if self.lines.len() + 1 >= MOST_LINES {
+            self.dropped += 1;
+            self.left_out.0 += 1;
+            return;
+        }
+        self.note_dropped(form);
+        self.lines.push_back(entry.line(form));
+    }
+
+    fn note_dropped(&mut self, form: Form) {
+        let dropped = std::mem::take(&mut self.dropped);
+        let text = match dropped {
+            0 => return,
+            1 => "one line was dropped: standard error was not read".to_owned(),
+            dropped => format!("{dropped} lines were dropped: standard error was not read"),
+        };
+        self.lines.push_back(Entry::of_left_out("LinesDropped", None, (dropped, None), text).line(form));
     }
 }
 
@@ -77,68 +210,41 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next line to write.
+    fn next(&self) -> String {
+        let mut queue = self.lock();
+        loop {
+            queue.tell_more(self.form, false);
+            if queue.lines.is_empty() {
+                queue.note_dropped(self.form);
+            }
+            if let Some(line) = queue.lines.pop_front() {
+                queue.writing = true;
+                return line;
+            }
+            let soonest =
+                queue.kinds.values().filter(|told| told.more > 0).map(|told| SECOND.saturating_sub(told.since.elapsed())).min();
+            queue = match soonest {
+                Some(time) => self.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
     fn write(&self, mut to: impl Write) {
         loop {
-            let idle = |queue: &mut Queue| queue.lines.is_empty() && queue.dropped == 0;
-            let waited = self.changed.wait_while(self.lock(), idle);
-            let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
-            if queue.lines.is_empty() {
-                queue.note_dropped();
-            }
-            let Some(line) = queue.lines.pop_front() else { continue };
-            queue.writing = true;
-            drop(queue);
+            let line = self.next();
+            // One piece: lines of several threads and programs do not mix.
+            let written = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush());
+            let mut queue = self.lock();
             // What cannot be told there cannot be told anywhere.
-            let _ = writeln!(to, "{line}").and_then(|()| to.flush());
-            self.lock().writing = false;
+            queue.left_out.0 += u64::from(written.is_err());
+            queue.writing = false;
+            drop(queue);
             self.changed.notify_all();
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    const LONG: Duration = Duration::from_secs(20);
-
-    /// Takes a piece for each word that it may.
-    struct Slow {
-        may: mpsc::Receiver<()>,
-        written: mpsc::Sender<Vec<u8>>,
-    }
-
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            // When the test is over, nothing is in the way.
-            let _ = self.may.recv();
-            let _ = self.written.send(bytes.to_vec());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn what_does_not_fit_is_dropped_and_counted_and_the_rest_comes_in_order() {
-        let ((go, may), (written, got)) = (mpsc::channel(), mpsc::channel());
-        let log = Log::start(Slow { may, written }).expect("a thread");
-        let told = 3 * MOST_LINES;
-        (0..told).for_each(|number| log.tell(number));
-        log.flush(Duration::ZERO);
-        drop(go);
-        log.flush(LONG);
-        log.tell("after");
-        log.flush(LONG);
-        drop(log);
-        let all = String::from_utf8(got.try_iter().flatten().collect()).expect("text");
-        let lines: Vec<&str> = all.lines().collect();
-        let [numbers @ .., dropped, "after"] = lines.as_slice() else { panic!("{lines:?}") };
-        assert!(numbers.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{numbers:?}");
-        assert!(numbers.len() + 2 >= MOST_LINES, "{}", numbers.len());
-        assert_eq!(*dropped, format!("{} lines were dropped: standard error was not read", told - numbers.len()));
-    }
-}
+mod tests;

@@ -1,37 +1,199 @@
 //! What a service manager such as systemd is told, by datagrams to the socket that the variable `NOTIFY_SOCKET` names
 //! ([sd_notify(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html)). Without the variable, nothing is sent.
+//!
+//! The watchdog is told that the program is alive while the status of each pool can be had and no loop is stuck. The manager restarts the
+//! program for what only a restart mends: threads that wait for each other, and a loop that a protocol's code never returns to. A pool that
+//! gave up, a full limit and a drain are no reasons.
 
+use crate::change::Unchanged;
 use sockdrawer::observe::Event;
+use sockdrawer_catalog::count::thousands;
+use std::fmt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// Sends lines of `NAME=value`. A manager that does not take them is none of the server's business.
-pub(crate) fn send(lines: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&name),
-    };
-    let sent = address.and_then(|address| {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        socket.send_to_addr(lines.as_bytes(), &address)
-    });
-    drop(sent);
+/// The status line is looked at this often.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// How long systemd waits for the end of a service, unless the unit says otherwise (`DefaultTimeoutStopSec`).
+const USUAL_END: Duration = Duration::from_secs(90);
+/// What the end may take beside the drain.
+const END: Duration = Duration::from_secs(10);
+
+/// The manager of this service, if there is one.
+pub(crate) struct Manager {
+    to: Option<SocketAddr>,
+    /// How often it is told that the program is alive.
+    watchdog: Option<Duration>,
+    is_main: AtomicBool,
+    /// Why the last change that was asked for was not made.
+    failure: Mutex<Option<String>>,
 }
 
-/// The main process is another one once a new build has taken over, and this one where that died.
-pub(crate) fn tell(event: &Event) {
-    match event {
-        Event::HandedOver { pid } => send(&format!("MAINPID={pid}\nREADY=1")),
-        Event::TakenBack => send(&format!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id())),
-        _ => {}
+/// The variables of its protocol.
+#[derive(Default)]
+struct Variables {
+    socket: Option<std::ffi::OsString>,
+    /// In microseconds.
+    watchdog: Option<String>,
+    /// The process that the watchdog watches.
+    watched: Option<String>,
+}
+
+impl Manager {
+    /// The one that the environment names. A program that took over has the environment of the process that the manager started.
+    pub(crate) fn of_environment(took_over: bool) -> Manager {
+        let text = |name| std::env::var(name).ok();
+        let variables = Variables {
+            socket: std::env::var_os("NOTIFY_SOCKET"),
+            watchdog: text("WATCHDOG_USEC"),
+            watched: text("WATCHDOG_PID").filter(|_| !took_over),
+        };
+        Manager::of(&variables)
+    }
+
+    fn of(variables: &Variables) -> Manager {
+        let to = variables.socket.as_ref().and_then(|name| match name.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name).ok(),
+            None => SocketAddr::from_pathname(name).ok(),
+        });
+        let own = std::process::id().to_string();
+        let watched = variables.watched.as_ref().is_none_or(|pid| *pid == own);
+        let within =
+            variables.watchdog.as_ref().filter(|_| watched).and_then(|text| text.parse().ok()).filter(|within| *within > 0);
+        // As sd_watchdog_enabled(3) recommends.
+        let watchdog = within.map(|within| Duration::from_micros(within) / 2);
+        Manager { to, watchdog, is_main: AtomicBool::new(true), failure: Mutex::default() }
+    }
+
+    /// Whether this process is the service's main one: no new build has taken over from it.
+    pub(crate) fn is_main(&self) -> bool {
+        self.is_main.load(Ordering::Acquire)
+    }
+
+    /// Sends lines of `NAME=value`, unless another process is the service's main one. A manager that does not take them is none of the server's
+    /// business.
+    fn send(&self, lines: impl fmt::Display) {
+        if self.is_main() {
+            self.send_always(lines);
+        }
+    }
+
+    fn send_always(&self, lines: impl fmt::Display) {
+        let Some(to) = &self.to else { return };
+        let sent = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to_addr(lines.to_string().as_bytes(), to)
+        });
+        drop(sent);
+    }
+
+    /// The program serves.
+    pub(crate) fn ready(&self, line: &Line) {
+        self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(line)));
+    }
+
+    /// A change begins: the manager waits for the end of it.
+    pub(crate) fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        self.send(format_args!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
+    }
+
+    /// The end of a change. What failed stays in the status until a change is made.
+    pub(crate) fn reloaded(&self, line: &Line, failure: Option<&Unchanged>) {
+        self.failed(failure.map(|why| format!("not reloaded: {why}")));
+        self.ready(line);
+    }
+
+    /// A new build could not take over.
+    pub(crate) fn not_replaced(&self, line: &Line, why: impl fmt::Display) {
+        self.failed(Some(format!("not replaced: {why}")));
+        self.ready(line);
+    }
+
+    fn failed(&self, why: Option<String>) {
+        // A status is a line.
+        let why = why.map(|why| why.lines().next().unwrap_or_default().to_owned());
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// The program ends, within this time.
+    pub(crate) fn stopping(&self, drain: Duration) {
+        self.send("STOPPING=1");
+        let within = drain + END;
+        if within > USUAL_END {
+            self.send(format_args!("EXTEND_TIMEOUT_USEC={}", within.as_micros()));
+        }
+    }
+
+    /// The main process is another one once a new build has taken over, and this one where that died.
+    pub(crate) fn tell(&self, event: &Event) {
+        match event {
+            Event::HandedOver { pid } => {
+                self.is_main.store(false, Ordering::Release);
+                self.send_always(format_args!("MAINPID={pid}\nREADY=1"));
+            }
+            Event::TakenBack => {
+                self.is_main.store(true, Ordering::Release);
+                self.send(format_args!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id()));
+            }
+            _ => {}
+        }
+    }
+
+    /// How often it is told again; None: there is no manager.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.to.as_ref().map(|_| self.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY))
+    }
+
+    /// Tells it that the program is alive, and what it does unless that was `told`.
+    pub(crate) fn tell_again(&self, line: &Line, told: &mut String) {
+        let status = self.with_failure(line);
+        if *told != status {
+            self.send(format_args!("STATUS={status}"));
+            *told = status;
+        }
+        if self.watchdog.is_some() && line.stuck == 0 {
+            self.send("WATCHDOG=1");
+        }
+    }
+
+    fn with_failure(&self, line: &Line) -> String {
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(why) => format!("{line}; {why}"),
+            None => line.to_string(),
+        }
     }
 }
 
-/// A change begins: the manager waits for the next `READY=1`.
-pub(crate) fn reloading() -> String {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000)
+/// What a status says.
+pub(crate) struct Line {
+    pub(crate) pools: usize,
+    pub(crate) connections: usize,
+    pub(crate) revision: u64,
+    pub(crate) ending: bool,
+    /// Loops that do not turn.
+    pub(crate) stuck: usize,
 }
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { pools, connections, revision, ending, stuck } = *self;
+        let counted =
+            |count: usize, what: &str| format!("{} {what}{}", thousands(count as u64), if count == 1 { "" } else { "s" });
+        if ending {
+            return write!(f, "draining, {}", counted(connections, "connection"));
+        }
+        write!(f, "{}, {}, revision {revision}", counted(pools, "pool"), counted(connections, "connection"))?;
+        match stuck {
+            0 => Ok(()),
+            stuck => write!(f, ", {} stuck", counted(stuck, "loop")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,11 @@
 use crate::listen::{self, Place};
 use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
+use sockdrawer::listening::Listening;
 use sockdrawer::observe::Alarm;
 use sockdrawer::restarting::Restarts;
-use sockdrawer::{Address, Config, Keepalive, Model};
+use sockdrawer::{Config, Keepalive, Model};
 use sockdrawer_catalog::count;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,11 +36,8 @@ struct Draft<'a> {
 /// Sockets that were made before the program began.
 pub(crate) trait Sockets {
     /// Those of this name: each with its address, and the socket unless it is the predecessor's, which passes it on.
-    fn named(&self, name: &str) -> Result<Vec<Made>, String>;
+    fn named(&self, name: &str) -> Result<Vec<Listening>, String>;
 }
-
-/// A socket that was made before the program began.
-pub(crate) type Made = (Address, Option<Arc<OwnedFd>>);
 
 const fn setting(
     name: &'static str,
@@ -79,7 +76,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
     setting(
         "listen",
         Kind::List(LISTEN),
-        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME. May be repeated",
+        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME; of a path ,mode=0660 ,owner=USER:GROUP. May be repeated",
         "127.0.0.1:9000",
         listen_at,
     )
@@ -417,11 +414,8 @@ fn listen_at(draft: &mut Draft<'_>, value: &Value) -> Result<(), String> {
     for text in texts {
         let at = listen::parse(text)?;
         match &at.place {
-            Place::Address(address) => listening.push(at.listening(address, None)),
-            Place::Systemd(name) => {
-                let named = draft.sockets.named(name)?;
-                listening.extend(named.into_iter().map(|(address, socket)| at.listening(&address, socket)));
-            }
+            Place::Address(address) => listening.push(at.listening(Listening::new(address.clone()))),
+            Place::Systemd(name) => listening.extend(draft.sockets.named(name)?.into_iter().map(|made| at.listening(made))),
         }
     }
     update(draft, |config| config.listeners(|all| *all = listening));

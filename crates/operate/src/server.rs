@@ -4,9 +4,10 @@ use crate::change::{Changed, REFUSED, Step, Unchanged};
 use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
+use crate::notify::Line;
 use crate::pool_settings::{Wrong, configure};
 use crate::protocol::Protocol;
-use crate::systemd::{OfPool, Passed};
+use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 /// Configurations that a rollback can go back to.
-const MOST_HISTORY: usize = 32;
+pub(crate) const MOST_HISTORY: usize = 32;
 
 /// The pools of a program.
 pub(crate) struct Server {
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
+    /// Pools that changes have removed, since they were asked for: they end in their own time.
+    removed: Mutex<Vec<(String, Pool)>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
 }
@@ -43,7 +46,7 @@ pub(crate) struct State {
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
     /// Configurations before this one, the last one last.
-    history: Vec<Arc<Document>>,
+    pub(crate) history: Vec<Arc<Document>>,
     /// The last change, and how long it took.
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
@@ -81,6 +84,7 @@ impl Server {
             of_command_line,
             changing: Mutex::default(),
             state: Mutex::default(),
+            removed: Mutex::default(),
             started: Box::new(started),
         }
     }
@@ -98,12 +102,19 @@ impl Server {
         let _changing = lock(&self.changing);
         let mut pools = BTreeMap::new();
         for (name, of) in &document.pools {
-            let config = self.configure(name, of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
+            let config = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// Says which sockets of systemd no pool listens at.
+    pub(crate) fn note_unused_sockets(&self) {
+        for line in self.passed.unused(&self.state().document) {
+            self.hub.note("SocketUnused", &serde_json::json!(line), &line);
+        }
     }
 
     /// Waits for the ends of the pools from now on: the commit of an upgrade is behind them.
@@ -127,17 +138,16 @@ impl Server {
     }
 
     /// The configuration of a pool that begins.
-    fn configure(&self, name: &str, of: &PoolDocument) -> Result<Config, Wrong> {
+    fn configure(&self, of: &PoolDocument) -> Result<Config, Wrong> {
         let protocol = self.known().protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        let before = self.upgrade.as_ref().map(|upgrade| upgrade.addresses(name)).unwrap_or_default();
-        configure(begun, &of.values, &OfPool { passed: &self.passed, before })
+        configure(begun, &of.values, &self.passed)
     }
 
     /// The configuration of a pool that runs, as this document wants it.
-    fn reconfigure(&self, name: &str, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
+    fn reconfigure(&self, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
         let running = pool.config();
-        let mut wanted = self.configure(name, to)?;
+        let mut wanted = self.configure(to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         if from.protocol == to.protocol && protocol.is_same(&from.values, &to.values) {
             wanted.behaviour = running.behaviour.clone();
@@ -190,6 +200,10 @@ impl Server {
             changes: state.changes + 1,
             ..now.clone()
         };
+        let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
+        drop(now);
+        lock(&self.removed).extend(gone);
+        self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
 
@@ -215,6 +229,13 @@ impl Server {
         lock(&self.state).failed_changes += 1;
     }
 
+    /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,
+    /// and with its changes, those that failed included.
+    pub(crate) fn go_on(&self, revision: u64, history: Vec<Arc<Document>>, (changes, failed_changes): (u64, u64)) {
+        let mut state = lock(&self.state);
+        *state = State { revision, history, changes, failed_changes, ..state.clone() };
+    }
+
     /// All steps, and what they need.
     fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work::default();
@@ -230,7 +251,7 @@ impl Server {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
-                let config = self.configure(name, to).map_err(wrong)?;
+                let config = self.configure(to).map_err(wrong)?;
                 work.plan.push(Step::new(
                     name,
                     "pool",
@@ -240,7 +261,7 @@ impl Server {
                 work.start.push((name.clone(), config));
                 continue;
             };
-            let config = self.reconfigure(name, (from, to), pool).map_err(wrong)?;
+            let config = self.reconfigure((from, to), pool).map_err(wrong)?;
             let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
             for change in plan.changes {
                 work.plan.push(Step::new(name, change.setting, Step::how(change.how), change.detail));
@@ -312,6 +333,41 @@ impl Server {
             end(&pool, drain_of(&state.document, &name));
         }
         Ok(pools)
+    }
+
+    /// The pools that changes have removed since the last call.
+    pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
+        std::mem::take(&mut *lock(&self.removed))
+    }
+
+    /// What the service manager is told of the program.
+    pub(crate) fn line(&self) -> Line {
+        let state = self.state();
+        let mut line =
+            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
+        for status in state.pools.values().map(Pool::status) {
+            line.connections += status.connections;
+            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
+        }
+        line
+    }
+
+    /// Tells the service manager from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub(crate) fn keep_manager_told(self: &Arc<Self>) -> std::io::Result<()> {
+        let Some(every) = self.hub.manager.interval() else { return Ok(()) };
+        let server = Arc::downgrade(self);
+        let mut told = String::new();
+        let tell = move || {
+            while let Some(server) = server.upgrade() {
+                server.hub.manager.tell_again(&server.line(), &mut told);
+                drop(server);
+                std::thread::sleep(every);
+            }
+        };
+        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
     /// Ends all pools, each in its own way, and says what came of all.

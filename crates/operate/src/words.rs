@@ -1,6 +1,6 @@
 //! A pool's events as lines for people.
 
-use sockdrawer::observe::{Counts, Event};
+use sockdrawer::observe::{Counts, Event, Readiness};
 use std::io;
 
 /// One line.
@@ -44,6 +44,17 @@ pub(crate) fn words(event: &Event) -> String {
         Event::WorkerReplaced { reason } => format!("a worker died and was replaced: {reason}"),
         Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),
         event => format!("{event:?}"),
+    }
+}
+
+/// Whether a pool takes connections, in a word.
+pub(crate) fn readiness(readiness: &Readiness) -> String {
+    match readiness {
+        Readiness::Serving => "serving".to_owned(),
+        Readiness::Suspended => "suspended".to_owned(),
+        Readiness::Refusing => "refusing".to_owned(),
+        Readiness::Draining => "draining".to_owned(),
+        Readiness::Stopped(why) => format!("stopped: {why}"),
     }
 }
 

@@ -3,6 +3,10 @@
 pub use crate::config::Listening;
 pub use crate::net::{Bind, Listen, ListenOptions, ListenRequest};
 
+use crate::sys::passed;
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+
 /// The accept queue of one listening socket: connections whose handshake is complete and that were not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {
@@ -29,4 +33,85 @@ pub struct AcceptQueue {
 pub fn accept_queues(address: std::net::SocketAddr) -> std::io::Result<Vec<AcceptQueue>> {
     let queues = crate::sys::accept_queues(address)?;
     Ok(queues.into_iter().map(|(waiting, backlog)| AcceptQueue { waiting, backlog }).collect())
+}
+
+/// The listening sockets that systemd, or another program that speaks
+/// [its protocol](https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html), passed to this process, with their names and
+/// addresses; empty if it passed none, or passed them to another process. They are closed in programs that this one starts.
+///
+/// A program calls it once, at its start: the descriptors are what the environment says (`LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`), which
+/// a program must not change before.
+///
+/// # Errors
+/// When they are no listening stream sockets, as with `Accept=yes` or `ListenDatagram=` in the socket unit, when a variable is wrong, and when
+/// they were taken before.
+///
+/// ```
+/// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, listening};
+/// # struct Echo;
+/// # impl Service for Echo { type Protocol = Echo; fn open(&self, _: &Peer) -> Echo { Echo } }
+/// # impl Protocol for Echo {
+/// #     fn received(&mut self, i: &mut Input<'_>, cx: &mut Context<'_>) -> Step { cx.send(i.bytes()); i.take_all(); Step::Continue }
+/// # }
+/// let mut config = Config::accept(Echo);
+/// for listening in listening::passed_sockets()? {
+///     config = config.listening(listening);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn passed_sockets() -> std::io::Result<Vec<Listening>> {
+    let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let (pid, count, names) = (variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"));
+    let own = std::process::id().to_string();
+    let Some(count) = count.filter(|_| pid.is_some_and(|pid| pid == own)) else { return Ok(Vec::new()) };
+    let names = names_of(&count, names.as_deref()).map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
+    let descriptors = passed::take(names.len() as u32).map_err(|errno| {
+        let why = format!("the {} descriptors that LISTEN_FDS speaks of cannot be had: {}", names.len(), Error::from(errno));
+        Error::new(ErrorKind::InvalidData, why)
+    })?;
+    let listening = |(at, (name, socket)): (usize, (String, std::os::fd::OwnedFd))| {
+        let address = passed::listens_at(&socket)?.ok_or_else(|| {
+            let number = at + passed::FIRST as usize;
+            let why = format!(
+                "descriptor {number} ({name}) of LISTEN_FDS is no listening stream socket: use ListenStream= and Accept=no in the socket unit"
+            );
+            Error::new(ErrorKind::InvalidData, why)
+        })?;
+        Ok(Listening::new(address).named(name).inherited(Arc::new(socket)))
+    };
+    names.into_iter().zip(descriptors).enumerate().map(listening).collect()
+}
+
+/// The names of this many sockets: without any, each is `unknown`, as with sd_listen_fds_with_names(3).
+fn names_of(count: &str, names: Option<&str>) -> Result<Vec<String>, String> {
+    // As many as a process may have descriptors of, by far; fewer than numbers end at.
+    let count = count.parse().ok().filter(|count| *count < 1 << 20);
+    let count: usize = count.ok_or_else(|| format!("LISTEN_FDS={count:?} is no number of descriptors"))?;
+    let Some(names) = names else { return Ok(vec!["unknown".to_owned(); count]) };
+    let all: Vec<String> = names.split(':').map(str::to_owned).collect();
+    match all.len() == count {
+        true => Ok(all),
+        false => Err(format!("LISTEN_FDNAMES={names:?} has {} names, for {count} descriptors of LISTEN_FDS", all.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_of;
+
+    #[test]
+    fn each_passed_socket_has_a_name() {
+        assert_eq!(names_of("2", Some("web:admin")), Ok(vec!["web".to_owned(), "admin".to_owned()]));
+        assert_eq!(names_of("2", None), Ok(vec!["unknown".to_owned(); 2]));
+        assert_eq!(names_of("0", None), Ok(vec![]));
+        assert!(names_of("2", Some("web")).is_err_and(|why| why.contains("1 names, for 2 descriptors")));
+        for wrong in ["", "-1", "x", "99999999999999999999", "4294967295"] {
+            assert!(names_of(wrong, None).is_err_and(|why| why.contains("no number")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_passed_none_has_none() {
+        assert_eq!(super::passed_sockets().expect("no error"), []);
+    }
 }

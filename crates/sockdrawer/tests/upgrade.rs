@@ -30,7 +30,8 @@ mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
 use place::{Place, config, id_of, many_sums, moved};
-use sockdrawer::{Address, Drain, Model, Pool, Selector, Upgrade, listening::Listening, observe::Status};
+use sockdrawer::listening::{ListenOptions, Listening};
+use sockdrawer::{Address, Drain, Model, Pool, Selector, Upgrade, observe::Status};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -220,9 +221,14 @@ fn an_address_that_is_not_wanted_any_more_is_served_to_its_end_and_port_0_is_the
 #[test]
 fn a_unix_path_is_passed_on_and_removed_by_the_last() {
     let (place, path) = (Place::new("unix"), Place::new("unix-path"));
-    let serve = |number| {
+    let with_mode = |mode| {
+        let mut options = ListenOptions::default();
+        options.mode = mode;
+        options
+    };
+    let serve = |number, mode| {
         let upgrade = place.upgrade().begin().expect("it begins");
-        let config = config(build(number)).listen(Address::Unix(path.0.clone()));
+        let config = config(build(number)).listen_with(Address::Unix(path.0.clone()), with_mode(mode));
         let pool = upgrade.start("sums", config).expect("it starts");
         upgrade.ready().expect("it takes over");
         pool
@@ -234,19 +240,24 @@ fn a_unix_path_is_passed_on_and_removed_by_the_last() {
         (told[1], told[2])
     };
     let inode = || std::fs::metadata(&path.0).map(|meta| meta.ino()).ok();
-    let old = serve(1);
+    let mode = || std::fs::metadata(&path.0).map(|meta| meta.mode() & 0o777).ok();
+    let old = serve(1, None);
+    // Its socket is one that took the path from another.
+    old.update(|config| config.listeners(|listeners| listeners[0].options = with_mode(Some(0o666)))).expect("it is its path");
     let (mut client, before) = (UnixStream::connect(&path.0).expect("it listens"), inode());
     client.set_read_timeout(Some(PATIENCE)).expect("a time");
     assert_eq!(add(&mut client, 3), (1, 3));
     // One that begins and gives up leaves the path alone.
     let unready = place.upgrade().begin().expect("it begins");
-    let pool = unready.start("sums", config(build(2)).listen(Address::Unix(path.0.clone()))).expect("it starts");
+    let other_mode = config(build(2)).listen_with(Address::Unix(path.0.clone()), with_mode(Some(0o600)));
+    let pool = unready.start("sums", other_mode).expect("it starts");
     pool.shutdown(Drain::within(PATIENCE));
     drop((pool, unready));
-    assert_eq!((inode(), add(&mut client, 0)), (before, (1, 3)));
-    let new = serve(2);
+    assert_eq!((inode(), mode(), add(&mut client, 0)), (before, Some(0o666), (1, 3)));
+    let new = serve(2, Some(0o660));
     moved(&old, &new, 1);
     drop(old);
+    assert_eq!(mode(), Some(0o660), "the mode is the new build's");
     assert_eq!(add(&mut client, 3), (2, 6));
     assert_eq!(add(&mut UnixStream::connect(&path.0).expect("it listens"), 1), (2, 1));
     assert!(before.is_some() && inode() == before, "it is the path that it was");

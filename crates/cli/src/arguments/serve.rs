@@ -1,7 +1,7 @@
 //! `sockdrawer serve`: its options are the settings of configuration files, from their table.
 
 use crate::values::BadValue;
-use crate::{names, serve};
+use crate::{names, protocols};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use sockdrawer_operate::{Kind, Setting, Value, Values, pool_settings, program_settings};
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ pub(crate) struct ServeArguments {
 
 /// Settings of protocols that are options; what exec runs is no option.
 fn of_protocols() -> impl Iterator<Item = Setting> {
-    serve::SETTINGS.into_iter().filter(|setting| !matches!(setting.kind, Kind::List(_)))
+    protocols::SETTINGS.into_iter().filter(|setting| !matches!(setting.kind, Kind::List(_)))
 }
 
 /// The settings that most servers need: help lists them first.
@@ -42,7 +42,11 @@ fn option(setting: Setting) -> Arg {
         .action(action)
         .help(format!("{}{default}", setting.help))
         .help_heading((!BASIC.contains(&setting.name)).then_some(setting.group));
-    if setting.name == "listen" { option.short('l') } else { option }
+    match setting.name {
+        "listen" => option.short('l'),
+        "stays" => option.requires("upgrade"),
+        _ => option,
+    }
 }
 
 impl Args for ServeArguments {

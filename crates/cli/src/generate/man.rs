@@ -1,7 +1,7 @@
 //! The man page: all commands with their options, and all settings of configuration files, from the definitions of both.
 
 use crate::arguments::{command, examples};
-use crate::serve;
+use crate::protocols;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
@@ -31,7 +31,7 @@ pub(super) fn page() -> String {
     page.control("SS", ["Settings of pools"]);
     pool_settings().for_each(|setting| entry(&mut page, setting));
     page.control("SS", ["Settings of protocols"]);
-    serve::SETTINGS.iter().for_each(|setting| entry(&mut page, setting));
+    protocols::SETTINGS.iter().for_each(|setting| entry(&mut page, setting));
     text + &page.render().replace(PREAMBLE, "")
 }
 

@@ -10,7 +10,7 @@ const REFERENCE: &str = "docs/reference/configuration.md";
 
 /// All settings.
 fn settings() -> Vec<Setting> {
-    program_settings().chain(pool_settings()).copied().chain(serve::SETTINGS).collect()
+    program_settings().chain(pool_settings()).copied().chain(protocols::SETTINGS).collect()
 }
 
 fn root() -> PathBuf {
@@ -41,7 +41,7 @@ fn reference() -> String {
             pool_settings().filter(|setting| setting.group == group).copied().collect(),
         );
     }
-    table("Protocols", serve::SETTINGS.to_vec());
+    table("Protocols", protocols::SETTINGS.to_vec());
     text
 }
 
@@ -86,7 +86,7 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
 fn checked(text: &str, name: &str) -> Result<(), Vec<String>> {
     let file = std::env::temp_dir().join(format!("sockdrawer-check-{}-{name}.toml", std::process::id()));
     fs::write(&file, text).expect("the folder takes it");
-    let checked = serve::protocols().into_iter().fold(Operated::new(&file), Operated::protocol).check();
+    let checked = protocols::protocols().into_iter().fold(Operated::new(&file), Operated::protocol).check();
     fs::remove_file(&file).expect("it is there");
     checked.map(drop)
 }

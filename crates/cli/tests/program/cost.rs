@@ -62,11 +62,17 @@ fn a_server_that_is_a_process_is_found_under_every_model() {
 #[test]
 fn a_server_on_a_unix_socket_is_found() {
     let path = std::env::temp_dir().join(format!("sockdrawer-cost-of-{}", std::process::id()));
-    let mut server = Program::start(&["serve", "ping", "-l", &format!("unix:{}", path.display())]);
-    let line = server.line();
-    are_alike(run(line.strip_prefix("listening on ").expect("it says where")));
-    server.signal(Signal::TERM);
-    assert_eq!(server.end().code, Some(0));
+    for address in [format!("unix:{}", path.display()), format!("unix:@sockdrawer-cost-of-{}", std::process::id())] {
+        let mut server = Program::start(&["serve", "ping", "-l", &address]);
+        assert_eq!(server.line(), format!("listening on {address}"));
+        are_alike(run(&address));
+        let second = Program::start(&["serve", "ping", "-l", &address]).end();
+        assert_eq!(second.code, Some(2), "{second:?}");
+        assert!(second.stderr.contains(&format!("cannot listen on {address}: the address is in use")), "{second:?}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.end().code, Some(0));
+    }
+    assert!(!path.exists(), "it goes with its server");
 }
 
 #[test]

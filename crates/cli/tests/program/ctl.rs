@@ -164,7 +164,7 @@ fn a_server_that_is_not_there_denied_or_stopped_is_told_in_one_line() {
     server.signal(Signal::CONT);
     server.says("status");
     if !rustix::process::geteuid().is_root() {
-        fs::set_permissions(server.path("c.sock"), fs::Permissions::from_mode(0)).expect("it is ours");
+        fs::set_permissions(server.path("c.sock"), fs::Permissions::from_mode(0o000)).expect("it is ours");
         assert!(told("status").contains("permission denied"));
     }
     fs::hard_link(server.path("c.sock"), server.path("old.sock")).expect("the folder takes it");

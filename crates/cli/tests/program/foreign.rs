@@ -62,8 +62,12 @@ impl Drop for Folder {
 
 /// `sockdrawer serve echo` as another process; where it listens.
 fn served(protocol: &str) -> (Child, String) {
+    served_at(protocol, "127.0.0.1:0")
+}
+
+fn served_at(protocol: &str, address: &str) -> (Child, String) {
     let mut server = Command::new(PROGRAM)
-        .args(["serve", protocol, "--listen", "127.0.0.1:0"])
+        .args(["serve", protocol, "--listen", address])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program was built");
@@ -79,8 +83,11 @@ fn end(mut server: Child) {
 
 #[test]
 fn a_server_that_nothing_is_done_to_loses_nothing() {
-    for workload in ["echo", "ping"] {
-        let (server, address) = served(workload);
+    let folder = Folder::new("nothing");
+    let unix = format!("unix:{}", folder.file("socket"));
+    let name = format!("unix:@sockdrawer-foreign-{}", std::process::id());
+    for (workload, at) in [("echo", "127.0.0.1:0"), ("ping", "127.0.0.1:0"), ("echo", &unix), ("ping", &name)] {
+        let (server, address) = served_at(workload, at);
         let output = trial(&[
             &address,
             "--change",

@@ -68,7 +68,7 @@ impl Drop for Scene {
     }
 }
 
-fn serving(path: &Path) -> Option<Pid> {
+pub(crate) fn serving(path: &Path) -> Option<Pid> {
     let status = Program::start(&["upgrade", path.to_str().expect("text"), "--status"]).end();
     let pid = status.stdout.strip_prefix("pid ")?.split_once(',')?.0;
     Pid::from_raw(pid.parse().expect("a number"))

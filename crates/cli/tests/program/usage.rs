@@ -99,6 +99,7 @@ fn counts() {
     refused("load ping -c 10K", &["--connections 10K", "not a count", "10k"]);
     refused("load ping --seed x", &["--seed x", "not a seed"]);
     refused("trial --changes 0", &["--changes 0", "at least 1"]);
+    refused("trial --listen unix:/tmp/x", &["serve echo -l unix:/tmp/x", "trial unix:/tmp/x --change COMMAND"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Listening sockets of this machine, by their addresses, out of the kernel's tables.
 
+use super::unix_diag;
 use sockdrawer::{Address, listening::AcceptQueue};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +17,10 @@ const ACCEPTS: &str = "00010000";
 pub(super) fn sockets(target: &Address) -> Option<BTreeSet<u64>> {
     let found = match target {
         Address::Tcp(target) => tcp(target.ip().to_canonical(), target.port()),
-        Address::Unix(path) => unix(path.to_str()?),
+        // A kernel that does not tell files is asked for names.
+        Address::Unix(path) => {
+            unix_diag::at_file(path).ok().filter(|found| !found.is_empty()).or_else(|| path.to_str().map(unix))?
+        }
         Address::Abstract(name) => unix(&format!("@{}", std::str::from_utf8(name).ok()?)),
     };
     (!found.is_empty()).then_some(found)
@@ -159,12 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_are_found_by_their_names() {
+    fn unix_sockets_are_found_by_their_names_and_by_their_files() {
         let path = std::env::temp_dir().join(format!("sockdrawer-cost-{}", std::process::id()));
         let listener = UnixListener::bind(&path).expect("a free name");
         let stream = UnixStream::connect(&path).expect("it listens");
         let accepted = listener.accept().expect("a connection");
         let found = sockets(&Address::Unix(path.clone()));
+        assert_eq!(unix_diag::at_file(&path).ok(), found);
+        assert_eq!(found, Some(unix(path.to_str().expect("text"))));
+        // What is bound at another name and renamed is at the path, and the name leads to nothing.
+        let moved = path.with_extension("moved");
+        std::fs::rename(&path, &moved).expect("it is there");
+        assert_eq!(sockets(&Address::Unix(moved.clone())), found);
+        std::fs::rename(&moved, &path).expect("it is there");
         std::fs::remove_file(&path).expect("it is there");
         assert!(found.is_some_and(|sockets| sockets.len() == 1), "the connections have the name too, and do not listen");
         drop((stream, accepted));

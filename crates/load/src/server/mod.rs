@@ -11,6 +11,7 @@ mod processes;
 mod sample;
 mod sockets;
 mod threads;
+mod unix_diag;
 
 pub(crate) use follow::LEAST_CONNECTIONS;
 use follow::{Follow, Who};

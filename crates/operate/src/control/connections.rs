@@ -65,7 +65,7 @@ struct Line<'a> {
 /// All connections that match, a line each.
 pub(super) fn write(pools: &[(String, Pool)], selector: &Selector, to: &mut dyn Write) -> io::Result<()> {
     for (name, pool) in pools {
-        for connection in pool.connections(selector) {
+        for connection in pool.each_connection(selector) {
             serde_json::to_writer(&mut *to, &line(name, &connection))?;
             to.write_all(b"\n")?;
         }

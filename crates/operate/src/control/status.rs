@@ -1,9 +1,11 @@
 //! The status of the program and its pools, as JSON.
 
-use crate::operated::Operator;
+use crate::metrics::not_ready;
+use crate::operator::Operator;
+use crate::words::readiness;
 use serde::Serialize;
 use sockdrawer::Pool;
-use sockdrawer::observe::{Counts, GenerationStatus, LoopStatus, Readiness};
+use sockdrawer::observe::{Counts, GenerationStatus, LoopStatus};
 use std::collections::BTreeMap;
 
 #[derive(Serialize)]
@@ -60,16 +62,6 @@ struct Process {
     active: bool,
 }
 
-pub(super) fn readiness(readiness: &Readiness) -> String {
-    match readiness {
-        Readiness::Serving => "serving".to_owned(),
-        Readiness::Suspended => "suspended".to_owned(),
-        Readiness::Refusing => "refusing".to_owned(),
-        Readiness::Draining => "draining".to_owned(),
-        Readiness::Stopped(why) => format!("stopped: {why}"),
-    }
-}
-
 pub(super) fn of(operator: &Operator) -> Status {
     let state = operator.server.state();
     let pool = |(name, pool): (&String, &Pool)| {
@@ -85,7 +77,7 @@ pub(super) fn of(operator: &Operator) -> Status {
         changes: state.changes,
         failed_changes: state.failed_changes,
         events_lost: operator.server.hub.lost.load(std::sync::atomic::Ordering::Relaxed),
-        ready: !state.ending && pools.values().all(|pool| pool.readiness == "serving"),
+        ready: not_ready(&operator.server).is_none(),
         pools,
     }
 }

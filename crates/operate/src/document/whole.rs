@@ -1,17 +1,18 @@
 //! What a pool's settings have to be together: its protocol, its model and all else.
 
-use crate::pool_settings::{Made, Sockets, Wrong, configure};
+use crate::pool_settings::{Sockets, Wrong, configure};
 use crate::protocol::Protocol;
 use crate::setting::Values;
+use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Error, Pool};
 
 /// Sockets that systemd will have made: each stands for itself.
 struct Unresolved;
 
 impl Sockets for Unresolved {
-    fn named(&self, name: &str) -> Result<Vec<Made>, String> {
+    fn named(&self, name: &str) -> Result<Vec<Listening>, String> {
         let address = format!("unix:@systemd/{name}").parse::<Address>().map_err(|error| error.to_string())?;
-        Ok(vec![(address, None)])
+        Ok(vec![Listening::new(address)])
     }
 }
 

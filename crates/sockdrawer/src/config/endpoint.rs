@@ -31,6 +31,9 @@ pub struct Listening {
     /// A socket that already listens at this address, from a parent process or systemd. The pool shares it: its owner keeps the `Arc`, and
     /// the socket is closed when the last copy is dropped. Default: none, the pool makes the sockets.
     pub inherited: Option<Arc<OwnedFd>>,
+    /// The name that a service manager gave the inherited socket. A process that takes over this one's sockets is told it: see
+    /// [`Upgrade::named`](crate::Upgrade::named). Default: none.
+    pub name: Option<String>,
     /// Options that the sockets get before they are bound. Changing them replaces the sockets at the address. Default:
     /// [`ListenOptions::default`].
     pub options: ListenOptions,
@@ -55,7 +58,7 @@ impl Listening {
     /// ```
     pub fn new(address: impl TryInto<Address, Error: Into<AddressError>>) -> Listening {
         let (address, wrong) = Address::or_nowhere(address);
-        Listening { address, inherited: None, options: ListenOptions::default(), limit: None, behaviour: None, wrong }
+        Listening { address, inherited: None, name: None, options: ListenOptions::default(), limit: None, behaviour: None, wrong }
     }
 
     /// Sets the options that the sockets get before they are bound.
@@ -69,6 +72,13 @@ impl Listening {
     #[must_use]
     pub fn inherited(mut self, socket: Arc<OwnedFd>) -> Listening {
         self.inherited = Some(socket);
+        self
+    }
+
+    /// Sets the name that a service manager gave the socket: see [`Listening::name`](struct@Listening).
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Listening {
+        self.name = Some(name.into());
         self
     }
 

@@ -75,6 +75,11 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
+    /// The connections that it placed, by their numbers, as far as they can be seen from outside, each with its event loop's inbox.
+    fn numbered(&self) -> Vec<(u64, Arc<Inbox>)> {
+        Vec::new()
+    }
+
     /// Of these event loops, the connections that are meant, as far as they can be seen from outside.
     fn seen(&self, _flows: &[&Arc<Inbox>], _selector: &Selector) -> Vec<ConnectionStatus> {
         Vec::new()

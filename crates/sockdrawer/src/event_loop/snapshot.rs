@@ -44,6 +44,11 @@ impl SnapshotCell {
         }
     }
 
+    /// The connection's number, if there is one.
+    pub(crate) fn id(&self) -> Option<ConnectionId> {
+        lock(&self.0).as_ref().map(|snapshot| snapshot.id)
+    }
+
     /// The connection, if there is one and it is meant.
     pub(crate) fn read(&self, counters: &Counters, selector: &Selector) -> Option<ConnectionStatus> {
         let snapshot = lock(&self.0);

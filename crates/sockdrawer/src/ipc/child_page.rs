@@ -55,6 +55,10 @@ impl ChildPage {
         let end = Counts { closed, errors, too_long, aborted, crashed, overflow, purged, cut, idle, ..said.at_most(MOST) };
         // These the helper counts itself.
         let [accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed] = [0; 7];
+        let [rejected_pool_full, rejected_listener_full, rejected_too_fast] = [0; 3];
+        let [rejected_per_peer, rejected_by_policy, rejected_refusing] = [0; 3];
+        let end = Counts { rejected_pool_full, rejected_listener_full, rejected_too_fast, ..end };
+        let end = Counts { rejected_per_peer, rejected_by_policy, rejected_refusing, ..end };
         let [connected, connect_failed, connects, adopted] = [0; 4];
         let end = Counts { accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed, ..end };
         let end = Counts { connected, connect_failed, connects, adopted, ..end };

@@ -126,6 +126,9 @@ pub(crate) struct Listened {
     /// They are another program's, too.
     #[prost(bool, tag = "3")]
     pub(crate) is_shared: bool,
+    /// What a service manager calls them.
+    #[prost(string, optional, tag = "4")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

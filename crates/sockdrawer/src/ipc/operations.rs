@@ -3,7 +3,7 @@
 
 use crate::net::{Keepalive, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus};
-use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::operation::{Drain, Drained, Op, Outcome, Page, Selector};
 use crate::protocol::{ConnectionId, Side};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ enum Asks {
     #[prost(message, tag = "4")]
     Count(()),
     #[prost(message, tag = "5")]
-    List(()),
+    List(Part),
     #[prost(message, tag = "6")]
     Kill(()),
     #[prost(string, tag = "7")]
@@ -57,6 +57,16 @@ enum Asks {
     Purge(u64),
     #[prost(uint64, tag = "13")]
     Ping(u64),
+}
+
+/// Of a list. Earlier builds asked for all of it by an empty message, and answer with all.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Part {
+    #[prost(uint64, tag = "1")]
+    from: u64,
+    /// 0: no maximum.
+    #[prost(uint64, tag = "2")]
+    most: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -154,6 +164,8 @@ pub(crate) struct Answered {
     slowest: u64,
     #[prost(uint64, tag = "8")]
     silent: u64,
+    #[prost(uint64, optional, tag = "9")]
+    next: Option<u64>,
 }
 
 /// A connection, but for its generation: a number of the predecessor's.
@@ -186,7 +198,8 @@ impl Asked {
     pub(crate) fn of(pool: &str, op: &Op, selector: &Selector) -> Option<Asked> {
         let op = match op {
             Op::Count => Asks::Count(()),
-            Op::List => Asks::List(()),
+            Op::List(Page { from, most: usize::MAX }) => Asks::List(Part { from: *from, most: 0 }),
+            Op::List(Page { from, most }) => Asks::List(Part { from: *from, most: *most as u64 }),
             Op::Kill => Asks::Kill(()),
             Op::Tag(text) => Asks::Tag(text.clone()),
             Op::Notify(bytes) => Asks::Notify(bytes.to_vec()),
@@ -213,7 +226,8 @@ impl Asked {
     pub(crate) fn read(self) -> Option<(Op, Selector)> {
         let op = match self.op? {
             Asks::Count(()) => Op::Count,
-            Asks::List(()) => Op::List,
+            Asks::List(Part { from, most: 0 }) => Op::List(Page { from, most: usize::MAX }),
+            Asks::List(Part { from, most }) => Op::List(Page { from, most: count(most) }),
             Asks::Kill(()) => Op::Kill,
             Asks::Tag(text) => Op::Tag(text),
             Asks::Notify(bytes) => Op::Notify(bytes.into()),
@@ -294,7 +308,7 @@ impl From<Options> for SocketOptions {
 impl Answered {
     /// What is adopted is not sent: nothing is where it stayed.
     pub(crate) fn of(number: u64, outcome: Outcome) -> Answered {
-        let Outcome { done, list, options, drained, slowest, silent, connections: _, adopted: _ } = outcome;
+        let Outcome { done, list, next, options, drained, slowest, silent, connections: _, adopted: _ } = outcome;
         Answered {
             number,
             done: done as u64,
@@ -304,11 +318,12 @@ impl Answered {
             cut: drained.cut as u64,
             slowest: nanos(slowest),
             silent: silent as u64,
+            next,
         }
     }
 
     pub(crate) fn read(self) -> Outcome {
-        let Answered { number: _, done, list, options, ended, cut, slowest, silent } = self;
+        let Answered { number: _, done, list, options, ended, cut, slowest, silent, next } = self;
         Outcome {
             done: count(done),
             list: list.into_iter().map(ConnectionStatus::from).collect(),
@@ -316,6 +331,7 @@ impl Answered {
             drained: Drained::of((count(ended), count(cut))),
             slowest: Duration::from_nanos(slowest),
             silent: count(silent),
+            next,
             ..Outcome::default()
         }
     }
@@ -395,7 +411,8 @@ mod tests {
         let drain = Drain { rate: Some(0.5), max_connections: Some(0), ..Drain::within(Duration::from_nanos(5)) };
         let ops = [
             Op::Count,
-            Op::List,
+            Op::List(Page { from: 7, most: 256 }),
+            Op::List(Page { from: u64::MAX, most: usize::MAX }),
             Op::Kill,
             Op::Tag(String::new()),
             Op::Tag("name".to_owned()),
@@ -471,6 +488,7 @@ mod tests {
             drained: Drained::of((2, 3)),
             slowest: Duration::from_nanos(4),
             silent: 5,
+            next: Some(6),
             ..Outcome::default()
         };
         let bytes = Answered::of(8, outcome()).encode_to_vec();

@@ -5,6 +5,7 @@ use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::pacer::Pace;
 use crate::limit::peer_counts::{PeerCount, PeerCounts};
 use crate::net::Address;
+use crate::observe::counters::RejectReason;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::panics;
@@ -21,6 +22,9 @@ pub(crate) struct Policy {
     pub(crate) pace: Option<Pace>,
     pub(crate) peer_counts: Option<Arc<PeerCounts>>,
 }
+
+/// The count of a connection that stays, if peers are counted; or how it is turned away.
+pub(crate) type Entered = Result<Option<Box<PeerCount>>, (Reject, RejectReason)>;
 
 /// A policy's panic, with its message. The default policy has answered.
 pub(crate) type Panicked = Option<String>;
@@ -65,11 +69,7 @@ impl Policy {
     }
 
     /// Whether an accepted connection stays, and how it is counted then.
-    pub(crate) fn after(
-        &self,
-        listener: &Address,
-        peer: Option<SocketAddr>,
-    ) -> (Result<Option<Box<PeerCount>>, Reject>, Panicked) {
+    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Entered, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);
         let entered = match (&self.peer_counts, peer) {
@@ -78,7 +78,10 @@ impl Policy {
         };
         let (peer_count, others) = match entered {
             Some(Ok((peer_count, others))) => (Some(peer_count), Some(others)),
-            Some(Err(_)) => return (Err(per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone())), None),
+            Some(Err(_)) => {
+                let reject = per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone());
+                return (Err((reject, RejectReason::PerPeer)), None);
+            }
             None => (None, None),
         };
         if self.limits.is_some() {
@@ -88,7 +91,7 @@ impl Policy {
         let (after, panicked) = guarded(|| self.policy().after(&peer), || AfterAccept::Keep);
         match after {
             AfterAccept::Keep => (Ok(peer_count), panicked),
-            AfterAccept::Reject(reject) => (Err(reject), panicked),
+            AfterAccept::Reject(reject) => (Err((reject, RejectReason::Policy)), panicked),
         }
     }
 }

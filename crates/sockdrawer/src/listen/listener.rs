@@ -5,6 +5,7 @@ use super::folder_lock::FolderLock;
 use super::reuseport_group::{Groups, Joining, Membership};
 use super::socket::ListenSocket;
 use super::state::{AcceptState, ListenerState};
+use super::unix_path::{OwnedPath, beside, is_socket, is_stale, path_of, take_over};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, ListenRequest, SocketOptions, real_address};
 use crate::observe::{ListenerStatus, Readiness};
@@ -12,8 +13,6 @@ use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, System};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Sockets of one TCP address.
@@ -94,40 +93,6 @@ impl From<Error> for NotOpened {
     }
 }
 
-/// The path of a Unix socket, which outlives its socket unless it is removed.
-struct OwnedPath {
-    path: PathBuf,
-    /// Device and inode: another socket may have been put there meanwhile, by a successor.
-    identity: (u64, u64),
-}
-
-impl OwnedPath {
-    fn new(address: &Address) -> Option<OwnedPath> {
-        let Address::Unix(path) = address else { return None };
-        Some(OwnedPath { path: path.clone(), identity: identity(path)? })
-    }
-}
-
-impl OwnedPath {
-    /// The path stays: another process has its socket.
-    fn leave(mut self) {
-        self.identity = (0, 0);
-    }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-impl Drop for OwnedPath {
-    fn drop(&mut self) {
-        if identity(&self.path) == Some(self.identity) {
-            // Another process may remove it this moment.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 impl Listener {
     /// Binds and listens, a TCP address with so many sockets. The first is bound alone, so that a second program is refused; then
     /// the port is shared among the others.
@@ -145,16 +110,19 @@ impl Listener {
             bound => bound,
         };
         let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
-        let sockets = sockets.map_err(|errno| listen_error(ask.address, errno))?;
+        let sockets = sockets.map_err(|errno| ask.error(errno))?;
         ask.opened(sockets, Groups::lease(&Arc::default()))
     }
 
     /// New sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
     pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
+        if !matches!(ask.address, Address::Tcp(_)) {
+            return Ok(Listener::open_for_path(old, ask)?);
+        }
         let same = old.is_at(ask.address);
         let address = if same { &old.address } else { ask.address };
         let wanted = ask.wanted(address, true);
-        let fail = |errno| listen_error(address, errno);
+        let fail = |errno| ask.error(errno);
         if !matches!(old.ownership, Ownership::Shared) {
             for socket in old.sockets.iter().filter(|socket| !socket.is_gone()) {
                 ask.system.share_port(socket.fd()).map_err(fail)?;
@@ -174,6 +142,29 @@ impl Listener {
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
             Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(Box::new(ask.opened(sockets, joining)?)) }),
         }
+    }
+
+    /// A Unix socket that is to have the path of `old`: it listens under a name of its own until [`Listener::exchange_paths`].
+    fn open_for_path(old: &Listener, ask: &Ask<'_>) -> Result<Listener, Error> {
+        let (Some(path), Some(_)) = (path_of(ask.address), &old.path) else { return Err(no_path(ask.address)) };
+        let at = Address::Unix(beside(path).ok_or_else(|| ask.error(Errno::NAMETOOLONG))?);
+        let mut listener = Listener::open(&Ask { address: &at, ..*ask }).map_err(|error| of_address(error, ask.address))?;
+        listener.address = ask.address.clone();
+        if listener.path.is_none() { Err(no_path(ask.address)) } else { Ok(listener) }
+    }
+
+    /// The path of `old` is this one's from now on, at once: no connect finds it absent or refused. Once more gives it back. Sockets that
+    /// have no path, as those of TCP, stay as they are.
+    pub(crate) fn exchange_paths(&mut self, old: &mut Listener, system: &dyn System) -> Result<(), Error> {
+        let (Some(path), Some(before)) = (&mut self.path, &mut old.path) else { return Ok(()) };
+        path.exchange(before, system).map_err(|errno| match errno {
+            Errno::INVAL | Errno::NOSYS => Error::Listen {
+                address: self.address.clone(),
+                source: errno.into(),
+                remedy: "the file system of its folder cannot exchange two names: use a path on another one, such as /run",
+            },
+            errno => listen_error(&self.address, &ListenOptions::default(), errno),
+        })
     }
 
     /// Whether this is its address, whatever port was asked for.
@@ -212,12 +203,12 @@ impl Listener {
 
     /// A socket that listens already.
     pub(crate) fn inherit(ask: &Ask<'_>, socket: Arc<OwnedFd>) -> Result<Listener, Error> {
-        let real = ask.checked(socket.as_fd()).map_err(|errno| listen_error(ask.address, errno))?.ok_or_else(|| {
+        let real = ask.checked(socket.as_fd()).map_err(|errno| ask.error(errno))?.ok_or_else(|| {
             let reason = format!("the socket inherited for {} does not listen: call listen on it first", ask.address);
             Error::Invalid { setting: "listeners", reason }
         })?;
         let socket = ListenSocket::new(socket, true);
-        socket.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
+        socket.set_options(ask.system, ask.accepted).map_err(|errno| ask.error(errno))?;
         Ok(Listener {
             address: real,
             sockets: vec![socket],
@@ -251,8 +242,7 @@ impl Listener {
 
     /// Whether all of its sockets listen, and its path is the one that it was.
     pub(crate) fn is_whole(&self, system: &dyn System) -> bool {
-        let is_there = |path: &OwnedPath| identity(&path.path) == Some(path.identity);
-        self.path.as_ref().is_none_or(is_there)
+        self.path.as_ref().is_none_or(OwnedPath::is_there)
             && self.sockets.iter().all(|socket| system.is_listening(socket.fd()).unwrap_or(false))
     }
 
@@ -278,6 +268,11 @@ impl Listener {
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
         self.sockets.iter().filter(|socket| !socket.is_gone()).try_for_each(|socket| socket.set_options(system, options))
+    }
+
+    /// Sets the mode and the owner of its path that are asked for. Those that are not asked for stay.
+    pub(crate) fn set_permissions(&self, system: &dyn System, options: &ListenOptions) -> Result<(), Errno> {
+        self.path.as_ref().map_or(Ok(()), |path| path.set_permissions(system, options))
     }
 
     pub(crate) fn status(&self, system: &dyn System, listener: &ListenerState, backlog: u32) -> ListenerStatus {
@@ -311,6 +306,10 @@ impl Listener {
 }
 
 impl Ask<'_> {
+    fn error(&self, errno: Errno) -> Error {
+        listen_error(self.address, self.options, errno)
+    }
+
     fn wanted<'a>(&'a self, address: &'a Address, shares_port: bool) -> ListenRequest<'a> {
         let Ask { system, options, accepted, backlog, sockets, .. } = *self;
         let sockets = if matches!(address, Address::Tcp(_)) { sockets } else { 1 };
@@ -322,7 +321,7 @@ impl Ask<'_> {
         let alone = !matches!(self.address, Address::Tcp(_));
         let address = match (self.address, sockets.first()) {
             (Address::Tcp(asked), Some(first)) => {
-                real_address(self.system, *asked, first.as_fd()).map_err(|errno| listen_error(self.address, errno))?
+                real_address(self.system, *asked, first.as_fd()).map_err(|errno| self.error(errno))?
             }
             _ => self.address.clone(),
         };
@@ -371,29 +370,25 @@ impl Ask<'_> {
     }
 }
 
-/// Whether the path is that of a Unix socket of a process that crashed: it is there, and no socket listens.
-fn is_stale(system: &dyn System, address: &Address) -> bool {
-    // A connect to a file that is no socket is refused too, and that file is not ours.
-    is_socket(address)
-        && system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED)
+/// Why a Unix socket cannot be replaced: it has an abstract name, or a path of other processes.
+fn no_path(address: &Address) -> Error {
+    let reason =
+        format!("{address} has no path of this process that a new socket could take over: remove it, and add it after that");
+    Error::Invalid { setting: "listeners", reason }
 }
 
-fn path_of(address: &Address) -> Option<&Path> {
-    if let Address::Unix(path) = address { Some(path) } else { None }
+/// An error of the address that is meant, where a socket could not get a name beside it.
+fn of_address(error: Error, address: &Address) -> Error {
+    let address = address.clone();
+    match error {
+        Error::AddressInUse(_) => Error::AddressInUse(address),
+        Error::PermissionDenied { remedy, .. } => Error::PermissionDenied { address, remedy },
+        Error::Listen { source, remedy, .. } => Error::Listen { address, source, remedy },
+        error => error,
+    }
 }
 
-fn is_socket(address: &Address) -> bool {
-    let Some(path) = path_of(address) else { return false };
-    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
-}
-
-/// Removes a stale path.
-fn take_over(lock: &FolderLock, address: &Address) -> Result<(), Errno> {
-    let (Some(path), true) = (path_of(address), lock.is_held()) else { return Err(Errno::NOLCK) };
-    std::fs::remove_file(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-}
-
-fn listen_error(address: &Address, errno: Errno) -> Error {
+fn listen_error(address: &Address, options: &ListenOptions, errno: Errno) -> Error {
     match errno {
         Errno::ADDRINUSE if matches!(address, Address::Unix(_)) && !is_socket(address) => Error::Listen {
             address: address.clone(),
@@ -405,6 +400,12 @@ fn listen_error(address: &Address, errno: Errno) -> Error {
             address: address.clone(),
             source: std::io::Error::new(std::io::ErrorKind::AddrInUse, "a socket without a listener has this path"),
             remedy: "remove it: its folder cannot be locked (flock), so another program that starts there now would not be seen",
+        },
+        Errno::PERM | Errno::INVAL if options.user.is_some() || options.group.is_some() => Error::Listen {
+            address: address.clone(),
+            source: errno.into(),
+            remedy: "only root (CAP_CHOWN) gives a socket to another user, and others only to groups that they are in: \
+                     leave the owner out, or start it as that user",
         },
         Errno::ACCESS | Errno::PERM => Error::PermissionDenied {
             address: address.clone(),
@@ -429,6 +430,7 @@ mod tests {
     use super::*;
     use crate::sync::atomic::AtomicUsize;
     use crate::sys::Kernel;
+    use std::path::{Path, PathBuf};
 
     fn open(address: &Address) -> Result<Listener, Error> {
         let (options, accepted) = (ListenOptions::default(), SocketOptions::default());

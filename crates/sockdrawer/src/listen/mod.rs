@@ -6,3 +6,4 @@ pub(crate) mod permit;
 pub(crate) mod reuseport_group;
 pub(crate) mod socket;
 pub(crate) mod state;
+pub(crate) mod unix_path;

@@ -224,6 +224,12 @@ impl Placement for Threads {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
     }
 
+    fn numbered(&self) -> Vec<(u64, Arc<Inbox>)> {
+        let served = lock(&self.pool);
+        let threads = served.all.iter().map(|started| &started.thread);
+        threads.filter_map(|thread| Some((thread.snapshot.id()?.0, thread.inbox.clone()))).collect()
+    }
+
     fn seen(&self, event_loops: &[&Arc<Inbox>], selector: &Selector) -> Vec<ConnectionStatus> {
         let served = lock(&self.pool);
         let meant = served.all.iter().map(|started| &started.thread);

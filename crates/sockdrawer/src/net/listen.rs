@@ -10,10 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The kernel keeps 16 bytes for the name of a device, the last one a NUL.
 const DEVICE_MAX: usize = 15;
 
-/// Options of a TCP listener that must be set before the socket is bound. In a running pool they change like any setting:
-/// [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the address and retires the old ones; no connection is lost.
+/// Options of a listener that are in force before the first connection: of a TCP address, or of the path of a Unix socket; an abstract
+/// name has none. In a running pool they change like any setting: [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the
+/// address and retires the old ones; no connection is lost, and a path is never absent.
 ///
-/// All options are off by default.
+/// All options are off by default. A socket that is taken over from a process that this one replaces stays as it is, but for the mode and the
+/// owner of its path, which are set in place.
 ///
 /// ```
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, listening::ListenOptions};
@@ -25,6 +27,12 @@ const DEVICE_MAX: usize = 15;
 /// let mut options = ListenOptions::default();
 /// options.v6_only = true;
 /// let config = Config::accept(Echo).listen("0.0.0.0:9000").listen_with("[::]:9000", options);
+///
+/// // For processes of the group 33, and of this user.
+/// let mut options = ListenOptions::default();
+/// options.mode = Some(0o660);
+/// options.group = Some(33);
+/// let config = config.listen_with("unix:/run/name.sock", options);
 /// # let _ = config;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -39,6 +47,14 @@ pub struct ListenOptions {
     pub transparent: bool,
     /// Accept only connections that arrive by this network device (`SO_BINDTODEVICE`); its name has at most 15 bytes.
     pub device: Option<String>,
+    /// The permission bits of a Unix socket's file, whatever the process's umask: write permission is what a client needs to connect
+    /// (unix(7)). Off: 0777 without the bits of the umask, mostly 0755, by which only processes of the file's user connect.
+    pub mode: Option<u32>,
+    /// The number of the user that a Unix socket's file belongs to; another than the process's own takes CAP_CHOWN. Off: the process's user.
+    pub user: Option<u32>,
+    /// The number of the group that a Unix socket's file belongs to: one that the process's user is in, or any with CAP_CHOWN. Off: the
+    /// process's group, or its folder's where that has the set-group-ID bit.
+    pub group: Option<u32>,
 }
 
 impl ListenOptions {
@@ -47,8 +63,21 @@ impl ListenOptions {
         if *self == ListenOptions::default() {
             return Ok(());
         }
+        let ListenOptions { mode, user, group, .. } = *self;
+        let of_path = ListenOptions { mode, user, group, ..ListenOptions::default() };
+        if let Address::Unix(_) = address {
+            return self.check_path(&of_path, address);
+        }
+        if of_path != ListenOptions::default() {
+            let has_no_file = if matches!(address, Address::Tcp(_)) { "is a TCP address" } else { "is an abstract name" };
+            return Err(format!(
+                "{address} {has_no_file}, which has no mode and no owner: leave them out, or use a path, unix:/path"
+            ));
+        }
         let Address::Tcp(tcp) = address else {
-            return Err(format!("{address} is no TCP address: options of listening are for TCP, leave them out"));
+            return Err(format!(
+                "{address} is no TCP address: v6_only, freebind, transparent and device are for TCP, leave them out"
+            ));
         };
         if self.v6_only && tcp.is_ipv4() {
             return Err(format!("v6_only makes no sense at {address}, an IPv4 address: leave it out"));
@@ -62,6 +91,24 @@ impl ListenOptions {
         Ok(())
     }
 
+    fn check_path(&self, of_path: &ListenOptions, address: &Address) -> Result<(), String> {
+        if self != of_path {
+            return Err(format!(
+                "{address} is no TCP address: v6_only, freebind, transparent and device are for TCP, leave them out"
+            ));
+        }
+        if let Some(mode) = self.mode.filter(|mode| *mode > 0o777) {
+            return Err(format!(
+                "mode {mode:#o} of {address} has other bits than permissions: write one up to 0o777, such as 0o660"
+            ));
+        }
+        // -1 means to chown(2) that nothing changes.
+        if [self.user, self.group].contains(&Some(u32::MAX)) {
+            return Err(format!("{} is the number of no user and no group: {address} needs another owner", u32::MAX));
+        }
+        Ok(())
+    }
+
     /// Whether sockets with these options and with `other` are members of one `SO_REUSEPORT` group, among which the kernel chooses.
     pub(crate) fn same_group(&self, other: &ListenOptions) -> bool {
         self.v6_only == other.v6_only && self.device == other.device
@@ -70,7 +117,8 @@ impl ListenOptions {
 
 /// The listening sockets that a pool asks [`Listen`] for.
 pub struct ListenRequest<'a> {
-    /// The address to listen at. Port 0 means a free port.
+    /// The address to listen at. Port 0 means a free port. Where a Unix socket is replaced this is a path beside the one in use, which
+    /// the pool gives the new socket as soon as it listens.
     pub address: &'a Address,
     /// The options that the sockets should have before they are bound.
     pub options: &'a ListenOptions,
@@ -158,7 +206,7 @@ impl Bound {
             return Ok(Bound { sockets, listening: 0 });
         }
         let first = open(request, request.address, false)?;
-        request.system.listen(first.as_fd(), request.backlog)?;
+        request.system.listen(first.as_fd(), request.backlog).inspect_err(|_| forget(request.address))?;
         let mut bound = Bound { sockets: vec![first], listening: 1 };
         let Address::Tcp(asked) = request.address else { return Ok(bound) };
         if request.sockets > 1 {
@@ -195,8 +243,23 @@ fn open(request: &ListenRequest<'_>, address: &Address, share: bool) -> Result<O
         system.share_port(socket.as_fd())?;
     }
     system.bind(socket.as_fd(), address)?;
-    system.set_options(socket.as_fd(), request.accepted)?;
+    let made = || {
+        if let Address::Unix(path) = address {
+            // Until it listens, every connect is refused: none comes in by the permissions that it was bound with.
+            system.set_permissions(path, request.options)?;
+        }
+        system.set_options(socket.as_fd(), request.accepted)
+    };
+    made().inspect_err(|_| forget(address))?;
     Ok(socket)
+}
+
+/// Removes the file of a Unix socket that was bound and will not listen.
+fn forget(address: &Address) {
+    if let Address::Unix(path) = address {
+        // It may be gone already.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// The requested address, with the port that the system chose.

@@ -61,7 +61,8 @@ macro_rules! counters {
             }
 
             pub(crate) fn add_to(&self, counts: &mut Counts) {
-                $(counts.$name = counts.$name.saturating_add(self.$name().get());)*
+                let own = Counts { $($name: self.$name().get(),)* };
+                *counts += Counts { rejected: own.rejected_for_reasons(), ..own };
             }
 
 /// The sum of all sets, while loops count: `closed` is never higher than what was begun.
@@ -91,6 +92,40 @@ impl Counters {
     }
 }
 
+/// Why a connection is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RejectReason {
+    PoolFull,
+    ListenerFull,
+    TooFast,
+    PerPeer,
+    Policy,
+    Refusing,
+}
+
+impl Counters {
+    /// Where connections that are turned away for a reason are counted, and only there: `rejected` is the sum of these whenever it is
+    /// read, also where the process was killed that counted.
+    pub(crate) fn rejected_for(&self, reason: RejectReason) -> Counter<'_> {
+        match reason {
+            RejectReason::PoolFull => self.rejected_pool_full(),
+            RejectReason::ListenerFull => self.rejected_listener_full(),
+            RejectReason::TooFast => self.rejected_too_fast(),
+            RejectReason::PerPeer => self.rejected_per_peer(),
+            RejectReason::Policy => self.rejected_by_policy(),
+            RejectReason::Refusing => self.rejected_refusing(),
+        }
+    }
+}
+
+impl Counts {
+    fn rejected_for_reasons(&self) -> u64 {
+        let limits = [self.rejected_pool_full, self.rejected_listener_full, self.rejected_too_fast, self.rejected_per_peer];
+        // A process that is not trusted may have written them.
+        limits.into_iter().fold(self.rejected_by_policy.saturating_add(self.rejected_refusing), u64::saturating_add)
+    }
+}
+
 impl Default for Counters {
     fn default() -> Counters {
         Counters { words: Words::private(Counters::WORDS), first: 0 }
@@ -98,7 +133,7 @@ impl Default for Counters {
 }
 
 counters! {
-    /// Connections taken from the kernel, those turned away above the limit included: when none is left, as many as `closed` and
+    /// Connections taken from the kernel, those turned away included: when none is left, as many as `closed` and
     /// `rejected` together.
     accepted,
     /// Connections made by connecting.
@@ -109,8 +144,20 @@ counters! {
     connects,
     /// Connections that ended, for whatever reason; those turned away are not among them.
     closed,
-/// Connections turned away above the limit. They are counted as accepted too.
+/// Connections turned away, for whatever reason: the sum of the six that follow. They are counted as accepted too.
     rejected,
+    /// Connections turned away because the pool was at its limit.
+    rejected_pool_full,
+    /// Connections turned away because their listener was at its limit, and the pool was not.
+    rejected_listener_full,
+    /// Connections turned away because the last ones came faster than the accept rate allows.
+    rejected_too_fast,
+/// Connections turned away because their peer had as many as it may.
+    rejected_per_peer,
+    /// Connections that an admission policy turned away where no limit was reached.
+    rejected_by_policy,
+/// Connections turned away because the pool, or their listener, refused all, or ended.
+    rejected_refusing,
     /// Bytes received.
     bytes_in,
     /// Bytes sent.
@@ -157,9 +204,11 @@ counters! {
     moved_out,
     /// Panics of the admission policy.
     admission_panics,
-    /// Failures of `accept4` that concerned one connection.
+    /// Failures of `accept4` that concerned one connection, such as one that was reset before it was accepted, and of listeners that another
+    /// process shut down.
     accept_failed,
-    /// Pauses of accepting because the system had no descriptor, memory or thread, or denied it.
+    /// Pauses of accepting because the system had no descriptor, memory or thread, or denied it. Which of those it was is not counted:
+    /// [`Event::AcceptStarved`](crate::observe::Event::AcceptStarved) says it.
     accept_starved,
 /// Calls of `accept4` that found no connection.
     accept_empty,

@@ -2,9 +2,11 @@
 //! variant of [`Op`], an arm of `Connections::apply`, and a method of [`Pool`](crate::Pool).
 
 mod drain;
+mod page;
 mod selector;
 
 pub use drain::{Drain, Drained};
+pub(crate) use page::Page;
 pub use selector::Selector;
 pub(crate) use selector::Traits;
 
@@ -21,7 +23,8 @@ use std::time::Duration;
 pub(crate) enum Op {
     /// Counts the connections.
     Count,
-    List,
+    /// Lists a part of the connections.
+    List(Page),
     /// Ends connections with a reset.
     Kill,
     /// Sets the tag; an empty text removes it.
@@ -49,6 +52,8 @@ pub(crate) struct Outcome {
     /// All connections of the loops and processes that answered, whether they match or not.
     pub(crate) connections: usize,
     pub(crate) list: Vec<ConnectionStatus>,
+    /// The lowest number of a connection that was not looked at for this part of a list.
+    pub(crate) next: Option<u64>,
     pub(crate) options: Option<SocketOptions>,
     pub(crate) adopted: Adopted,
     pub(crate) drained: Drained,
@@ -90,6 +95,7 @@ impl std::ops::AddAssign for Outcome {
         self.done += other.done;
         self.connections += other.connections;
         self.list.extend(other.list);
+        self.next = self.next.into_iter().chain(other.next).min();
         self.options = self.options.take().or(other.options);
         self.adopted += other.adopted;
         self.drained = [self.drained, other.drained].into_iter().sum();

@@ -18,7 +18,7 @@ use crate::event_loop::user_code;
 use crate::listen::state::AcceptState;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
-use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
+use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Page, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
 use crate::sys::{monotonic, panics};
@@ -312,11 +312,25 @@ impl Pool {
         (answer.silent == 0).then_some(answer.slowest)
     }
 
-    /// The connections that match, in no order. Those of a loop that user code keeps busy for 5 s are left out; in
+    /// The connections that match. Those of a loop that user code keeps busy for 5 s are left out; in
     /// [`Model::Threads`](crate::Model::Threads), where that costs one connection only, it is listed after 1 s as far as others can
     /// see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        self.apply("connections", Op::List, selector).list
+        self.each_connection(selector).collect()
+    }
+
+    /// The connections that match, as [`Pool::connections`] lists them, one by one in the order of their numbers, for lists that are too long
+    /// for memory. A loop is asked for at most 256 connections at a time, as the list goes on, and serves the others in between. A connection that stays
+    /// for all of that time is in the list once; those that come and go meanwhile are in it or not.
+    pub fn each_connection(&self, selector: &Selector) -> impl Iterator<Item = ConnectionStatus> + use<'_> {
+        let (selector, mut next) = (selector.clone(), Some(Page::first(selector)));
+        let parts = std::iter::from_fn(move || {
+            let page = next.take()?;
+            let answer = self.apply("connections", Op::List(page), &selector);
+            next = page.after(&answer, &selector);
+            Some(page.of(answer))
+        });
+        parts.flatten()
     }
 
     /// Visits what [`Service::local`](crate::Service::local) made, in each loop and for each live generation, where it is a

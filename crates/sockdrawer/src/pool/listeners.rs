@@ -49,6 +49,8 @@ pub(crate) struct ListeningSockets<S> {
     pub(crate) sockets: Vec<S>,
     /// They are another program's too, such as a service manager's.
     pub(crate) is_shared: bool,
+    /// What a service manager calls them.
+    pub(crate) name: Option<String>,
 }
 
 /// New sockets, each by the index of the place that it takes.
@@ -129,9 +131,17 @@ impl Listeners {
             let before = &self.listening[at];
             // Connections that came in there stay counted: the state is the address's.
             let (state, slot) = (before.state.clone(), before.slot);
-            match Listener::open_beside(&before.listener, &ask(wanted, new)) {
+            let listener = Listener::open_beside(&before.listener, &ask(wanted, new)).and_then(|mut listener| {
+                listener.exchange_paths(&mut self.listening[at].listener, &*wanted.system)?;
+                Ok(listener)
+            });
+            match listener {
                 Ok(listener) => opened.push((at, ListenerEntry::new(number(), new, listener, state, slot))),
                 Err(NotOpened { error, left }) => {
+                    for (at, entry) in &mut opened {
+                        // It had the path before, so it can have it again.
+                        let _ = entry.listener.exchange_paths(&mut self.listening[*at].listener, &*wanted.system);
+                    }
                     let left = left.map(|listener| ListenerEntry::new(number(), new, *listener, state, slot));
                     let gone = opened.into_iter().map(|(_, entry)| entry).chain(left);
                     return Replacements::Failed(

@@ -170,10 +170,11 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>> {
-        let sockets = |ListenerEntry { listener, .. }: &ListenerEntry| ListeningSockets {
+        let sockets = |ListenerEntry { listener, asked, .. }: &ListenerEntry| ListeningSockets {
             address: listener.address.clone(),
             sockets: listener.sockets.clone(),
             is_shared: listener.is_shared(),
+            name: asked.name.clone(),
         };
         lock(&self.control).listeners.listening.iter().map(sockets).collect()
     }
@@ -348,6 +349,7 @@ impl<M: Moving> Movable for Core<M> {
                 entry.listener.hand_over(false);
                 // Where the system refuses, it listens as it did.
                 let _ = entry.listener.set_options(system, options);
+                let _ = entry.listener.set_permissions(system, &entry.asked.options);
             }
             listeners.set_backlog(config.accept_queue(), system);
             M::begin_behind(own, held.begun);

@@ -103,6 +103,11 @@ impl Retirement {
         retirement
     }
 
+    /// Whether another Unix socket has the path of these.
+    fn passes_a_path_on(&self) -> bool {
+        self.replaced && matches!(self.address, Address::Unix(_))
+    }
+
     fn turn_away(&self, system: &dyn System) {
         for socket in &self.sockets {
             // Where it is refused, they are emptied before they close, which is all that can be done.
@@ -112,6 +117,10 @@ impl Retirement {
 
     /// Waits until handshakes that began at these sockets are over.
     fn await_handshakes(&self, system: &dyn System, all: &Retirements) {
+        if self.passes_a_path_on() {
+            // A connect that has found the file of the old socket comes to its queue, however late it goes on: the kernel tells of none.
+            all.pause(IN_HAND);
+        }
         let (Address::Tcp(address), false) = (&self.address, matches!(self.ownership, Ownership::Shared)) else { return };
         let in_hand = |call: Result<(), _>| call.is_ok() || all.pause(IN_HAND);
         if !in_hand(system.await_input()) {
@@ -133,6 +142,9 @@ impl Retirement {
             }
             match &self.ownership {
                 Ownership::Ordered(membership) => membership.close(system, index, socket),
+                // The end of the last descriptor sends a connect that comes this late to the socket that has the path now
+                // (unix_stream_connect in the kernel), where a socket that no longer listens would refuse it.
+                Ownership::Own if self.passes_a_path_on() => {}
                 Ownership::Own => _ = system.stop_listening(socket.fd()),
                 Ownership::Shared => {}
             }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -97,6 +98,21 @@ impl System for Faulty {
     fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
         self.pass("set_listen_options")?;
         Kernel.set_listen_options(socket, options)
+    }
+
+    fn set_permissions(&self, path: &Path, options: &ListenOptions) -> Result<()> {
+        self.pass("set_permissions")?;
+        Kernel.set_permissions(path, options)
+    }
+
+    fn exchange_names(&self, one: &Path, other: &Path) -> Result<()> {
+        self.pass("exchange_names")?;
+        Kernel.exchange_names(one, other)
+    }
+
+    fn rename_to_free(&self, from: &Path, to: &Path) -> Result<()> {
+        self.pass("rename_to_free")?;
+        Kernel.rename_to_free(from, to)
     }
 
     fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {

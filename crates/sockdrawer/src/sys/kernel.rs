@@ -1,6 +1,6 @@
 //! The implementation of [`System`] by system calls.
 
-use super::{Errno, Events, Interest, Result, System, Woken, handshakes, milliseconds, options, steering};
+use super::{Errno, Events, Interest, Result, System, Woken, handshakes, milliseconds, options, paths, steering};
 use crate::net::{Address, ListenOptions, SocketOptions};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -10,6 +10,7 @@ use rustix::net::{
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The kernel of this machine.
@@ -54,6 +55,18 @@ impl System for Kernel {
 
     fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
         options::set_for_listening(socket, options)
+    }
+
+    fn set_permissions(&self, path: &Path, options: &ListenOptions) -> Result<()> {
+        paths::set_permissions(path, options)
+    }
+
+    fn exchange_names(&self, one: &Path, other: &Path) -> Result<()> {
+        paths::exchange(one, other)
+    }
+
+    fn rename_to_free(&self, from: &Path, to: &Path) -> Result<()> {
+        paths::rename_to_free(from, to)
     }
 
     fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {

@@ -18,7 +18,9 @@ mod namespace;
 mod options;
 mod pages;
 pub(crate) mod panics;
+pub(crate) mod passed;
 pub(crate) mod passing;
+mod paths;
 #[cfg(feature = "processes")]
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
@@ -45,6 +47,7 @@ use rustix::event::epoll::EventFlags;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// For each socket that listens at an address: the connections in its accept queue, and their maximum.
@@ -130,6 +133,12 @@ pub(crate) trait System: Send + Sync + 'static {
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Sets the options that a listening socket must have before it is bound.
     fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()>;
+    /// Sets the mode and the owner that are asked for on the file of a bound Unix socket.
+    fn set_permissions(&self, path: &Path, options: &ListenOptions) -> Result<()>;
+    /// Two names exchange their files, at once.
+    fn exchange_names(&self, one: &Path, other: &Path) -> Result<()>;
+    /// Gives a file another name, which must be free.
+    fn rename_to_free(&self, from: &Path, to: &Path) -> Result<()>;
     /// Steers new handshakes to these members of the `SO_REUSEPORT` group, by their indices in it.
     fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()>;
     /// Ends [`System::steer`]: the kernel chooses by hash among all members again.

@@ -269,6 +269,7 @@ impl Conversation<'_> {
                 address: one.address.to_string(),
                 sockets: one.sockets.len() as u32,
                 is_shared: one.is_shared,
+                name: one.name.clone(),
             };
             listeners.iter().map(one).collect()
         };

@@ -19,7 +19,7 @@ mod talk;
 
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
-use crate::config::Config;
+use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::listen::folder_lock::FolderLock;
 use crate::net::Address;
@@ -286,6 +286,14 @@ impl Upgrade {
     pub fn addresses(&self, name: &str) -> Vec<Address> {
         let Some(begun) = &self.begun else { return Vec::new() };
         lock(&begun.predecessor).iter().flat_map(|predecessor| predecessor.addresses(name)).collect()
+    }
+
+    /// Where the predecessor listens with sockets that a service manager passed it, with their [names](crate::listening::Listening::name); until
+    /// the pools that have them are [started](Upgrade::start) here. A pool of the predecessor's pool's name that listens there goes on with them:
+    /// the manager passes its sockets to the first process only ([`passed_sockets`](crate::listening::passed_sockets)).
+    pub fn named(&self) -> Vec<Listening> {
+        let Some(begun) = &self.begun else { return Vec::new() };
+        lock(&begun.predecessor).iter().flat_map(Predecessor::named).collect()
     }
 
     /// Starts a pool, as [`Pool::start`] does, at the listening sockets that the predecessor's pool of this name has at the same

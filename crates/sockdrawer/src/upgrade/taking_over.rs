@@ -4,6 +4,7 @@ use super::before::{Before, Stayed};
 use super::meeting::SHORT_OF;
 use super::talk::Talk;
 use super::{Build, Carry, Named};
+use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
@@ -115,6 +116,11 @@ impl Predecessor {
         self.sockets.iter().filter(move |(pool, _)| pool == name).map(|(_, sockets)| sockets.address.clone())
     }
 
+    /// Sockets that a service manager made, unless they were taken.
+    pub(super) fn named(&self) -> impl Iterator<Item = Listening> {
+        self.sockets.iter().filter_map(|(_, of)| Some(Listening::new(of.address.clone()).named(of.name.clone()?)))
+    }
+
     /// The listening sockets of a pool.
     pub(super) fn take_sockets(&mut self, name: &str) -> Inherited {
         let (of, others) = std::mem::take(&mut self.sockets).into_iter().partition(|(pool, ..)| pool == name);
@@ -183,7 +189,8 @@ pub(super) fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<
             if of.len() != listener.sockets as usize {
                 return Err("it passed too few sockets".to_owned());
             }
-            sockets.push((pool.name.clone(), ListeningSockets { address, sockets: of, is_shared: listener.is_shared }));
+            let of = ListeningSockets { address, sockets: of, is_shared: listener.is_shared, name: listener.name };
+            sockets.push((pool.name.clone(), of));
         }
     }
     Ok((sockets, place))

@@ -1,12 +1,13 @@
 //! Admission: limits of listeners and peers, the rate, alarms, policies that are swapped, and doors that are closed.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp, turned_away};
+use crate::common::{PATIENCE, address, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
     Config, Pool,
     admission::{AcceptRate, Admission, AfterAccept, Limits, NewPeer, OnFull, PerPeer, Reject},
     listening::Listening,
-    observe::{Alarm, Event, Readiness},
+    observe::{Alarm, Counts, Event, Readiness},
+    testing::crash_loop,
 };
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -138,7 +139,51 @@ pub(crate) fn a_peer_has_as_many_as_it_may(bench: &Bench) -> Outcome {
     }
     there.into_iter().for_each(Client::end);
     assert_settled(&pool);
-    assert_eq!(pool.status().counts.rejected, 10);
+    let Counts { rejected, rejected_per_peer, rejected_pool_full, .. } = pool.status().counts;
+    // One at a time is a limit of the pool.
+    let [of_peer, of_pool] = if bench.side_by_side() { [10, 0] } else { [0, 10] };
+    assert_eq!((rejected, rejected_per_peer, rejected_pool_full), (10, of_peer, of_pool));
+    Ok(())
+}
+
+pub(crate) fn rejects_are_counted_by_their_reasons(bench: &Bench) -> Outcome {
+    let (fin, most) = (OnFull::Reject(Reject::Fin), bench.crowd(2));
+    let listening = Listening::new(any_port()).limit(100);
+    let pool = Pool::start(bench.actor().listening(listening).limit(most).on_full(fin.clone()))?;
+    let at = address(&pool);
+    let rejects = |count: usize| {
+        (0..count).for_each(|_| assert_eq!(read_all(&mut connect(at)).expect("an orderly end"), b""));
+    };
+    let held: Vec<Client> = (0..most).map(|_| Client::served(at)).collect();
+    rejects(3);
+    if bench.side_by_side() {
+        pool.reconfigure(limit(pool.config().limit(100), 0, most))?;
+        rejects(4);
+    }
+    held.into_iter().for_each(Client::end);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+    let mut rate = AcceptRate::new(0.001, 1);
+    rate.on_excess = fin;
+    pool.reconfigure(pool.config().admission(Limits::default().rate(rate)))?;
+    Client::served(at).end();
+    rejects(5);
+    pool.refuse(Reject::Fin);
+    rejects(6);
+    pool.resume();
+    pool.reconfigure(pool.config().admission(Limits::default()))?;
+    pool.refuse_listener(&pool.addresses()[0], Reject::Fin)?;
+    rejects(7);
+    assert_settled(&pool);
+    let counts = pool.status().counts;
+    let listener_full = if bench.side_by_side() { 4 } else { 0 };
+    assert_eq!(counts.rejected, 3 + listener_full + 5 + 6 + 7);
+    assert_eq!((counts.rejected_pool_full, counts.rejected_listener_full), (3, listener_full));
+    assert_eq!((counts.rejected_too_fast, counts.rejected_refusing), (5, 6 + 7));
+    assert_eq!((counts.rejected_per_peer, counts.rejected_by_policy), (0, 0));
+    // What a process had counted that is gone is counted still.
+    assert!(crash_loop(&pool, 0));
+    assert!(pool.wait(PATIENCE, |status| status.restarts == 1));
+    assert_eq!(pool.status().counts.rejected, counts.rejected);
     Ok(())
 }
 
@@ -164,7 +209,8 @@ pub(crate) fn a_policy_of_its_own_decides(bench: &Bench) -> Outcome {
     kept.iter_mut().for_each(|kept| assert_eq!(kept.version(), 1));
     kept.into_iter().for_each(Client::end);
     assert_settled(&pool);
-    assert_eq!(pool.status().counts.rejected, 5);
+    let counts = pool.status().counts;
+    assert_eq!((counts.rejected, counts.rejected_by_policy), (5, 5));
     Ok(())
 }
 

@@ -3,9 +3,12 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
 use crate::services::{Actor, frame};
-use sockdrawer::{Address, Config, Error, Pool, Selector, changing::How};
-use std::io::{ErrorKind, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use sockdrawer::{Address, Config, Drain, Error, Pool, Selector, changing::How};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
@@ -58,8 +61,20 @@ fn visit(at: SocketAddr) -> Result<(), String> {
     let mut stream = TcpStream::connect(at).map_err(told)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(told)?;
     stream.write_all(&frame(b'a', 9)).map_err(told)?;
-    stream.shutdown(std::net::Shutdown::Write).map_err(told)?;
+    stream.shutdown(Shutdown::Write).map_err(told)?;
     let answer = read_all(&mut stream).map_err(told)?;
+    if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
+}
+
+/// ... to a path.
+fn visit_path(path: &Path) -> Result<(), String> {
+    let told = |error: std::io::Error| error.to_string();
+    let mut stream = UnixStream::connect(path).map_err(told)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+    stream.write_all(&frame(b'a', 9)).map_err(told)?;
+    stream.shutdown(Shutdown::Write).map_err(told)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(told)?;
     if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
 }
 
@@ -73,11 +88,15 @@ impl Drop for Over<'_> {
 }
 
 /// Calls `change` again and again while clients come and go, none of which may fail.
-fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Outcome) -> Outcome {
+fn under_traffic(pool: &Pool, at: SocketAddr, change: impl FnMut(u32) -> Outcome) -> Outcome {
+    under_visits(pool, || visit(at), change)
+}
+
+fn under_visits(pool: &Pool, visit: impl Fn() -> Result<(), String> + Sync, mut change: impl FnMut(u32) -> Outcome) -> Outcome {
     let (visits, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let client = || {
         while !over.load(SeqCst) {
-            visit(at)?;
+            visit()?;
             visits.fetch_add(1, SeqCst);
         }
         Ok::<(), String>(())
@@ -155,6 +174,39 @@ fn sockets_are_replaced(bench: &Bench, config: Config) -> Outcome {
     assert_eq!(visit(at), Ok(()));
     let second = Pool::start(Config::accept(Actor { version: 1 }).listen(Address::Tcp(at)));
     assert!(matches!(second, Err(Error::AddressInUse(_))), "a second program is refused");
+    Ok(())
+}
+
+pub(crate) fn a_unix_path_is_passed_on_under_traffic(bench: &Bench) -> Outcome {
+    a_unix_path_is_passed_on(bench, bench.actor())
+}
+
+pub(crate) fn a_unix_path_is_passed_on_at_the_limit(bench: &Bench) -> Outcome {
+    a_unix_path_is_passed_on(bench, bench.actor().limit(1))
+}
+
+fn a_unix_path_is_passed_on(bench: &Bench, config: Config) -> Outcome {
+    let name = format!("sockdrawer-passed-on-{}-{}-{:?}", std::process::id(), bench.model, config.limit);
+    let path = std::env::temp_dir().join(name);
+    let address = Address::Unix(path.clone());
+    let pool = Pool::start(config.listen(address.clone()))?;
+    under_visits(
+        &pool,
+        || visit_path(&path),
+        |_| {
+            // Three at once, faster than the sockets before can be retired.
+            for mode in [0o606, 0o660, 0o600] {
+                let applied = pool.update(|config| config.listeners(|listeners| listeners[0].options.mode = Some(mode)))?;
+                assert!(applied.plan.has(How::NewSocket), "{}", applied.plan);
+                assert_eq!(std::fs::metadata(&path).expect("it is there").mode() & 0o777, mode);
+            }
+            assert_eq!((visit_path(&path), pool.addresses()), (Ok(()), vec![address.clone()]));
+            Ok(())
+        },
+    )?;
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    pool.shutdown(Drain::within(PATIENCE));
+    assert!(!path.exists(), "the path goes with the pool");
     Ok(())
 }
 

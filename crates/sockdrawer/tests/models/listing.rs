@@ -1,12 +1,14 @@
 //! Connections as the pool sees them, and which of them an operation means.
 
-use crate::bench::{Bench, Client, Outcome};
-use crate::common::{PATIENCE, connect_from};
+use crate::bench::{Bench, Client, Outcome, assert_settled};
+use crate::common::{PATIENCE, connect, connect_from};
 use crate::services::SIZE;
 use sockdrawer::{ConnectionId, Model, Selector, Side, observe::ConnectionState};
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
 fn source(number: usize) -> Ipv4Addr {
@@ -86,5 +88,46 @@ pub(crate) fn who_is_killed_is_alone(bench: &Bench) -> Outcome {
     others.iter_mut().for_each(|other| assert_eq!(other.version(), 1));
     others.into_iter().for_each(Client::end);
     Client::served(at).end();
+    Ok(())
+}
+
+/// More connections than a loop lists in one part, while others come and go.
+pub(crate) fn what_stays_is_listed_once(bench: &Bench) -> Outcome {
+    let stay = match bench.model {
+        Model::Fork => 300,
+        _ => bench.crowd(700),
+    };
+    let config = bench.actor().limit(stay + 50 * usize::from(bench.side_by_side()));
+    // So that one of them has more than are looked at for one part.
+    let (pool, at) = bench.start(if bench.model == Model::Prefork { config.loops(1) } else { config })?;
+    let mut clients: Vec<Client> = (0..stay).map(|_| Client(connect(at))).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.version(), 1));
+    let peers: HashSet<_> = clients.iter().map(|client| client.0.local_addr().expect("connected")).collect();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..if bench.side_by_side() { 3 } else { 0 } {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    Client::served(at).end();
+                }
+            });
+        }
+        for _ in 0..5 {
+            let listed: Vec<_> = pool.each_connection(&Selector::All).collect();
+            assert!(listed.is_sorted_by(|one, next| one.id < next.id), "each has its place");
+            let there = listed.iter().filter(|one| one.peer.is_some_and(|peer| peers.contains(&peer)));
+            assert_eq!(there.count(), stay, "of {}", listed.len());
+        }
+        over.store(true, SeqCst);
+    });
+    let listed = pool.connections(&Selector::All);
+    for one in [&listed[0], &listed[stay / 2]] {
+        assert_eq!(pool.connections(&Selector::Id(one.id)).len(), 1);
+    }
+    let some = &listed[stay / 2];
+    let network = Selector::Peers(some.peer.expect("a TCP peer").ip(), 32).and(!Selector::Id(some.id));
+    assert_eq!(pool.each_connection(&network).filter(|one| one.peer.is_some_and(|peer| peers.contains(&peer))).count(), stay - 1);
+    drop(clients);
+    assert_settled(&pool);
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::common::{PATIENCE, address, any_port, assert_reset, connect, hear, pl
 use super::place::{Place, config, id_of, many_sums};
 use super::sums::{add, answer, build, message};
 use rustix::process::{Pid, Signal, kill_process};
-use sockdrawer::{Address, ConnectionId, Drain, Drained, Keepalive, Pool, Selector, Upgrade};
+use sockdrawer::{Address, ConnectionId, Drain, Drained, Keepalive, Model, Pool, Selector, Upgrade};
 use std::collections::HashSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -253,4 +253,29 @@ fn a_predecessor_that_is_stopped_or_gone_holds_up_nothing() {
     assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
     assert_eq!(new.purge(&Selector::All, PATIENCE), drained(2));
     assert!(new.ping().is_some() && connect(at).write_all(b"close").is_ok());
+}
+
+#[test]
+fn a_long_list_has_each_connection_once_in_whatever_process_it_is() {
+    for model in [Model::Loops, Model::Threads] {
+        let place = Place::new(&format!("list-{model}"));
+        let (old, at) = place.serve(config(build(1)).listen(any_port()));
+        let mut clients = many_sums(at, 600);
+        for client in clients.iter_mut().step_by(2) {
+            client.write_all(&message(b's', 0)).expect("it stands");
+            assert_eq!(add(client, 1), (1, 2));
+        }
+        let (new, _) = place.serve(config(build(2)).model(model).listen(Address::Tcp(at)));
+        let list = || new.each_connection(&Selector::All).map(|one| one.id.0).collect::<Vec<_>>();
+        // While they move, and once those have moved that can.
+        while new.status().counts.moved_in < 300 {
+            let listed = list();
+            assert!(listed.is_sorted_by(|one, next| one < next) && listed.len() == 600, "{} of 600", listed.len());
+        }
+        let listed = list();
+        assert!(listed.is_sorted_by(|one, next| one < next) && listed.len() == 600, "{} of 600", listed.len());
+        assert_eq!(old.connections(&Selector::All).len(), 300);
+        drop(clients);
+        assert!(old.join().is_ok() && new.wait(PATIENCE, |status| status.connections == 0));
+    }
 }

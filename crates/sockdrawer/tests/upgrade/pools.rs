@@ -119,15 +119,16 @@ fn pools_start_again_once_a_successor_has_failed() {
     let place = Place::new("later-fails");
     let old = place.upgrade().begin().expect("it begins");
     let pool = old.start("sums", config(build(1)).listen(any_port())).expect("it starts");
+    let at = address(&pool);
     old.carry("table", || panic!("a mistake of the test"), |_| ()).expect("it has begun");
     old.ready().expect("it serves");
     let new = place.upgrade().begin().expect("it begins");
-    let next = new.start("sums", config(build(2)).listen(address(&pool))).expect("it starts");
+    let next = new.start("sums", config(build(2)).listen(at)).expect("it starts");
     new.ready().expect_err("nothing can be carried");
     let late = new.start("later", config(build(2)).listen(any_port())).expect_err("it has not taken over").to_string();
     assert!(late.ends_with("this process takes over, or is replaced: start its pools in the next one"), "{late}");
     drop(next);
-    assert_eq!(add(&mut connect(address(&pool)), 1), (1, 1), "it goes on");
+    assert_eq!(add(&mut connect(at), 1), (1, 1), "it goes on");
     let later = old.start("later", config(build(1)).listen(any_port())).expect("it starts");
     assert_eq!(add(&mut connect(address(&later)), 1), (1, 1));
 }

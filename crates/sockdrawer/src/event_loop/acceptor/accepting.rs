@@ -8,6 +8,7 @@ use crate::event_loop::incoming::Incoming;
 use crate::listen::permit::Permit;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
+use crate::observe::counters::RejectReason;
 use crate::protocol::{Peer, Side, UNNAMED};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
@@ -205,7 +206,7 @@ impl EventLoop {
         if (self.acceptor.refusing.is_some() | held.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
-            return self.acceptor.turn_away(&mut self.connections, index, &reject);
+            return self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
         }
         if let Err(room) = self.acceptor.take_room(&self.connections.io, index) {
             return self.acceptor.without_room(&mut self.connections, index, room);
@@ -280,9 +281,9 @@ impl EventLoop {
         if self.acceptor.view.asks_after {
             match self.acceptor.ask_after(&self.connections.io, index, remote) {
                 Ok(counted) => peer_count = counted,
-                Err(how) => {
+                Err((how, reason)) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
-                    admitting::reject(&mut self.connections, &socket, &how);
+                    admitting::reject(&mut self.connections, &socket, (&how, reason));
                     return Accepted::Yes;
                 }
             }
@@ -413,7 +414,7 @@ impl EventLoop {
                 }
                 left -= 1;
                 if let Some(reject) = self.acceptor.refuses_at(index) {
-                    self.acceptor.turn_away(&mut self.connections, index, &reject);
+                    self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
                     if matches!(self.acceptor.state, State::Starved(_)) {
                         break;
                     }
@@ -422,7 +423,7 @@ impl EventLoop {
                 match self.acceptor.take_room(&self.connections.io, index) {
                     Ok(()) => _ = self.accept(index),
                     Err(room) => match self.acceptor.rejects_without_room(&self.connections.io, index, room) {
-                        Some(reject) => _ = self.acceptor.turn_away(&mut self.connections, index, &reject),
+                        Some((reject, reason)) => _ = self.acceptor.turn_away(&mut self.connections, index, (&reject, reason)),
                         // Also while suspended: what waits here has been let in.
                         None if room == Capacity::ListenerFull => {
                             let listener = self.acceptor.listener_of(index);

@@ -6,11 +6,11 @@ use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
 use crate::limit::limiter::Waiter;
-use crate::limit::peer_counts::PeerCount;
-use crate::limit::policy::Policy;
+use crate::limit::policy::{Entered, Policy};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
+use crate::observe::counters::RejectReason;
 use crate::protocol::Side;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,7 +52,11 @@ impl Acceptor {
         }
         self.give_room_back(&connections.io, index);
         let time = match answer {
-            BeforeAccept::Reject(reject) => return Some(self.turn_away(connections, index, &reject)),
+            BeforeAccept::Reject(reject) => {
+                // A policy with an accept rate is data, which rejects for nothing else here.
+                let reason = if self.view.policy.pace.is_some() { RejectReason::TooFast } else { RejectReason::Policy };
+                return Some(self.turn_away(connections, index, (&reject, reason)));
+            }
             BeforeAccept::Pause(time) => time,
             _ => HELD,
         };
@@ -102,7 +106,7 @@ impl Acceptor {
     pub(super) fn without_room(&mut self, connections: &mut Connections, index: usize, room: Capacity) -> Accepted {
         let listener = &self.listener_of(index);
         match self.ask(&connections.io, listener, room) {
-            BeforeAccept::Reject(reject) => self.turn_away(connections, index, &reject),
+            BeforeAccept::Reject(reject) => self.turn_away(connections, index, (&reject, without(room))),
             BeforeAccept::Pause(time) if !time.is_zero() => {
                 self.pause(&connections.io, crate::clock::deadline(Instant::now(), time))
             }
@@ -155,13 +159,8 @@ impl Acceptor {
         answer
     }
 
-    /// Whether an accepted connection stays; its count, if peers are counted.
-    pub(super) fn ask_after(
-        &mut self,
-        io: &Io,
-        index: usize,
-        peer: Option<SocketAddr>,
-    ) -> Result<Option<Box<PeerCount>>, Reject> {
+    /// Whether an accepted connection stays.
+    pub(super) fn ask_after(&mut self, io: &Io, index: usize, peer: Option<SocketAddr>) -> Entered {
         let Some(Some(held)) = self.held.get(index) else { return Ok(None) };
         let listener = held.listener.clone();
         let policy = self.view.policy.clone();
@@ -269,7 +268,12 @@ impl Acceptor {
     }
 
     /// One accept4, and an end.
-    pub(in crate::event_loop) fn turn_away(&mut self, connections: &mut Connections, index: usize, how: &Reject) -> Accepted {
+    pub(in crate::event_loop) fn turn_away(
+        &mut self,
+        connections: &mut Connections,
+        index: usize,
+        how: (&Reject, RejectReason),
+    ) -> Accepted {
         let Some(Some(held)) = self.held.get(index) else { return Accepted::Failed };
         match connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
@@ -292,11 +296,11 @@ impl Acceptor {
     }
 
     /// How a connection without room is turned away, if the policy says so.
-    pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<Reject> {
+    pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<(Reject, RejectReason)> {
         self.look_at_policy(io);
         let listener = self.held[index].as_ref()?.listener.clone();
         match self.ask(io, &listener, room) {
-            BeforeAccept::Reject(reject) => Some(reject),
+            BeforeAccept::Reject(reject) => Some((reject, without(room))),
             _ => None,
         }
     }
@@ -323,9 +327,19 @@ impl Acceptor {
     }
 }
 
+/// Why a connection is turned away for which there is no room.
+fn without(room: Capacity) -> RejectReason {
+    match room {
+        Capacity::PoolFull => RejectReason::PoolFull,
+        Capacity::ListenerFull => RejectReason::ListenerFull,
+        Capacity::TooFast => RejectReason::TooFast,
+        Capacity::Free => RejectReason::Policy,
+    }
+}
+
 /// Ends an accepted connection that may not come in.
-pub(in crate::event_loop) fn reject(connections: &mut Connections, socket: &OwnedFd, how: &Reject) {
-    connections.io.counters.rejected().add(1);
+pub(in crate::event_loop) fn reject(connections: &mut Connections, socket: &OwnedFd, (how, reason): (&Reject, RejectReason)) {
+    connections.io.counters.rejected_for(reason).add(1);
     // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
     match how {
         Reject::Reset => _ = connections.io.system.reset_on_close(socket.as_fd()),

@@ -6,6 +6,7 @@ use crate::event_loop::Shared;
 use crate::event_loop::connections::Connections;
 use crate::net::Address;
 use crate::observe::Event as Told;
+use crate::observe::counters::RejectReason;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
 use std::os::fd::AsFd;
@@ -59,6 +60,7 @@ impl Acceptor {
             if self.held[index].as_ref().is_none_or(|held| held.retiring.is_none()) {
                 continue;
             }
+            let how = (how, RejectReason::Refusing);
             let turned_away = (0..TURNED_AWAY).take_while(|_| {
                 !self.has_nothing(&connections.io, index) && matches!(self.turn_away(connections, index, how), Accepted::Yes)
             });

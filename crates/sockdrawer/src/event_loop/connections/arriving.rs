@@ -95,7 +95,7 @@ impl Connections {
 
     /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here.
     fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) {
-        let Arrived { socket, record: moved, table, state, .. } = arrived;
+        let Arrived { socket, record: moved, table, state, remote } = arrived;
         let slot = self.slots.take(socket, permit);
         let (second, full) = (self.second, self.generations.at(table).full());
         let record = self.slots.at(slot);
@@ -103,6 +103,7 @@ impl Connections {
         (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
         (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
         set_marks(record, &moved.marks);
+        self.publish(slot, &Peer::new(remote, moved.marks.side()));
         self.keep(slot, &moved.kept);
         if !moved.unsent.is_empty() {
             self.unsent.push(slot, &moved.unsent);

@@ -6,7 +6,7 @@ use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
-use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
+use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic, monotonic_coarse};
 use std::net::SocketAddr;
@@ -33,8 +33,8 @@ impl Connections {
         let mut answer = Outcome { connections: self.count(), ..Outcome::default() };
         let done = match op {
             Op::Count => self.choose(selector).len(),
-            Op::List => {
-                answer.list = self.list(selector);
+            Op::List(page) => {
+                (answer.list, answer.next) = self.list(selector, *page);
                 answer.list.len()
             }
             Op::Kill => self.each(selector, |connections, token| connections.kill_one(token)),
@@ -80,20 +80,22 @@ impl Connections {
         adopted
     }
 
-    /// The tokens of connections with a protocol that are meant. Those still connecting are of the active generation.
+    /// The tokens of connections that are meant.
     pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
         let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut chosen = Vec::new();
         for slot in 0..self.slots.len() {
-            let record = self.slots.at(slot);
-            if record.has_protocol() || record.flags.any(Flags::CONNECTING) {
-                let traits = self.traits(slot, uptime, needs_peer);
-                if selector.takes(&traits) {
-                    chosen.push(self.slots.token(slot));
-                }
+            if self.is_operated(slot) && selector.takes(&self.traits(slot, uptime, needs_peer)) {
+                chosen.push(self.slots.token(slot));
             }
         }
         chosen
+    }
+
+    /// Whether there is a connection with a protocol. One that still connects is of the active generation.
+    fn is_operated(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        record.has_protocol() || record.flags.any(Flags::CONNECTING)
     }
 
     fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
@@ -115,9 +117,18 @@ impl Connections {
         self.with_socket(slot, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 
-    fn list(&mut self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let uptime = Duration::from_nanos(monotonic_coarse());
-        self.choose(selector).into_iter().map(|token| self.listed(token as u32, uptime)).collect()
+    /// A part of the connections that are meant, and the number of the first that was not looked at.
+    fn list(&mut self, selector: &Selector, page: Page) -> (Vec<ConnectionStatus>, Option<u64>) {
+        let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
+        let mut part = Vec::new();
+        for slot in 0..self.slots.len() {
+            if self.is_operated(slot) {
+                part.push((self.slots.at(slot).id.0, slot));
+            }
+        }
+        let next = page.cut(&mut part);
+        part.retain(|(_, slot)| selector.takes(&self.traits(*slot, uptime, needs_peer)));
+        (part.into_iter().map(|(_, slot)| self.listed(slot, uptime)).collect(), next)
     }
 
     fn listed(&mut self, slot: u32, uptime: Duration) -> ConnectionStatus {

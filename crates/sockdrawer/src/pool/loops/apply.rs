@@ -3,7 +3,7 @@
 use super::Loops;
 use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::{Inbox, Message};
-use crate::operation::{Op, Outcome, Selector};
+use crate::operation::{Op, Outcome, Page, Selector};
 use crate::pool::control::Core;
 use crate::pool::drain::ANSWER_WITHIN;
 use crate::sync::{lock, mpsc};
@@ -16,6 +16,9 @@ const ASK_WITHIN: Duration = Duration::from_secs(5);
 impl Core<Loops> {
     /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
     pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
+        if let (Op::List(page), Some(_)) = (&op, &self.own.shared.placement) {
+            return self.list(selector, *page);
+        }
         let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
         let question = asked.clone();
         let apply = move |event_loop: &mut EventLoop| event_loop.connections.apply(&question.0, &question.1);
@@ -30,7 +33,6 @@ impl Core<Loops> {
             }
             Op::Drain(how) => self.drain(selector, *how).into(),
             Op::Purge(within) => self.purge(selector, *within).into(),
-            Op::List if self.own.shared.placement.is_some() => self.list(&inboxes, selector, apply),
             op => {
                 let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
                 let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
@@ -42,21 +44,25 @@ impl Core<Loops> {
         }
     }
 
-    /// Where each connection has a thread, one that user code keeps from answering is listed all the same.
-    fn list(
-        &self,
-        inboxes: &[Arc<Inbox>],
-        selector: &Selector,
-        list: impl Fn(&mut EventLoop) -> Outcome + Send + Sync + 'static,
-    ) -> Outcome {
+    /// Where each connection has a thread, those are asked whose connections are of this part. One that user code keeps from answering is
+    /// listed all the same.
+    fn list(&self, selector: &Selector, page: Page) -> Outcome {
+        let placements = || self.own.shared.placement.iter();
+        let mut threads: Vec<_> = placements().flat_map(|placement| placement.numbered()).collect();
+        let next = page.cut(&mut threads);
+        let mut inboxes = self.inboxes_of_loops();
+        inboxes.extend(threads.into_iter().map(|(_, inbox)| inbox));
         let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
-        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, inboxes, list).map(|(index, answer)| {
+        let meant = selector.clone();
+        let list = move |event_loop: &mut EventLoop| event_loop.connections.apply(&Op::List(page), &meant);
+        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
             silent[index] = None;
             answer
         });
         let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
+        answer += Outcome { next, ..Outcome::default() };
         let silent: Vec<_> = silent.into_iter().flatten().collect();
-        answer.list.extend(self.own.shared.placement.iter().flat_map(|placement| placement.seen(&silent, selector)));
+        answer.list.extend(placements().flat_map(|placement| placement.seen(&silent, selector)));
         answer
     }
 
@@ -101,9 +107,13 @@ impl Core<Loops> {
 
     /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
     pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        let mut inboxes: Vec<_> = lock(&self.control).running().map(|running| running.inbox.clone()).collect();
+        let mut inboxes = self.inboxes_of_loops();
         inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
         inboxes
+    }
+
+    fn inboxes_of_loops(&self) -> Vec<Arc<Inbox>> {
+        lock(&self.control).running().map(|running| running.inbox.clone()).collect()
     }
 
     /// Waits until every loop has read the messages it had.

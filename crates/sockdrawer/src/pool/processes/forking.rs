@@ -21,7 +21,7 @@ use crate::listen::state::ListenerState;
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
-use crate::operation::{Drain, Op, Outcome, Selector, Traits};
+use crate::operation::{Drain, Op, Outcome, Page, Selector, Traits};
 
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -296,7 +296,7 @@ impl Forking {
         let mut answer = Outcome::default();
         match op {
             Op::Count => answer.done = self.meant(&selector).len(),
-            Op::List => answer.list = self.list(&selector),
+            Op::List(page) => (answer.list, answer.next) = self.list(&selector, *page),
             Op::Ping(asked) => answer.slowest = Duration::from_nanos(monotonic().saturating_sub(*asked)),
             Op::Adopt => {
                 for pid in self.meant(&selector.and(!Selector::Generation(self.generated.id))) {
@@ -316,9 +316,16 @@ impl Forking {
         self.children.choose(|_, child| selector.takes(&traits(child, now)))
     }
 
-    fn list(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let pids = self.meant(selector);
-        pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child))).collect()
+    /// A part of the connections that are meant, and the number of the first that was not looked at.
+    fn list(&self, selector: &Selector, page: Page) -> (Vec<ConnectionStatus>, Option<u64>) {
+        let mut part = Vec::new();
+        self.children.choose(|pid, child| {
+            part.push((child.id.0, pid));
+            false
+        });
+        let (next, now) = (page.cut(&mut part), Instant::now());
+        let meant = |pid, child: &Child| selector.takes(&traits(child, now)).then(|| self.listed(pid, child));
+        (part.into_iter().filter_map(|(_, pid)| self.children.with(pid, |child| meant(pid, child)).flatten()).collect(), next)
     }
 
     fn listed(&self, pid: u32, child: &Child) -> ConnectionStatus {

@@ -1,0 +1,64 @@
+//! What can be served: the catalog's protocols, with their settings.
+
+use crate::{names, program};
+use sockdrawer::{Behaviour, Config, Model};
+use sockdrawer_catalog::acks::{AckPattern, Acks};
+use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
+use sockdrawer_operate::{Kind, Protocol, Setting, Text, Values};
+use std::time::Duration;
+
+/// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
+const HTTP_IDLE: Duration = Duration::from_secs(60);
+const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().map(drop).map_err(|error| error.to_string()) };
+const WORDS: Text = Text { form: "PROGRAM", check: |_| Ok(()) };
+pub(crate) const PROGRAM: Setting =
+    Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments");
+
+/// The settings of single protocols.
+pub(crate) const SETTINGS: [Setting; 3] = [
+    Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
+    Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
+        .unless_given("read"),
+    PROGRAM,
+];
+
+/// What can be served.
+pub(crate) fn protocols() -> [Protocol; 6] {
+    let [slow_duration, ack, program] = SETTINGS;
+    let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
+        Protocol::new(protocol.name(), help, build)
+    };
+    [
+        protocol(names::Protocol::Echo, "every byte comes back", |_| Ok(Config::accept(Echo.behaviour()))),
+        protocol(names::Protocol::Hello, "a greeting for each connection", |_| Ok(Config::accept(Hello.behaviour()))),
+        protocol(names::Protocol::Ping, "answers each Ping with Pong", |_| Ok(Config::accept(Ping.behaviour()))),
+        // Where there is no worker, a job runs where its connection runs, and slow waits there.
+        protocol(names::Protocol::Http, "two paths, a fast and a slow one", serve_http).setting(slow_duration).sees("workers"),
+        protocol(names::Protocol::Acks, "acknowledges messages", |values| {
+            let pattern = values.text("ack").and_then(|text| text.parse().ok()).unwrap_or_default();
+            Ok(Config::accept(Acks { pattern }.behaviour()))
+        })
+        .setting(ack),
+        protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
+    ]
+}
+
+fn serve_http(values: &Values) -> Result<Config, String> {
+    let slow_duration = values.time("slow-duration").unwrap_or(Http::default().slow_duration);
+    let http = Http { slow_duration, in_worker: values.count("workers") != Some(0) };
+    let mut config = Config::accept(http.behaviour());
+    config.settings.max_partial = http::MAX_HEAD;
+    config.settings.idle = Some(HTTP_IDLE);
+    Ok(config)
+}
+
+fn exec(values: &Values) -> Result<Config, String> {
+    let [program, rest @ ..] = values.list(PROGRAM.name) else {
+        return Err("exec without a program: name it behind --, as in exec -- cat, or by program in a file".to_owned());
+    };
+    if values.has("idle") {
+        return Err("--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out".to_owned());
+    }
+    program::find(program.as_ref()).map_err(|failure| failure.to_string())?;
+    Ok(Config::accept(Behaviour::exec(program, rest)).model(Model::Fork))
+}

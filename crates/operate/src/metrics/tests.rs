@@ -1,0 +1,67 @@
+//! The table and its reference.
+
+use super::*;
+use sockdrawer_catalog::openmetrics::Kind;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use table::{Metric, Of};
+
+const BEGIN: &str = "<!-- begin of the table, made by the test -->\n";
+const END: &str = "<!-- end of the table -->";
+
+fn reference() -> String {
+    let mut rows = "| metric | type | labels | what |\n| --- | --- | --- | --- |\n".to_owned();
+    for metric in METRICS {
+        let family = &metric.family;
+        let kind = match family.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info",
+        };
+        let labels: Vec<String> = matches!(metric.of, Of::Counts(_) | Of::Pools(_))
+            .then_some("pool")
+            .into_iter()
+            .chain(Some(metric.label).filter(|label| !label.is_empty()))
+            .map(|label| format!("`{label}`"))
+            .collect();
+        let _ = writeln!(rows, "| `{}{}` | {kind} | {} | {} |", family.name, family.suffix(), labels.join(", "), family.help);
+    }
+    rows
+}
+
+#[test]
+fn the_reference_has_every_metric() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+    let text = std::fs::read_to_string(path).expect("the reference");
+    let (before, rest) = text.split_once(BEGIN).expect("the table begins");
+    let (rows, after) = rest.split_once(END).expect("the table ends");
+    if std::env::var_os("SOCKDRAWER_WRITE").is_some() {
+        std::fs::write(path, format!("{before}{BEGIN}{}{END}{after}", reference())).expect("it can be written");
+        return;
+    }
+    assert_eq!(rows, reference(), "write it anew: SOCKDRAWER_WRITE=1 cargo test -p sockdrawer-operate the_reference");
+}
+
+#[test]
+fn names_are_of_the_convention_and_each_is_there_once() {
+    let mut names = BTreeSet::new();
+    for Metric { family, label, .. } in METRICS {
+        assert!(names.insert(family.name), "{} is there twice", family.name);
+        let is_ours = family.name.starts_with("sockdrawer_") || family.name.starts_with("process_");
+        assert!(is_ours && family.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{}", family.name);
+        assert!(!family.name.ends_with("_total") && !family.name.ends_with("_info"), "{}", family.name);
+        assert!(family.help.ends_with('.') && *label != "pool", "{}", family.name);
+    }
+}
+
+#[test]
+fn every_counter_of_the_table_is_one_of_the_library() {
+    let counts = serde_json::to_value(sockdrawer::observe::Counts::default()).expect("JSON");
+    for metric in METRICS {
+        let Of::Counts(counters) = metric.of else { continue };
+        for (_, counter) in counters {
+            assert!(*counter == crate::totals::RESTARTS || counts.get(counter).is_some(), "{counter}");
+        }
+    }
+}

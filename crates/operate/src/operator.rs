@@ -1,0 +1,264 @@
+//! What signals and operators ask for, and the end that they bring about.
+
+use crate::change::{Changed, Unchanged};
+use crate::document::{Document, Format};
+use crate::failure::Failure;
+use crate::origin::Origin;
+use crate::print;
+use crate::server::Server;
+use crate::totals::Ledger;
+use serde_json::json;
+use sockdrawer::admission::{OnFull, Reject};
+use sockdrawer::listening::Listening;
+use sockdrawer::{Config, Drained, Error, Pool};
+use sockdrawer_catalog::time;
+use sockdrawer_catalog::web::Web;
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How long a drain may take before it is told what it waits for.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long the end waits for the last lines to be written.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the main thread waits for.
+pub(crate) enum News {
+    /// SIGTERM, SIGINT, or an operator: the program is to end.
+    End,
+    /// SIGHUP.
+    Reload,
+    /// SIGUSR2: a new build of the program is to take over.
+    Upgrade,
+    /// The drain is not over, and so many connections are left.
+    Draining(usize),
+    Drained(Drained),
+    /// A pool has stopped.
+    Stopped(String, Result<(), Error>),
+}
+
+/// What signals and operators ask for.
+pub(crate) struct Operator {
+    pub(crate) server: Arc<Server>,
+    pub(crate) origin: Origin,
+    pub(crate) news: Sender<News>,
+    pub(crate) ledger: Ledger,
+}
+
+impl Operator {
+    /// Whether the configuration is in a file.
+    pub(crate) fn has_file(&self) -> bool {
+        self.origin.is_file()
+    }
+
+    /// Starts a pool that operators and their programs ask, beside those of the configuration.
+    pub(crate) fn start_pool(
+        &self,
+        name: &str,
+        web: &Web,
+        at: Listening,
+        (clients, answers): (usize, usize),
+    ) -> Result<Pool, Failure> {
+        let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
+        web.fit(&mut config.settings);
+        config.delegates = answers;
+        let config = config.on_full(OnFull::Reject(Reject::text(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )));
+        let started = match &self.server.upgrade {
+            Some(upgrade) => upgrade.start(name, config),
+            None => Pool::start(config),
+        };
+        started.map_err(Failure::from)
+    }
+
+    /// The version of the program.
+    pub(crate) fn version(&self) -> &str {
+        &self.origin.version
+    }
+
+    /// Reads the file again, and changes the pools to what it says.
+    pub(crate) fn reload(&self, dry_run: bool) -> Result<Changed, Unchanged> {
+        if !self.origin.is_file() {
+            let why = "there is no file to read again: start with --config FILE, or change the configuration by PUT /config";
+            return Err(Unchanged::Refused(why.to_owned()));
+        }
+        let change = || self.server.change(|_| self.origin.load().map_err(Unchanged::Wrong), None, dry_run);
+        if dry_run {
+            return change();
+        }
+        let manager = &self.server.hub.manager;
+        manager.reloading();
+        let result = change();
+        manager.reloaded(&self.server.line(), result.as_ref().err());
+        result
+    }
+
+    /// The configuration that a request has, with what the command line says.
+    pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
+        let known = self.server.known();
+        let mut document = Document::parse(text, format, known)
+            .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
+        document.program.0.extend(self.origin.overriding.0.clone());
+        Ok(document)
+    }
+
+    /// Tells what came of a change that was to be made.
+    pub(crate) fn told(&self, by: &str, what: &str, result: &Result<Changed, Unchanged>) {
+        let hub = &self.server.hub;
+        match result {
+            Ok(changed) if changed.committed => {
+                self.ledger.changed(changed.took);
+                hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}"));
+            }
+            Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
+            Err(why) => {
+                self.server.note_failed_change();
+                hub.note(
+                    "ChangeFailed",
+                    &json!(why.to_string()),
+                    format_args!("{what} by {by} failed, all goes on as it was: {why}"),
+                );
+            }
+        }
+    }
+
+    /// Waits for the first request to end, then for the end of the drain.
+    pub(crate) fn end(self: &Arc<Self>, told: &Receiver<News>) -> Result<(), Failure> {
+        let mut stopped = Vec::new();
+        // Told once, and not of a drain that is over soon.
+        let (mut ending, mut quiet) = (false, false);
+        loop {
+            let next = match quiet {
+                true => match told.recv_timeout(QUIET) {
+                    Ok(next) => next,
+                    Err(_) => {
+                        quiet = false;
+                        let server = self.server.clone();
+                        // The pools may be slow to say it.
+                        self.then("count", move || News::Draining(server.connections()))?;
+                        continue;
+                    }
+                },
+                false => told.recv().expect("this thread has a sender, too"),
+            };
+            match next {
+                News::End if ending => {}
+                News::End => {
+                    self.server.hub.manager.stopping(self.server.longest_drain());
+                    (ending, quiet) = (true, true);
+                    let server = self.server.clone();
+                    self.then("drain", move || News::Drained(server.shut_down()))?;
+                }
+                News::Reload => self.spawn("reload", Operator::reload_by_signal)?,
+                News::Upgrade => match &self.server.upgrade {
+                    Some(_) => self.spawn("upgrade", |operator| drop(operator.upgrade()))?,
+                    None => {
+                        print::tell_within(Duration::ZERO, "error: no upgrade: the server was started without --upgrade PATH");
+                    }
+                },
+                News::Draining(0) => {}
+                News::Draining(left) => self.tell_draining(left),
+                News::Drained(drained) => return drained_end(drained, self.server.longest_drain()),
+                // The drain tells more of the same end.
+                News::Stopped(_, Ok(())) if ending => {}
+                News::Stopped(name, result) => {
+                    stopped.push((name, result));
+                    let running = self.server.state().pools;
+                    // A pool that a change has removed ends in its own time.
+                    stopped.retain(|(name, _)| running.contains_key(name));
+                    if running.keys().all(|name| stopped.iter().any(|(stopped, _)| stopped == name)) {
+                        return stopped.into_iter().try_for_each(|(_, result)| result).map_err(Failure::from);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_draining(&self, left: usize) {
+        let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
+        let again = if io::stderr().is_terminal() { "Ctrl-C again" } else { "a second signal" };
+        let line = format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
+        print::tell_within(Duration::ZERO, line);
+    }
+
+    fn reload_by_signal(&self) {
+        let result = self.reload(false);
+        self.told("SIGHUP", "reload", &result);
+        if let (Err(why), None) = (result, self.server.hub.log()) {
+            print::tell_within(PATIENCE, format_args!("error: {why}; all goes on as it was"));
+        }
+    }
+
+    /// Starts a new build, and says what came of it.
+    pub(crate) fn upgrade(&self) -> Result<sockdrawer::upgrade::Replaced, String> {
+        let Some(upgrade) = &self.server.upgrade else {
+            return Err("no upgrade: the server was started without --upgrade PATH".to_owned());
+        };
+        let manager = &self.server.hub.manager;
+        manager.reloading();
+        match upgrade.spawn() {
+            Ok(replaced) => {
+                print::tell_within(PATIENCE, crate::replaced::words(&replaced, None));
+                Ok(replaced)
+            }
+            Err(error) => {
+                self.ledger.upgrade_failed();
+                manager.not_replaced(&self.server.line(), &error);
+                print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, run: impl FnOnce(&Operator) + Send + 'static) -> Result<(), Failure> {
+        let operator = self.clone();
+        spawn(name, move || run(&operator))
+    }
+
+    fn then(&self, name: &str, wait: impl FnOnce() -> News + Send + 'static) -> Result<(), Failure> {
+        let news = self.news.clone();
+        // The receiver is gone when the program ends first.
+        spawn(name, move || drop(news.send(wait())))
+    }
+}
+
+/// A time as it is said.
+fn in_words(time: Duration) -> String {
+    if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { time::format(time) }
+}
+
+fn drained_end(drained: Drained, within: Duration) -> Result<(), Failure> {
+    if drained.cut == 0 {
+        return Ok(());
+    }
+    let Drained { asked, cut, .. } = drained;
+    let within = in_words(within);
+    Err(Failure::run(format_args!(
+        "{cut} of {asked} connections had not finished after {within} and were ended; give them longer: --drain"
+    )))
+}
+
+pub(crate) fn no_thread(error: impl fmt::Display) -> Failure {
+    Failure::run(format_args!("cannot start a thread: {error}; allow more of them (ulimit -u)"))
+}
+
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(no_thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_drain_that_cut_no_connection_off_is_complete() {
+        let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
+        assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
+        let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
+        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");
+    }
+}

@@ -1,0 +1,215 @@
+//! What has been counted since the program began, in this process and in those before it. A number that was shown once is never followed
+//! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
+
+use crate::process;
+use crate::server::{Server, State};
+use serde::{Deserialize, Serialize};
+use sockdrawer::Pool;
+use sockdrawer::observe::{Readiness, Status};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// From when the sums were written for a new build until it must have taken over: later, this process counts on.
+const COMMITS_WITHIN: Duration = Duration::from_secs(5);
+/// The upper bounds of a histogram's buckets, in seconds.
+pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Restarts of a pool, beside the counters of the library.
+pub(crate) const RESTARTS: &str = "restarts";
+/// Pools that ended are remembered by this many names, so that one that comes again counts on.
+const MOST_ENDED: usize = 256;
+
+/// The counters of a pool, by name.
+type Sums = BTreeMap<String, u64>;
+
+/// All that is counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Totals {
+    pub(crate) pools: BTreeMap<String, Sums>,
+    pub(crate) changes: u64,
+    pub(crate) failed_changes: u64,
+    pub(crate) failed_upgrades: u64,
+    pub(crate) events_lost: u64,
+    pub(crate) lines_dropped: u64,
+    pub(crate) lines_suppressed: u64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) change_seconds: Histogram,
+    pub(crate) upgrade_seconds: Histogram,
+}
+
+/// Times, counted by length.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Histogram {
+    /// For each bound the values that are at most it, and above the bound before.
+    buckets: Vec<u64>,
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.buckets.resize(BOUNDS.len(), 0);
+        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[bucket] += 1;
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+
+    /// How many values were at most each bound.
+    pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
+        let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
+        BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {
+            *sum += count;
+            Some((bound, *sum))
+        })
+    }
+}
+
+/// What a new build goes on with.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Carried {
+    totals: Totals,
+    ended: BTreeMap<String, Sums>,
+}
+
+impl Carried {
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+}
+
+/// Keeps the totals.
+pub(crate) struct Ledger {
+    kept: Mutex<Kept>,
+    pub(crate) began: SystemTime,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// What was shown last.
+    shown: Totals,
+    /// What pools counted that have ended.
+    ended: BTreeMap<String, Sums>,
+    /// Pools that end.
+    ending: Vec<(String, Pool)>,
+    /// CPU time of the processes before this one.
+    cpu_before: f64,
+    /// When the totals were written for a new build.
+    written: Option<Instant>,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger { kept: Mutex::default(), began: SystemTime::now() }
+    }
+}
+
+impl Ledger {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn changed(&self, took: Duration) {
+        self.lock().shown.change_seconds.add(took);
+    }
+
+    /// This process has taken over.
+    pub(crate) fn upgraded(&self, took: Duration) {
+        self.lock().shown.upgrade_seconds.add(took);
+    }
+
+    pub(crate) fn upgrade_failed(&self) {
+        self.lock().shown.failed_upgrades += 1;
+    }
+
+    /// The totals, and the state and the pools' statuses that they are made from.
+    pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
+        let mut kept = self.lock();
+        // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
+        kept.ending.extend(server.take_removed());
+        kept.fold();
+        let mut pools = kept.ended.clone();
+        kept.ending.iter().for_each(|(name, pool)| add(&mut pools, name, &pool.status()));
+        let state = server.state();
+        let live: Vec<(String, Status)> = state.pools.iter().map(|(name, pool)| (name.clone(), pool.status())).collect();
+        let failed = kept.written.is_some_and(|written| written.elapsed() > COMMITS_WITHIN);
+        if !server.hub.manager.is_main() || (kept.written.is_some() && !failed) {
+            return (kept.shown.clone(), state, live);
+        }
+        kept.written = None;
+        live.iter().for_each(|(name, status)| add(&mut pools, name, status));
+        kept.show(pools, server, &state);
+        (kept.shown.clone(), state, live)
+    }
+
+    /// The totals for a new build. From now on, this process shows no higher ones, unless the new one does not take over.
+    pub(crate) fn write(&self, server: &Server) -> Carried {
+        let (totals, ..) = self.now(server);
+        let mut kept = self.lock();
+        kept.written = Some(Instant::now());
+        let mut ended = kept.ended.clone();
+        // The new build's pools go on with what the library counts; restarts are the program's to carry.
+        for (name, sums) in &totals.pools {
+            if let Some(restarts) = sums.get(RESTARTS) {
+                ended.entry(name.clone()).or_default().insert(RESTARTS.to_owned(), *restarts);
+            }
+        }
+        Carried { totals, ended }
+    }
+
+    /// Goes on where the process before this one stopped.
+    pub(crate) fn read(&self, carried: Carried) {
+        let mut kept = self.lock();
+        kept.cpu_before = carried.totals.cpu_seconds;
+        (kept.shown, kept.ended) = (carried.totals, carried.ended);
+    }
+}
+
+impl Kept {
+    /// Adds up what has ended.
+    fn fold(&mut self) {
+        let ending = std::mem::take(&mut self.ending);
+        for (name, pool) in ending {
+            let status = pool.status();
+            match status.readiness {
+                Readiness::Stopped(_) => add(&mut self.ended, &name, &status),
+                _ => self.ending.push((name, pool)),
+            }
+        }
+        while self.ended.len() > MOST_ENDED {
+            self.ended.pop_first().iter().for_each(|(name, _)| drop(self.shown.pools.remove(name)));
+        }
+    }
+
+    fn show(&mut self, pools: BTreeMap<String, Sums>, server: &Server, state: &State) {
+        for (name, sums) in pools {
+            let shown = self.shown.pools.entry(name).or_default();
+            for (counter, count) in sums {
+                let shown = shown.entry(counter).or_default();
+                *shown = count.max(*shown);
+            }
+        }
+        (self.shown.changes, self.shown.failed_changes) = (state.changes, state.failed_changes);
+        self.shown.events_lost = server.hub.lost.load(Ordering::Relaxed);
+        self.shown.cpu_seconds = self.cpu_before + process::cpu_seconds();
+        if let Some(log) = server.hub.log() {
+            (self.shown.lines_dropped, self.shown.lines_suppressed) = log.left_out();
+        }
+    }
+}
+
+fn add(to: &mut BTreeMap<String, Sums>, name: &str, status: &Status) {
+    let sums = to.entry(name.to_owned()).or_default();
+    let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(status.counts) else { return };
+    let counts = counts.into_iter().map(|(counter, count)| (counter, count.as_u64().unwrap_or(0)));
+    for (counter, count) in counts.chain([(RESTARTS.to_owned(), status.restarts as u64)]) {
+        let sum = sums.entry(counter).or_default();
+        *sum = sum.saturating_add(count);
+    }
+}
