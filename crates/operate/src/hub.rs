@@ -19,13 +19,13 @@ pub(crate) struct Hub {
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
-    pub(crate) manager: Manager,
+    pub(crate) manager: Arc<Manager>,
 }
 
 impl Hub {
     pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, manager })
+        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager) })
     }
 
     pub(crate) fn watching(&self) -> Group {

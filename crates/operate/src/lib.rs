@@ -44,7 +44,6 @@ mod change;
 pub mod client;
 mod control;
 mod document;
-mod exposure;
 mod failure;
 mod hub;
 mod listen;
@@ -60,6 +59,8 @@ mod process;
 mod program_settings;
 mod protocol;
 pub mod replaced;
+#[cfg(test)]
+mod security;
 mod server;
 mod setting;
 pub mod signals;

@@ -5,15 +5,14 @@
 //! program for what only a restart mends: threads that wait for each other, and a loop that a protocol's code never returns to. A pool that
 //! gave up, a full limit and a drain are no reasons.
 
-use crate::change::Unchanged;
-use sockdrawer::observe::Event;
+use sockdrawer::observe::{Event, Status};
 use sockdrawer_catalog::count::thousands;
 use std::fmt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The status line is looked at this often.
@@ -103,7 +102,7 @@ impl Manager {
     }
 
     /// The end of a change. What failed stays in the status until a change is made.
-    pub(crate) fn reloaded(&self, line: &Line, failure: Option<&Unchanged>) {
+    pub(crate) fn reloaded(&self, line: &Line, failure: Option<&dyn fmt::Display>) {
         self.failed(failure.map(|why| format!("not reloaded: {why}")));
         self.ready(line);
     }
@@ -144,13 +143,28 @@ impl Manager {
         }
     }
 
-    /// How often it is told again; None: there is no manager.
-    pub(crate) fn interval(&self) -> Option<Duration> {
-        self.to.as_ref().map(|_| self.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY))
+    /// Tells it from now on, in a thread of its own, that the program is alive, and what it does where that has changed; until there is
+    /// nothing to look at.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub(crate) fn keep_told(self: &Arc<Self>, mut look: impl FnMut() -> Option<Line> + Send + 'static) -> std::io::Result<()> {
+        let (manager, every) = (self.clone(), self.watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
+        if manager.to.is_none() {
+            return Ok(());
+        }
+        // What READY=1 came with.
+        let mut told = look().map(|line| manager.with_failure(&line)).unwrap_or_default();
+        let tell = move || {
+            while let Some(line) = look() {
+                manager.tell_again(&line, &mut told);
+                std::thread::sleep(every);
+            }
+        };
+        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
-    /// Tells it that the program is alive, and what it does unless that was `told`.
-    pub(crate) fn tell_again(&self, line: &Line, told: &mut String) {
+    fn tell_again(&self, line: &Line, told: &mut String) {
         let status = self.with_failure(line);
         if *told != status {
             self.send(format_args!("STATUS={status}"));
@@ -171,12 +185,25 @@ impl Manager {
 
 /// What a status says.
 pub(crate) struct Line {
-    pub(crate) pools: usize,
-    pub(crate) connections: usize,
-    pub(crate) revision: u64,
-    pub(crate) ending: bool,
+    pools: usize,
+    connections: usize,
+    revision: u64,
+    ending: bool,
     /// Loops that do not turn.
-    pub(crate) stuck: usize,
+    stuck: usize,
+}
+
+impl Line {
+    /// Of all pools.
+    pub(crate) fn of(pools: impl Iterator<Item = Status>, (revision, ending): (u64, bool)) -> Line {
+        let mut line = Line { pools: 0, connections: 0, revision, ending, stuck: 0 };
+        for status in pools {
+            line.pools += 1;
+            line.connections += status.connections;
+            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
+        }
+        line
+    }
 }
 
 impl fmt::Display for Line {

@@ -12,7 +12,8 @@ use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
 use crate::totals::Ledger;
-use crate::{carry, control, exposure, metrics, print, signals};
+use crate::{carry, control, metrics, print, program_settings, signals};
+use serde_json::json;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
 use std::path::PathBuf;
@@ -126,9 +127,12 @@ impl Operated {
         }
         server.watch();
         server.note_unused_sockets();
-        exposure::warn(&server.hub, &program);
+        if let Some(line) = program_settings::exposed(&program) {
+            server.hub.note("Exposed", &json!(line), &line);
+        }
         server.hub.manager.ready(&server.line());
-        server.keep_manager_told().map_err(no_thread)?;
+        let looked_at = Arc::downgrade(&server);
+        server.hub.manager.keep_told(move || looked_at.upgrade().map(|server| server.line())).map_err(no_thread)?;
         tell_addresses(&server, asked[0].as_ref())?;
         let end = operator.end(&told);
         asked.iter().flatten().for_each(control::end);

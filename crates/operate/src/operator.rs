@@ -93,7 +93,7 @@ impl Operator {
         let manager = &self.server.hub.manager;
         manager.reloading();
         let result = change();
-        manager.reloaded(&self.server.line(), result.as_ref().err());
+        manager.reloaded(&self.server.line(), result.as_ref().err().map(|why| why as &dyn fmt::Display));
         result
     }
 

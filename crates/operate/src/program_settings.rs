@@ -1,6 +1,6 @@
 //! The settings of the whole program. They are read once, at its start: a change of them is for the next build or start.
 
-use crate::setting::{Kind, PATH, Setting, Text};
+use crate::setting::{Kind, PATH, Setting, Text, Values};
 use sockdrawer::Address;
 
 const ADDRESS: Text = Text {
@@ -42,3 +42,35 @@ pub(crate) static SETTINGS: [Setting; 5] = [
         .unless_given("with a file: text; else none")
         .group(GROUP),
 ];
+
+/// A line about metrics that other machines reach.
+pub(crate) fn exposed(program: &Values) -> Option<String> {
+    let address = program.text("metrics").filter(|text| reaches_others(text))?;
+    Some(format!(
+        "metrics at {address} are for all that reach it: use 127.0.0.1 or a unix: path, or keep others out by a firewall"
+    ))
+}
+
+fn reaches_others(address: &str) -> bool {
+    match address.parse() {
+        Ok(Address::Tcp(address)) => !address.ip().to_canonical().is_loopback(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_this_machine_alone_is_not_told() {
+        for address in
+            ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464", "9464", "unix:/run/metrics", "unix:@metrics", "none"]
+        {
+            assert!(!reaches_others(address), "{address}");
+        }
+        for address in ["0.0.0.0:9464", "[::]:9464", "192.0.2.1:9464"] {
+            assert!(reaches_others(address), "{address}");
+        }
+    }
+}

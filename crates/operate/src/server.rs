@@ -5,7 +5,7 @@ use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::notify::Line;
-use crate::pool_settings::{Wrong, configure};
+use crate::pool_settings::{Wrong, configure, wrong_setting};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
-    /// Pools that changes have removed, since they were asked for: they end in their own time.
+    /// Pools that changes have removed, until they are taken: they end in their own time.
     removed: Mutex<Vec<(String, Pool)>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
@@ -108,6 +108,12 @@ impl Server {
         }
         *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
         Ok(())
+    }
+
+    /// What the service manager shows.
+    pub(crate) fn line(&self) -> Line {
+        let state = self.state();
+        Line::of(state.pools.values().map(Pool::status), (state.revision, state.ending))
     }
 
     /// Says which sockets of systemd no pool listens at.
@@ -291,11 +297,10 @@ impl Server {
 
     /// What is wrong with a setting of a pool. The command line knows no pools.
     fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
-        let colon = if why.starts_with("is ") { "" } else { ":" };
         match (self.of_command_line, *setting) {
             (true, "protocol") => why.clone(),
-            (true, setting) => format!("--{setting}{colon} {why}"),
-            (false, setting) => format!("pool.{pool}.{setting}{colon} {why}"),
+            (true, setting) => wrong_setting(&format!("--{setting}"), why),
+            (false, setting) => wrong_setting(&format!("pool.{pool}.{setting}"), why),
         }
     }
 
@@ -338,36 +343,6 @@ impl Server {
     /// The pools that changes have removed since the last call.
     pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
         std::mem::take(&mut *lock(&self.removed))
-    }
-
-    /// What the service manager is told of the program.
-    pub(crate) fn line(&self) -> Line {
-        let state = self.state();
-        let mut line =
-            Line { pools: state.pools.len(), connections: 0, revision: state.revision, ending: state.ending, stuck: 0 };
-        for status in state.pools.values().map(Pool::status) {
-            line.connections += status.connections;
-            line.stuck += status.loops.iter().filter(|one| one.stuck).count();
-        }
-        line
-    }
-
-    /// Tells the service manager from now on, in a thread of its own, that the program is alive, and what it does where that has changed.
-    ///
-    /// # Errors
-    /// When there is no thread.
-    pub(crate) fn keep_manager_told(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(every) = self.hub.manager.interval() else { return Ok(()) };
-        let server = Arc::downgrade(self);
-        let mut told = String::new();
-        let tell = move || {
-            while let Some(server) = server.upgrade() {
-                server.hub.manager.tell_again(&server.line(), &mut told);
-                drop(server);
-                std::thread::sleep(every);
-            }
-        };
-        std::thread::Builder::new().name("notify".to_owned()).spawn(tell).map(drop)
     }
 
     /// Ends all pools, each in its own way, and says what came of all.

@@ -145,6 +145,7 @@ impl Ledger {
         kept.written = None;
         live.iter().for_each(|(name, status)| add(&mut pools, name, status));
         kept.show(pools, server, &state);
+        kept.forget(&state);
         (kept.shown.clone(), state, live)
     }
 
@@ -182,8 +183,14 @@ impl Kept {
                 _ => self.ending.push((name, pool)),
             }
         }
-        while self.ended.len() > MOST_ENDED {
-            self.ended.pop_first().iter().for_each(|(name, _)| drop(self.shown.pools.remove(name)));
+    }
+
+    /// Forgets pools that ended long ago, where there are too many.
+    fn forget(&mut self, state: &State) {
+        let gone: Vec<String> = self.ended.keys().filter(|name| !state.pools.contains_key(*name)).cloned().collect();
+        for name in gone.iter().take(self.ended.len().saturating_sub(MOST_ENDED)) {
+            self.ended.remove(name);
+            self.shown.pools.remove(name);
         }
     }
 
@@ -211,5 +218,64 @@ fn add(to: &mut BTreeMap<String, Sums>, name: &str, status: &Status) {
     for (counter, count) in counts.chain([(RESTARTS.to_owned(), status.restarts as u64)]) {
         let sum = sums.entry(counter).or_default();
         *sum = sum.saturating_add(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+    use crate::hub::Hub;
+    use crate::notify::Manager;
+    use crate::systemd::Passed;
+    use sockdrawer::observe::Event;
+
+    fn server() -> Server {
+        let server =
+            Server::new(Vec::new(), (Hub::new(None, Manager::of_environment(false)), None, Passed::default()), false, |_, _| {});
+        server.start(Document::default()).expect("nothing to start");
+        server
+    }
+
+    fn failed(ledger: &Ledger, server: &Server) -> u64 {
+        ledger.now(server).0.failed_changes
+    }
+
+    #[test]
+    fn what_was_passed_on_stands_until_the_new_build_has_failed() {
+        let server = server();
+        let ledger = Ledger::default();
+        server.note_failed_change();
+        let carried = ledger.write(&server);
+        server.note_failed_change();
+        assert_eq!((carried.totals.failed_changes, failed(&ledger, &server)), (1, 1), "no more than the new build begins with");
+        ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
+        server.hub.tell("web", &Event::HandedOver { pid: 1 });
+        assert_eq!(failed(&ledger, &server), 1, "the new build counts on");
+        server.hub.tell("web", &Event::TakenBack);
+        assert_eq!(failed(&ledger, &server), 2, "it is dead");
+        ledger.write(&server);
+        server.note_failed_change();
+        ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
+        assert_eq!(failed(&ledger, &server), 3, "it has never taken over");
+    }
+
+    #[test]
+    fn a_number_that_was_shown_is_not_followed_by_a_lower_one() {
+        let server = server();
+        let ledger = Ledger::default();
+        let sums = |count: u64| Sums::from([(RESTARTS.to_owned(), count)]);
+        let show = |count| {
+            let mut kept = ledger.lock();
+            kept.show([("web".to_owned(), sums(count))].into(), &server, &server.state());
+            kept.shown.pools["web"][RESTARTS]
+        };
+        assert_eq!([show(3), show(2), show(4)], [3, 3, 4]);
+        let carried = ledger.write(&server);
+        let next = Ledger::default();
+        next.read(carried);
+        let (totals, ..) = next.now(&self::server());
+        assert_eq!(totals.pools["web"], sums(4));
+        assert!(totals.cpu_seconds >= ledger.now(&server).0.cpu_seconds, "CPU time of all processes");
     }
 }

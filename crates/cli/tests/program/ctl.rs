@@ -100,7 +100,7 @@ fn of_two_operators_one_is_told_that_the_other_was_first() {
         .expect("a file");
     let wrong = server.ctl("apply wrong.toml");
     assert_eq!(wrong.code, Some(1));
-    assert!(wrong.stderr.starts_with("wrong.toml:5:9: pool.echo.loops: is an option of the models"), "{}", wrong.stderr);
+    assert!(wrong.stderr.starts_with("wrong.toml:5:9: pool.echo.loops is an option of the models"), "{}", wrong.stderr);
     let missing = server.ctl("apply missing.toml");
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.starts_with("error: cannot read missing.toml: "), "{}", missing.stderr);

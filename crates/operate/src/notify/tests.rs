@@ -2,6 +2,7 @@ use super::*;
 use crate::document::{Document, Format};
 use crate::hub::Hub;
 use crate::protocol::Protocol;
+use crate::server::Server;
 use crate::systemd::Passed;
 use sockdrawer::{Address, Config, Context, Input, Peer, Service, Step};
 use std::io::Write;
@@ -59,7 +60,7 @@ fn a_reload_is_told_with_its_time_and_a_failure_stays_in_the_status() {
     let socket = Socket::new("reload");
     let server = socket.server(None);
     let manager = &server.hub.manager;
-    manager.ready(&server);
+    manager.ready(&server.line());
     assert_eq!(socket.told(), [format!("READY=1\nSTATUS={NOTHING}")]);
     let now = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -70,15 +71,15 @@ fn a_reload_is_told_with_its_time_and_a_failure_stays_in_the_status() {
     let [told] = &socket.told()[..] else { panic!("one datagram") };
     let at: i64 = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|at| at.parse().ok()).expect("a time");
     assert!((before..=now()).contains(&at), "{before} {at}");
-    manager.reloaded(&server, Some(&Unchanged::Refused("line one\nline two".to_owned())));
+    manager.reloaded(&server.line(), Some(&"line one\nline two"));
     let failed = format!("{NOTHING}; not reloaded: line one");
     assert_eq!(socket.told(), [format!("READY=1\nSTATUS={failed}")]);
     let mut told = String::new();
-    manager.tell_again(&server, &mut told);
-    manager.tell_again(&server, &mut told);
+    manager.tell_again(&server.line(), &mut told);
+    manager.tell_again(&server.line(), &mut told);
     assert_eq!(socket.told(), [format!("STATUS={failed}")], "once, and no watchdog that was not asked for");
-    manager.reloaded(&server, None);
-    manager.not_replaced(&server, "it died");
+    manager.reloaded(&server.line(), None);
+    manager.not_replaced(&server.line(), "it died");
     let expected = [format!("READY=1\nSTATUS={NOTHING}"), format!("READY=1\nSTATUS={NOTHING}; not replaced: it died")];
     assert_eq!(socket.told(), expected);
 }
@@ -99,17 +100,17 @@ fn only_the_main_process_speaks() {
     let server = socket.server(Some("1000000"));
     let manager = &server.hub.manager;
     let mut told = String::new();
-    manager.tell_again(&server, &mut told);
+    manager.tell_again(&server.line(), &mut told);
     assert_eq!(socket.told(), [format!("STATUS={NOTHING}"), "WATCHDOG=1".to_owned()]);
     manager.tell(&Event::HandedOver { pid: 77 });
     assert_eq!(socket.told(), ["MAINPID=77\nREADY=1"]);
-    manager.tell_again(&server, &mut String::new());
-    manager.ready(&server);
+    manager.tell_again(&server.line(), &mut String::new());
+    manager.ready(&server.line());
     manager.reloading();
     manager.stopping(Duration::from_secs(1_000));
     assert_eq!(socket.told(), [""; 0], "a watchdog of the predecessor would hide that the successor hangs");
     manager.tell(&Event::TakenBack);
-    manager.tell_again(&server, &mut told);
+    manager.tell_again(&server.line(), &mut told);
     let back = format!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id());
     assert_eq!(socket.told(), [back, "WATCHDOG=1".to_owned()]);
 }
@@ -186,10 +187,10 @@ fn the_watchdog_hears_nothing_while_a_loop_is_stuck() {
     client.write_all(b"x").expect("it stands");
     assert!(pool.wait(PATIENCE, |status| status.loops[0].stuck));
     let mut status = String::new();
-    server.hub.manager.tell_again(&server, &mut status);
+    server.hub.manager.tell_again(&server.line(), &mut status);
     assert_eq!(socket.told(), ["STATUS=1 pool, 1 connection, revision 1, 1 loop stuck"]);
     go_on.send(()).expect("it waits");
     assert!(pool.wait(PATIENCE, |status| !status.loops[0].stuck));
-    server.hub.manager.tell_again(&server, &mut status);
+    server.hub.manager.tell_again(&server.line(), &mut status);
     assert_eq!(socket.told(), ["STATUS=1 pool, 1 connection, revision 1", "WATCHDOG=1"]);
 }

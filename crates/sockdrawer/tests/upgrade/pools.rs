@@ -3,9 +3,11 @@
 use super::common::{PATIENCE, address, any_port, connect};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
+use sockdrawer::listening::Listening;
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{Address, Config, Drain, Error, Model, Upgrade, connecting::Connecting};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -168,4 +170,26 @@ fn of_a_pool_that_starts_and_a_successor_that_takes_over_at_once_one_is_refused(
         assert_eq!(add(&mut connect(at), 1), (1, 1));
     }
     println!("{replaced} of 20 were replaced");
+}
+
+#[test]
+fn the_names_of_sockets_that_a_service_manager_made_go_along() {
+    let place = Place::new("named");
+    let made = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = made.local_addr().expect("it is bound");
+    let old = place.upgrade().begin().expect("it begins");
+    let web = Listening::new(Address::Tcp(at)).named("web").inherited(Arc::new(made.into()));
+    let sums = old.start("sums", config(build(1)).listening(web).listen(any_port())).expect("it starts");
+    assert_eq!(old.named(), [], "there was none before");
+    old.ready().expect("it serves");
+    let mut client = connect(at);
+    assert_eq!(add(&mut client, 7), (1, 7));
+    let new = place.upgrade().begin().expect("it begins");
+    assert_eq!(new.named(), [Listening::new(Address::Tcp(at)).named("web")], "the other one has no name");
+    let config = new.named().into_iter().fold(config(build(2)), Config::listening);
+    let next = new.start("sums", config).expect("it starts");
+    assert_eq!(new.named(), [], "its sockets are taken");
+    new.ready().expect("it takes over");
+    moved(&sums, &next, 1);
+    assert_eq!((add(&mut client, 1), add(&mut connect(at), 3)), ((2, 8), (2, 3)));
 }
