@@ -16,8 +16,8 @@ const ADDRESS: &str = "127.0.0.1:9000";
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let of_file = arguments.config.is_some();
     operated(arguments)?.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
-        Fault::Setting => usage(failure),
-        Fault::Configuration => Failure::usage(failure),
+        Fault::Setting if !of_file => usage(failure),
+        Fault::Setting | Fault::Configuration => Failure::usage(failure),
         Fault::Run => Failure::run(failure),
     })
 }

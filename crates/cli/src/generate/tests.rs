@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 
 /// The reference of configuration files, as the table of settings says it.
 fn reference() -> String {
-    let mut text = include_str!("configuration.md").to_owned();
+    let mut text = include_str!("configuration.txt").to_owned();
     let mut table = |title: &str, settings: Vec<Setting>| {
         let _ = write!(text, "\n## {title}\n\n| key | value | meaning | unless given |\n| --- | --- | --- | --- |\n");
         for Setting { name, help, default, .. } in &settings {
@@ -91,86 +91,90 @@ fn checked(text: &str, name: &str) -> Result<(), Vec<String>> {
     checked.map(drop)
 }
 
+/// Lines of a pool that are right.
+const GOOD: &[&str] = &[
+    "limit = 5",
+    "limit = \"10k\"",
+    "limit = \"1.5m\"",
+    "idle = 0",
+    "idle = 1.5",
+    "idle = \"250us\"",
+    "idle = \"1h\"",
+    "model = \"threads\"",
+    "nodelay = false",
+    "nodelay = \"true\"",
+    "accept-rate = 0.5",
+    "accept-rate = \"10k/s\"",
+    "send-buffer = 65536",
+    "send-buffer = \"1m\"",
+    "alarm = [\"9/8\", \"7/6\"]",
+    "alarm = \"9/8\"",
+    "max-per-peer = 5",
+    "max-per-peer = \"50/24\"",
+    "workers = 0",
+    "drain = \"0s\"",
+    "keepalive = 30\nkeepalive-probes = 3",
+    "on-full = \"reject\"",
+    "spin = \"50us\"",
+    "restarts-within = \"1m\"",
+    "[pool.x]\nprotocol = \"http\"\nlisten = [9000]\nslow-duration = 1",
+    "[pool.x]\nprotocol = \"exec\"\nlisten = [9000]\nprogram = [\"cat\", \"-u\"]",
+    "[pool.x]\nprotocol = \"acks\"\nlisten = [\"unix:@x\"]\nack = \"every=5\"",
+];
+
+/// Lines of a pool that are wrong.
+const BAD: &[&str] = &[
+    "limit = 0",
+    "limit = -1",
+    "limit = 1.5",
+    "limit = true",
+    "limit = [5]",
+    "limit = \"10K\"",
+    "limit = \"many\"",
+    "limt = 5",
+    "idle = -1",
+    "idle = \"soon\"",
+    "idle = \"5sec\"",
+    "idle = true",
+    "model = \"loop\"",
+    "model = 5",
+    "nodelay = 1",
+    "nodelay = \"yes\"",
+    "accept-rate = 0",
+    "accept-rate = -5",
+    "accept-rate = \"fast\"",
+    "send-buffer = -1",
+    "send-buffer = 5000000000",
+    "send-buffer = \"4kb\"",
+    "alarm = true",
+    "alarm = [true]",
+    "max-per-peer = []",
+    "workers = -1",
+    "keepalive = 0",
+    "on-full = \"panic\"",
+    "protocols = 1",
+    "slow-duration = 1",
+    "program = [\"cat\"]",
+    "[pool.Web]\nprotocol = \"echo\"\nlisten = 1",
+    "[pool.x]\nprotocol = \"ehco\"\nlisten = 1",
+    "[pool.x]\nlisten = 1",
+    "[pool.x]\nprotocol = \"echo\"",
+    "[pool.x.y]\nprotocol = 1",
+    "[pools.x]\nprotocol = \"echo\"",
+];
+
 #[test]
 fn the_schema_takes_what_the_server_takes_and_refuses_what_has_a_wrong_form() {
     let schema = serde_json::from_str(&schema()).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
     let pool = |lines: &str| format!("[pool.web]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\n{lines}\n");
     let valid = |text: &str| schema.is_valid(&toml::from_str(text).expect(text));
-    let good = [
-        "limit = 5",
-        "limit = \"10k\"",
-        "limit = \"1.5m\"",
-        "idle = 0",
-        "idle = 1.5",
-        "idle = \"250us\"",
-        "idle = \"1h\"",
-        "model = \"threads\"",
-        "nodelay = false",
-        "nodelay = \"true\"",
-        "accept-rate = 0.5",
-        "accept-rate = \"10k/s\"",
-        "send-buffer = 65536",
-        "send-buffer = \"1m\"",
-        "alarm = [\"9/8\", \"7/6\"]",
-        "alarm = \"9/8\"",
-        "max-per-peer = 5",
-        "max-per-peer = \"50/24\"",
-        "workers = 0",
-        "drain = \"0s\"",
-        "keepalive = 30\nkeepalive-probes = 3",
-        "on-full = \"reject\"",
-        "spin = \"50us\"",
-        "restarts-within = \"1m\"",
-        "[pool.x]\nprotocol = \"http\"\nlisten = [9000]\nslow-duration = 1",
-        "[pool.x]\nprotocol = \"exec\"\nlisten = [9000]\nprogram = [\"cat\", \"-u\"]",
-        "[pool.x]\nprotocol = \"acks\"\nlisten = [\"unix:@x\"]\nack = \"every=5\"",
-    ];
-    for (number, lines) in good.into_iter().enumerate() {
+    for (number, lines) in GOOD.iter().enumerate() {
         let text = pool(lines);
         assert_eq!(checked(&text, &format!("good-{number}")), Ok(()), "{lines}");
         assert!(valid(&text), "the schema refuses {lines}");
     }
-    let bad = [
-        "limit = 0",
-        "limit = -1",
-        "limit = 1.5",
-        "limit = true",
-        "limit = [5]",
-        "limit = \"10K\"",
-        "limit = \"many\"",
-        "limt = 5",
-        "idle = -1",
-        "idle = \"soon\"",
-        "idle = \"5sec\"",
-        "idle = true",
-        "model = \"loop\"",
-        "model = 5",
-        "nodelay = 1",
-        "nodelay = \"yes\"",
-        "accept-rate = 0",
-        "accept-rate = -5",
-        "accept-rate = \"fast\"",
-        "send-buffer = -1",
-        "send-buffer = 5000000000",
-        "send-buffer = \"4kb\"",
-        "alarm = true",
-        "alarm = [true]",
-        "max-per-peer = []",
-        "workers = -1",
-        "keepalive = 0",
-        "on-full = \"panic\"",
-        "protocols = 1",
-        "slow-duration = 1",
-        "program = [\"cat\"]",
-        "[pool.Web]\nprotocol = \"echo\"\nlisten = 1",
-        "[pool.x]\nprotocol = \"ehco\"\nlisten = 1",
-        "[pool.x]\nlisten = 1",
-        "[pool.x]\nprotocol = \"echo\"",
-        "[pool.x.y]\nprotocol = 1",
-        "[pools.x]\nprotocol = \"echo\"",
-    ];
-    for (number, lines) in bad.into_iter().enumerate() {
+    for (number, lines) in BAD.iter().enumerate() {
         let text = pool(lines);
         assert!(checked(&text, &format!("bad-{number}")).is_err(), "{lines}");
         assert!(!valid(&text), "the schema takes {lines}");

@@ -40,7 +40,7 @@ fn all_mistakes_are_told_with_their_places() {
         ":8:12: pool.b.protocol: exec without a program: ",
         ":12:10: pool.c.listen: 127.0.0.1:3 is named twice",
         ":17:9: pool.d.loops is an option of the models prefork, loops and tasks, not of the model threads",
-        ":22:8: pool.e.spin: is an option of the models loops, prefork and single, not of the model fork",
+        ":22:8: pool.e.spin is an option of the models loops, prefork and single, not of the model fork",
         ":24:12: pool.f.protocol: no program `no-such-program` in PATH",
     ];
     let lines: Vec<&str> = end.stderr.lines().collect();

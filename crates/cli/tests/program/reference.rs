@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/command-line.md");
+const CONFIGURATION: &str = include_str!("../../../../docs/reference/configuration.md");
 const COMING_FROM: &str = include_str!("../../../../docs/guide/coming-from.md");
 
 #[test]
@@ -15,8 +16,13 @@ fn every_option_is_in_the_reference_and_the_reference_has_no_other() {
         let (_, section) = REFERENCE.split_once(&format!("\n## {command}\n")).expect("a section for each command");
         let section = section.split("\n## ").next().unwrap_or_default();
         let mut in_help = options_of_help(&help);
-        let in_reference =
+        let settings: Vec<String> = keys(CONFIGURATION).map(|key| format!("--{key}")).collect();
+        let mut in_reference =
             options(section.lines().filter(|line| line.starts_with("| `-")).filter_map(|line| line.split('|').nth(1)));
+        if command == "serve" {
+            // Its own page has the settings of configuration files, which are options too; what exec runs stands behind --.
+            in_reference.extend(settings.iter().map(String::as_str).filter(|option| *option != "--program"));
+        }
         assert!(command != "find" || in_help.is_superset(&of_load), "it has those of load, and its own");
         if command == "find" || command == "doctor" {
             // What load has too, is told there.
@@ -25,6 +31,11 @@ fn every_option_is_in_the_reference_and_the_reference_has_no_other() {
         assert!(in_help.len() >= 2, "{command}: {help}");
         assert_eq!(in_help, in_reference, "docs/reference/command-line.md differs from `sockdrawer {command} --help`");
     }
+}
+
+/// The keys in the first column of tables.
+fn keys(page: &str) -> impl Iterator<Item = &str> {
+    page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next())
 }
 
 fn help(command: &str) -> String {

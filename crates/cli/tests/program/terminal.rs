@@ -48,7 +48,8 @@ fn a_small_terminal_gets_a_line_and_one_that_changes_the_panel_again() {
     terminal.until("the panel", |screen| screen.contains("q stop"));
     terminal.resize((60, 20));
     let shown = terminal.until("a smaller one", |screen| {
-        screen.lines().any(|line| line.starts_with("load ping") && line.ends_with("holding") && line.len() < 60)
+        let is_title = |line: &str| line.starts_with("load ping") && line.ends_with("holding") && line.len() < 60;
+        screen.lines().any(is_title) && screen.contains("q stop")
     });
     assert_eq!(shown.matches("q stop").count(), 1, "nothing of the larger one is left:\n{shown}");
     terminal.types("q");
