@@ -2,8 +2,8 @@
 
 use crate::document::{Document, Format};
 use crate::failure::Failure;
-use crate::metrics::Carried;
 use crate::operator::Operator;
+use crate::totals::Carried;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sockdrawer::Upgrade;
@@ -36,7 +36,7 @@ pub(crate) fn over(upgrade: &Upgrade, operator: &Arc<Operator>) -> Result<(), Fa
 
 fn write(operator: &Weak<Operator>) -> Vec<u8> {
     let Some(operator) = operator.upgrade() else { return Vec::new() };
-    let counted = operator.server.hub.ledger.write(&operator.server);
+    let counted = operator.ledger.write(&operator.server);
     let state = operator.server.state();
     let mut left = MAX_BYTES;
     let all = state.history.iter().chain([&state.document]).map(|document| json!(**document));
@@ -73,5 +73,5 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     if let Some(log) = server.hub.log() {
         log.go_on(totals.lines_dropped, totals.lines_suppressed);
     }
-    server.hub.ledger.read(counted);
+    operator.ledger.read(counted);
 }

@@ -13,10 +13,9 @@ use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
-use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::blocking::Connection;
-use sockdrawer::listening::ListenOptions;
-use sockdrawer::{Address, Config, Drain, Drained, Error, Pool};
+use sockdrawer::listening::Listening;
+use sockdrawer::{Address, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
 use std::path::PathBuf;
@@ -47,30 +46,9 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
         },
     };
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
-    start_pool(operator, POOL, &web, Address::Unix(path), (CLIENTS, ANSWERS)).map(Some)
-}
-
-/// Starts a pool that operators and their programs ask, beside those of the configuration.
-pub(crate) fn start_pool(
-    operator: &Operator,
-    name: &str,
-    web: &Web,
-    at: Address,
-    (clients, answers): (usize, usize),
-) -> Result<Pool, Failure> {
-    let mut options = ListenOptions::default();
-    options.mode = matches!(at, Address::Unix(_)).then_some(MODE);
-    let mut config = Config::accept(web.clone()).listen_with(at, options).loops(1).workers(0).limit(clients);
-    web.fit(&mut config.settings);
-    config.delegates = answers;
-    let config = config.on_full(OnFull::Reject(Reject::text(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    )));
-    let started = match &operator.server.upgrade {
-        Some(upgrade) => upgrade.start(name, config),
-        None => Pool::start(config),
-    };
-    started.map_err(Failure::from)
+    let mut at = Listening::new(Address::Unix(path));
+    at.options.mode = Some(MODE);
+    operator.start_pool(POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,

@@ -7,7 +7,7 @@ mod whole;
 
 pub use schema::schema;
 
-use crate::pool_settings::SETTINGS;
+use crate::pool_settings::{SETTINGS, wrong_setting};
 use crate::program_settings;
 use crate::protocol::Protocol;
 use crate::setting::{Setting, Value, Values, unknown};
@@ -220,7 +220,7 @@ impl Reader<'_> {
         }
         if let Err((setting, why)) = whole::check(&protocol, &values) {
             let at = entries.iter().find(|(key, ..)| key == setting).map_or(name_at, |(.., at)| *at);
-            self.wrong(at, format!("pool.{name}.{setting}: {why}"));
+            self.wrong(at, wrong_setting(&format!("pool.{name}.{setting}"), &why));
         }
         Some(PoolDocument { protocol: protocol.name, values })
     }

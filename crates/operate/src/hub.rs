@@ -1,7 +1,6 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
 use crate::log::{Entry, Log};
-use crate::metrics::Ledger;
 use crate::notify::Manager;
 use crate::words;
 use serde_json::{Value, json};
@@ -20,14 +19,13 @@ pub(crate) struct Hub {
     number: AtomicU64,
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
-    pub(crate) ledger: Ledger,
     pub(crate) manager: Arc<Manager>,
 }
 
 impl Hub {
     pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, ledger: Ledger::default(), manager: Arc::new(manager) })
+        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager) })
     }
 
     pub(crate) fn watching(&self) -> Group {

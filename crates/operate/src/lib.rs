@@ -55,6 +55,7 @@ mod operator;
 mod origin;
 mod pool_settings;
 pub mod print;
+mod process;
 mod program_settings;
 mod protocol;
 pub mod replaced;
@@ -64,6 +65,7 @@ mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod totals;
 mod users;
 mod words;
 

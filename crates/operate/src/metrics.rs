@@ -1,17 +1,14 @@
 //! What collectors and load balancers ask: `/metrics`, `/healthz` and `/readyz`, at an address of their own and at the control socket.
 
-mod process;
 mod table;
-mod totals;
 
-pub(crate) use totals::{Carried, Ledger};
-
-use crate::control::start_pool;
 use crate::failure::Failure;
 use crate::operator::Operator;
 use crate::server::{Server, State};
 use crate::setting::Values;
+use crate::totals::Totals;
 use crate::words;
+use sockdrawer::listening::Listening;
 use sockdrawer::observe::{Readiness, Status};
 use sockdrawer::{Address, Pool};
 use sockdrawer_catalog::openmetrics::{Format, Writer};
@@ -19,7 +16,6 @@ use sockdrawer_catalog::web::{Answer, Request, Web};
 use std::sync::Arc;
 use std::time::SystemTime;
 use table::METRICS;
-use totals::Totals;
 
 /// The name of its pool, which moves with the others to a new build.
 const POOL: &str = "metrics";
@@ -44,7 +40,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     };
     // A kept connection would ask this process for as long as it lives, also once a new build has taken over.
     let web = Web::new(pages).close_after_answer();
-    start_pool(operator, POOL, &web, at, (COLLECTORS, ANSWERS)).map(Some)
+    operator.start_pool(POOL, &web, Listening::new(at), (COLLECTORS, ANSWERS)).map(Some)
 }
 
 /// What a page is made from.
@@ -60,7 +56,7 @@ struct View {
 /// All metrics, in the form that the request asks for.
 pub(crate) fn page(operator: &Operator, request: &Request) -> Answer {
     let format = Format::accepted(request.field("Accept").unwrap_or_default());
-    let ledger = &operator.server.hub.ledger;
+    let ledger = &operator.ledger;
     let (totals, state, pools) = ledger.now(&operator.server);
     let ready = not_ready(&operator.server).is_none();
     let view = View { version: operator.version().to_owned(), ready, totals, state, pools, began: ledger.began };

@@ -11,6 +11,7 @@ use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
+use crate::totals::Ledger;
 use crate::{carry, control, metrics, print, program_settings, signals};
 use serde_json::json;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
@@ -113,14 +114,15 @@ impl Operated {
         let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator = Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone() });
+        let operator =
+            Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone(), ledger: Ledger::default() });
         let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();
             carry::over(upgrade, &operator)?;
             upgrade.ready()?;
             if replaces {
-                server.hub.ledger.upgraded(since.elapsed());
+                operator.ledger.upgraded(since.elapsed());
             }
         }
         server.watch();

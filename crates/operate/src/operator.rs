@@ -6,9 +6,13 @@ use crate::failure::Failure;
 use crate::origin::Origin;
 use crate::print;
 use crate::server::Server;
+use crate::totals::Ledger;
 use serde_json::json;
-use sockdrawer::{Drained, Error};
+use sockdrawer::admission::{OnFull, Reject};
+use sockdrawer::listening::Listening;
+use sockdrawer::{Config, Drained, Error, Pool};
 use sockdrawer_catalog::time;
+use sockdrawer_catalog::web::Web;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -41,12 +45,34 @@ pub(crate) struct Operator {
     pub(crate) server: Arc<Server>,
     pub(crate) origin: Origin,
     pub(crate) news: Sender<News>,
+    pub(crate) ledger: Ledger,
 }
 
 impl Operator {
     /// Whether the configuration is in a file.
     pub(crate) fn has_file(&self) -> bool {
         self.origin.is_file()
+    }
+
+    /// Starts a pool that operators and their programs ask, beside those of the configuration.
+    pub(crate) fn start_pool(
+        &self,
+        name: &str,
+        web: &Web,
+        at: Listening,
+        (clients, answers): (usize, usize),
+    ) -> Result<Pool, Failure> {
+        let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
+        web.fit(&mut config.settings);
+        config.delegates = answers;
+        let config = config.on_full(OnFull::Reject(Reject::text(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )));
+        let started = match &self.server.upgrade {
+            Some(upgrade) => upgrade.start(name, config),
+            None => Pool::start(config),
+        };
+        started.map_err(Failure::from)
     }
 
     /// The version of the program.
@@ -85,7 +111,7 @@ impl Operator {
         let hub = &self.server.hub;
         match result {
             Ok(changed) if changed.committed => {
-                hub.ledger.changed(changed.took);
+                self.ledger.changed(changed.took);
                 hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}"));
             }
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
@@ -180,7 +206,7 @@ impl Operator {
                 Ok(replaced)
             }
             Err(error) => {
-                self.server.hub.ledger.upgrade_failed();
+                self.ledger.upgrade_failed();
                 manager.not_replaced(&self.server.line(), &error);
                 print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
                 Err(error.to_string())

@@ -445,6 +445,12 @@ fn alarm(text: &str) -> Result<Alarm, String> {
 /// What is wrong with a setting.
 pub(crate) type Wrong = (&'static str, String);
 
+/// What is wrong with a setting, as a sentence.
+pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
+    let colon = if why.starts_with("is ") { "" } else { ":" };
+    format!("{name}{colon} {why}")
+}
+
 /// The configuration of a pool: what its protocol begins with, and what the settings say.
 pub(crate) fn configure(begun: Config, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
     let (limits, restarts) = (Limits::default(), Restarts::default());

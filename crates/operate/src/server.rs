@@ -5,7 +5,7 @@ use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::notify::Line;
-use crate::pool_settings::{Wrong, configure};
+use crate::pool_settings::{Wrong, configure, wrong_setting};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
@@ -31,6 +31,8 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
+    /// Pools that changes have removed, until they are taken: they end in their own time.
+    removed: Mutex<Vec<(String, Pool)>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
 }
@@ -82,6 +84,7 @@ impl Server {
             of_command_line,
             changing: Mutex::default(),
             state: Mutex::default(),
+            removed: Mutex::default(),
             started: Box::new(started),
         }
     }
@@ -205,7 +208,7 @@ impl Server {
         };
         let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
-        gone.iter().for_each(|(name, pool)| self.hub.ledger.ends(name, pool));
+        lock(&self.removed).extend(gone);
         self.note_unused_sockets();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
@@ -294,11 +297,10 @@ impl Server {
 
     /// What is wrong with a setting of a pool. The command line knows no pools.
     fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
-        let colon = if why.starts_with("is ") { "" } else { ":" };
         match (self.of_command_line, *setting) {
             (true, "protocol") => why.clone(),
-            (true, setting) => format!("--{setting}{colon} {why}"),
-            (false, setting) => format!("pool.{pool}.{setting}{colon} {why}"),
+            (true, setting) => wrong_setting(&format!("--{setting}"), why),
+            (false, setting) => wrong_setting(&format!("pool.{pool}.{setting}"), why),
         }
     }
 
@@ -336,6 +338,11 @@ impl Server {
             end(&pool, drain_of(&state.document, &name));
         }
         Ok(pools)
+    }
+
+    /// The pools that changes have removed since the last call.
+    pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
+        std::mem::take(&mut *lock(&self.removed))
     }
 
     /// Ends all pools, each in its own way, and says what came of all.

@@ -28,6 +28,9 @@ fn of_protocols() -> impl Iterator<Item = Setting> {
     protocols::SETTINGS.into_iter().filter(|setting| !matches!(setting.kind, Kind::List(_)))
 }
 
+/// The settings that most servers need: help lists them first.
+const BASIC: [&str; 5] = ["listen", "model", "limit", "idle", "drain"];
+
 fn option(setting: Setting) -> Arg {
     let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
     let parse = move |text: &str| setting.parse(text).map_err(BadValue);
@@ -38,7 +41,7 @@ fn option(setting: Setting) -> Arg {
         .value_parser(parse)
         .action(action)
         .help(format!("{}{default}", setting.help))
-        .help_heading(setting.group);
+        .help_heading((!BASIC.contains(&setting.name)).then_some(setting.group));
     match setting.name {
         "listen" => option.short('l'),
         "stays" => option.requires("upgrade"),

@@ -2,7 +2,9 @@
 
 mod acks;
 mod agents;
+mod check;
 mod cost;
+mod ctl;
 mod doctor;
 mod evidence;
 mod faults;
@@ -11,6 +13,7 @@ mod foreign;
 mod http;
 mod load;
 mod metrics;
+mod operated;
 mod orders;
 mod parent;
 mod plans;

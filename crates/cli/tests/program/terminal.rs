@@ -1,7 +1,7 @@
 //! `sockdrawer load` on a terminal: what a person sees of it, at the sizes that terminals have, and that it leaves the terminal as it was.
 
 #[path = "terminal/screen.rs"]
-mod screen;
+pub(crate) mod screen;
 
 use rustix::process::Signal;
 use rustix::termios::LocalModes;

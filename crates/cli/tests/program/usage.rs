@@ -28,7 +28,7 @@ fn commands() {
         "",
         &[
             "no command",
-            "serve, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate or trial",
+            "serve, check, ctl, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate or trial",
             "try: sockdrawer --help",
         ],
     );
@@ -37,7 +37,7 @@ fn commands() {
         "quux",
         &[
             "unknown command `quux`",
-            "there are serve, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate, trial",
+            "there are serve, check, ctl, load, doctor, find, report, schema, compare, upgrade, parent, agent, generate, trial",
         ],
     );
     refused("--lisen", &["unknown option `--lisen`"]);

@@ -65,7 +65,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         (pool("slow = 1"), "4:1: pool.web.slow: unknown setting `slow`"),
         (
             pool("model = \"threads\"\nworkers = 5"),
-            "5:11: pool.web.workers: an option of the models prefork, loops and tasks, not of",
+            "5:11: pool.web.workers is an option of the models prefork, loops and tasks, not of",
         ),
         (pool("low-water = \"64k\"\nhigh-water = \"32k\""), "4:13: pool.web.low-water: the low-water mark is above the high one"),
         (pool("keepalive-probes = 3"), "4:20: pool.web.keepalive-probes: is for keepalive, which is not set"),

@@ -1,7 +1,8 @@
 //! Every metric. The reference is held to this table by a test.
 
-use super::totals::{Histogram, RESTARTS, Totals};
-use super::{View, process};
+use super::View;
+use crate::process;
+use crate::totals::{Histogram, RESTARTS, Totals};
 use sockdrawer::observe::{ListenerStatus, Readiness, Status};
 use sockdrawer_catalog::openmetrics::{Family, Kind, Writer, float};
 use std::time::UNIX_EPOCH;

@@ -61,7 +61,26 @@ fn every_counter_of_the_table_is_one_of_the_library() {
     for metric in METRICS {
         let Of::Counts(counters) = metric.of else { continue };
         for (_, counter) in counters {
-            assert!(*counter == totals::RESTARTS || counts.get(counter).is_some(), "{counter}");
+            assert!(*counter == crate::totals::RESTARTS || counts.get(counter).is_some(), "{counter}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_and_the_guide_name_metrics_that_there_are() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let known: BTreeSet<String> =
+        METRICS.iter().map(|metric| format!("{}{}", metric.family.name, metric.family.suffix())).collect();
+    for path in ["packaging/grafana.json", "docs/guide/operating-metrics.md"] {
+        let text = std::fs::read_to_string(format!("{root}{path}")).expect("a file");
+        let words = text.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_');
+        let named: BTreeSet<&str> = words
+            .filter(|word| ["sockdrawer_", "process_"].iter().any(|ours| word.len() > ours.len() && word.starts_with(ours)))
+            .collect();
+        assert!(named.len() > 5, "{path} names {named:?}");
+        for name in named {
+            let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            assert!(known.contains(of_histogram.unwrap_or(name)), "{path} names {name}");
         }
     }
 }

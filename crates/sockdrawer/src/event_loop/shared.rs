@@ -75,8 +75,8 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
-    /// The connections that it placed, by their numbers, as far as they can be seen from outside, each with its event loop's inbox.
-    fn numbered(&self) -> Vec<(u64, Arc<Inbox>)> {
+    /// The inboxes of event loops that have a connection that it placed, with the connection's number; None where it has not arrived there yet.
+    fn numbered(&self) -> Vec<(Option<u64>, Arc<Inbox>)> {
         Vec::new()
     }
 

@@ -13,7 +13,7 @@ use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, Events, panics};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -224,10 +224,11 @@ impl Placement for Threads {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
     }
 
-    fn numbered(&self) -> Vec<(u64, Arc<Inbox>)> {
+    fn numbered(&self) -> Vec<(Option<u64>, Arc<Inbox>)> {
         let served = lock(&self.pool);
-        let threads = served.all.iter().map(|started| &started.thread);
-        threads.filter_map(|thread| Some((thread.snapshot.id()?.0, thread.inbox.clone()))).collect()
+        let idle: HashSet<_> = served.idle.iter().map(Arc::as_ptr).collect();
+        let threads = served.all.iter().map(|started| &started.thread).filter(|thread| !idle.contains(&Arc::as_ptr(thread)));
+        threads.map(|thread| (thread.snapshot.id().map(|id| id.0), thread.inbox.clone())).collect()
     }
 
     fn seen(&self, event_loops: &[&Arc<Inbox>], selector: &Selector) -> Vec<ConnectionStatus> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A terminal on which the program runs.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keyboard: Option<File>,
     /// Keeps the terminal there when the program has ended.
@@ -24,7 +24,7 @@ pub(super) struct Terminal {
     shows: Receiver<Vec<u8>>,
     size: (usize, usize),
     /// Everything that was written.
-    pub(super) all: String,
+    pub(crate) all: String,
     bytes: Vec<u8>,
     /// Where in it the screen was cleared or became another size.
     since: usize,
@@ -33,7 +33,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// Starts the program with these words on a terminal of this size.
-    pub(super) fn start(size: (usize, usize), variables: &[(&str, &str)], words: &str) -> Terminal {
+    pub(crate) fn start(size: (usize, usize), variables: &[(&str, &str)], words: &str) -> Terminal {
         let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&main).and_then(|()| unlockpt(&main)).expect("it is ours");
         let name = ptsname(&main, Vec::new()).expect("it has a name");
@@ -66,15 +66,15 @@ impl Terminal {
         Pid::from_child(&self.child)
     }
 
-    pub(super) fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.as_mut().expect("it is there").write_all(text.as_bytes()).expect("the terminal takes it");
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("a child that nobody has waited for");
     }
 
-    pub(super) fn resize(&mut self, size: (usize, usize)) {
+    pub(crate) fn resize(&mut self, size: (usize, usize)) {
         set_size(self.end.as_ref().expect("it is there"), size);
         let _ = self.take(Duration::ZERO);
         // Terminals differ in what becomes of the text: this one is empty then.
@@ -83,18 +83,18 @@ impl Terminal {
     }
 
     /// As some terminals do, that keep what they show where it is: the size of the text on it is unknown then.
-    pub(super) fn shrink(&mut self, size: (usize, usize)) {
+    pub(crate) fn shrink(&mut self, size: (usize, usize)) {
         set_size(self.end.as_ref().expect("it is there"), size);
         self.size = size;
     }
 
     /// Takes what is there.
-    pub(super) fn reads(&mut self) {
+    pub(crate) fn reads(&mut self) {
         let _ = self.take(Duration::from_millis(100));
     }
 
     /// As another program would, that cleared it.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let _ = self.take(Duration::ZERO);
         self.since = self.bytes.len();
     }
@@ -108,13 +108,13 @@ impl Terminal {
     }
 
     /// What is to be seen.
-    pub(super) fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         draw(&String::from_utf8_lossy(&self.bytes[self.since..]), self.size)
     }
 
     /// Waits until the screen is so.
     #[track_caller]
-    pub(super) fn until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let screen = self.screen();
@@ -127,13 +127,13 @@ impl Terminal {
     }
 
     /// Waits until the program is stopped.
-    pub(super) fn until_stopped(&self) {
+    pub(crate) fn until_stopped(&self) {
         let status = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child").expect("it waits").1;
         assert!(status.stopped(), "{status:?}");
     }
 
     /// Its exit code, when it has ended and all that it wrote is there.
-    pub(super) fn end(&mut self) -> Option<i32> {
+    pub(crate) fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             let _ = self.take(Duration::from_millis(20));
@@ -147,7 +147,7 @@ impl Terminal {
     }
 
     /// The terminal goes, as when its window is closed.
-    pub(super) fn hang_up(&mut self) -> Option<i32> {
+    pub(crate) fn hang_up(&mut self) -> Option<i32> {
         (self.keyboard, self.end) = (None, None);
         // The thread that reads has the last descriptor, and lets go of it when nothing comes any more.
         let (_, none) = channel();
@@ -155,13 +155,13 @@ impl Terminal {
         self.child.wait().expect("a child").code()
     }
 
-    pub(super) fn modes(&self) -> LocalModes {
+    pub(crate) fn modes(&self) -> LocalModes {
         tcgetattr(self.end.as_ref().expect("it is there")).expect("a terminal").local_modes
     }
 
     /// Lines and their echo are back, and the cursor is to be seen.
     #[track_caller]
-    pub(super) fn is_as_before(&self) {
+    pub(crate) fn is_as_before(&self) {
         assert_eq!(self.modes(), self.before);
         let last = |sequence: &str| self.all.rfind(sequence);
         assert!(last("\u{1b}[?25h") >= last("\u{1b}[?25l"), "the cursor is hidden");

@@ -48,9 +48,15 @@ impl Core<Loops> {
     /// listed all the same.
     fn list(&self, selector: &Selector, page: Page) -> Outcome {
         let placements = || self.own.shared.placement.iter();
-        let mut threads: Vec<_> = placements().flat_map(|placement| placement.numbered()).collect();
+        let (mut threads, mut inboxes) = (Vec::new(), self.inboxes_of_loops());
+        for (id, inbox) in placements().flat_map(|placement| placement.numbered()) {
+            match id {
+                Some(id) => threads.push((id, inbox)),
+                // What is on its way to a thread is in its inbox before the question.
+                None => inboxes.push(inbox),
+            }
+        }
         let next = page.cut(&mut threads);
-        let mut inboxes = self.inboxes_of_loops();
         inboxes.extend(threads.into_iter().map(|(_, inbox)| inbox));
         let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
         let meant = selector.clone();

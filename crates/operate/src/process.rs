@@ -7,13 +7,13 @@ use std::fs;
 use std::time::Duration;
 
 /// CPU time of this process, helper processes left out.
-pub(super) fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(used).unwrap_or_default().as_secs_f64()
 }
 
 /// A line of `/proc/self/status` that has a number of KiB, as bytes.
-pub(super) fn memory_bytes(name: &str) -> Option<f64> {
+pub(crate) fn memory_bytes(name: &str) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -21,7 +21,7 @@ pub(super) fn memory_bytes(name: &str) -> Option<f64> {
 }
 
 /// Open descriptors.
-pub(super) fn open_descriptors() -> Option<f64> {
+pub(crate) fn open_descriptors() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
     // Since Linux 6.2 the length is their number. Before, each is listed.
     match fs::metadata(FOLDER).ok()?.len() {
@@ -31,6 +31,6 @@ pub(super) fn open_descriptors() -> Option<f64> {
 }
 
 /// Maximum of open descriptors.
-pub(super) fn max_descriptors() -> f64 {
+pub(crate) fn max_descriptors() -> f64 {
     getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, float)
 }

@@ -1,7 +1,7 @@
 //! What has been counted since the program began, in this process and in those before it. A number that was shown once is never followed
 //! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
 
-use super::process;
+use crate::process;
 use crate::server::{Server, State};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Pool;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// From when the sums were written for a new build until it must have taken over: later, this process counts on.
 const COMMITS_WITHIN: Duration = Duration::from_secs(5);
 /// The upper bounds of a histogram's buckets, in seconds.
-pub(super) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 /// Restarts of a pool, beside the counters of the library.
-pub(super) const RESTARTS: &str = "restarts";
+pub(crate) const RESTARTS: &str = "restarts";
 /// Pools that ended are remembered by this many names, so that one that comes again counts on.
 const MOST_ENDED: usize = 256;
 
@@ -27,26 +27,26 @@ type Sums = BTreeMap<String, u64>;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Totals {
-    pub(super) pools: BTreeMap<String, Sums>,
+    pub(crate) pools: BTreeMap<String, Sums>,
     pub(crate) changes: u64,
     pub(crate) failed_changes: u64,
-    pub(super) failed_upgrades: u64,
+    pub(crate) failed_upgrades: u64,
     pub(crate) events_lost: u64,
     pub(crate) lines_dropped: u64,
     pub(crate) lines_suppressed: u64,
-    pub(super) cpu_seconds: f64,
-    pub(super) change_seconds: Histogram,
-    pub(super) upgrade_seconds: Histogram,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) change_seconds: Histogram,
+    pub(crate) upgrade_seconds: Histogram,
 }
 
 /// Times, counted by length.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     /// For each bound the values that are at most it, and above the bound before.
     buckets: Vec<u64>,
-    pub(super) count: u64,
-    pub(super) sum: f64,
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
 }
 
 impl Histogram {
@@ -61,7 +61,7 @@ impl Histogram {
     }
 
     /// How many values were at most each bound.
-    pub(super) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
         let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
         BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {
             *sum += count;
@@ -87,7 +87,7 @@ impl Carried {
 /// Keeps the totals.
 pub(crate) struct Ledger {
     kept: Mutex<Kept>,
-    pub(super) began: SystemTime,
+    pub(crate) began: SystemTime,
 }
 
 #[derive(Default)]
@@ -115,11 +115,6 @@ impl Ledger {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pool ends, and is no more part of the state.
-    pub(crate) fn ends(&self, name: &str, pool: &Pool) {
-        self.lock().ending.push((name.to_owned(), pool.clone()));
-    }
-
     pub(crate) fn changed(&self, took: Duration) {
         self.lock().shown.change_seconds.add(took);
     }
@@ -134,9 +129,10 @@ impl Ledger {
     }
 
     /// The totals, and the state and the pools' statuses that they are made from.
-    pub(super) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
+    pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
         let mut kept = self.lock();
         // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
+        kept.ending.extend(server.take_removed());
         kept.fold();
         let mut pools = kept.ended.clone();
         kept.ending.iter().for_each(|(name, pool)| add(&mut pools, name, &pool.status()));
@@ -149,6 +145,7 @@ impl Ledger {
         kept.written = None;
         live.iter().for_each(|(name, status)| add(&mut pools, name, status));
         kept.show(pools, server, &state);
+        kept.forget(&state);
         (kept.shown.clone(), state, live)
     }
 
@@ -186,8 +183,14 @@ impl Kept {
                 _ => self.ending.push((name, pool)),
             }
         }
-        while self.ended.len() > MOST_ENDED {
-            self.ended.pop_first().iter().for_each(|(name, _)| drop(self.shown.pools.remove(name)));
+    }
+
+    /// Forgets pools that ended long ago, where there are too many.
+    fn forget(&mut self, state: &State) {
+        let gone: Vec<String> = self.ended.keys().filter(|name| !state.pools.contains_key(*name)).cloned().collect();
+        for name in gone.iter().take(self.ended.len().saturating_sub(MOST_ENDED)) {
+            self.ended.remove(name);
+            self.shown.pools.remove(name);
         }
     }
 
@@ -215,5 +218,64 @@ fn add(to: &mut BTreeMap<String, Sums>, name: &str, status: &Status) {
     for (counter, count) in counts.chain([(RESTARTS.to_owned(), status.restarts as u64)]) {
         let sum = sums.entry(counter).or_default();
         *sum = sum.saturating_add(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+    use crate::hub::Hub;
+    use crate::notify::Manager;
+    use crate::systemd::Passed;
+    use sockdrawer::observe::Event;
+
+    fn server() -> Server {
+        let server =
+            Server::new(Vec::new(), (Hub::new(None, Manager::of_environment(false)), None, Passed::default()), false, |_, _| {});
+        server.start(Document::default()).expect("nothing to start");
+        server
+    }
+
+    fn failed(ledger: &Ledger, server: &Server) -> u64 {
+        ledger.now(server).0.failed_changes
+    }
+
+    #[test]
+    fn what_was_passed_on_stands_until_the_new_build_has_failed() {
+        let server = server();
+        let ledger = Ledger::default();
+        server.note_failed_change();
+        let carried = ledger.write(&server);
+        server.note_failed_change();
+        assert_eq!((carried.totals.failed_changes, failed(&ledger, &server)), (1, 1), "no more than the new build begins with");
+        ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
+        server.hub.tell("web", &Event::HandedOver { pid: 1 });
+        assert_eq!(failed(&ledger, &server), 1, "the new build counts on");
+        server.hub.tell("web", &Event::TakenBack);
+        assert_eq!(failed(&ledger, &server), 2, "it is dead");
+        ledger.write(&server);
+        server.note_failed_change();
+        ledger.lock().written = Instant::now().checked_sub(COMMITS_WITHIN + Duration::from_secs(1));
+        assert_eq!(failed(&ledger, &server), 3, "it has never taken over");
+    }
+
+    #[test]
+    fn a_number_that_was_shown_is_not_followed_by_a_lower_one() {
+        let server = server();
+        let ledger = Ledger::default();
+        let sums = |count: u64| Sums::from([(RESTARTS.to_owned(), count)]);
+        let show = |count| {
+            let mut kept = ledger.lock();
+            kept.show([("web".to_owned(), sums(count))].into(), &server, &server.state());
+            kept.shown.pools["web"][RESTARTS]
+        };
+        assert_eq!([show(3), show(2), show(4)], [3, 3, 4]);
+        let carried = ledger.write(&server);
+        let next = Ledger::default();
+        next.read(carried);
+        let (totals, ..) = next.now(&self::server());
+        assert_eq!(totals.pools["web"], sums(4));
+        assert!(totals.cpu_seconds >= ledger.now(&server).0.cpu_seconds, "CPU time of all processes");
     }
 }

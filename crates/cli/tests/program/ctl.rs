@@ -1,0 +1,240 @@
+//! `sockdrawer ctl` with a server that runs.
+
+use crate::operated::{Operated, TWO_POOLS};
+use crate::program::Program;
+use crate::terminal::screen::Terminal;
+use rustix::process::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn connect(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
+    stream.write_all(b"hello").expect("the server reads");
+    stream.read_exact(&mut [0; 5]).expect("the server answers");
+    stream
+}
+
+/// The row of a table that begins with this word.
+fn row<'a>(table: &'a str, begins: &str) -> Vec<&'a str> {
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(begins));
+    line.unwrap_or_else(|| panic!("no {begins} in {table}")).split_whitespace().collect()
+}
+
+#[test]
+fn the_server_is_shown_in_tables_and_as_it_answers() {
+    let server = Operated::start("ctl-shown", TWO_POOLS);
+    let _connections = [connect(&server.addresses[0]), connect(&server.addresses[0])];
+    let status = server.says("status");
+    assert!(status.starts_with("pid ") && status.contains("revision 1, ready"), "{status}");
+    assert_eq!(row(&status, "echo"), ["echo", "echo", "loops", "serving", "2", "1,000", "2", "0"]);
+    assert_eq!(row(&server.says("generations"), "echo"), ["echo", "1", "2", "in", "force"]);
+    assert_eq!(row(&server.says("listeners"), "echo")[..4], ["echo", &server.addresses[0], "serving", "2"]);
+    let connections = server.says("connections --pool echo --peer 127.0.0.0/8");
+    assert_eq!(connections.lines().count(), 3, "{connections}");
+    assert!(connections.contains(" 5 B  5 B  idle"), "{connections}");
+    assert!([&status, &connections].iter().all(|text| text.lines().all(|line| line.len() <= 80)), "{status}{connections}");
+    assert_eq!(server.says("connections --older-than 1h").lines().count(), 1, "the head alone");
+    let json: serde_json::Value = serde_json::from_str(&server.says("--json status")).expect("JSON");
+    assert_eq!(json["pools"]["echo"]["connections"], 2);
+    let line = server.says("connections --json --pool echo");
+    assert_eq!(line.lines().filter(|line| line.starts_with('{') && line.contains("\"pool\":\"echo\"")).count(), 2, "{line}");
+}
+
+#[test]
+fn a_change_shows_its_plan_and_is_undone_by_a_rollback() {
+    let server = Operated::start("ctl-changed", TWO_POOLS);
+    let limit = || row(&server.says("status"), "echo")[5].to_owned();
+    assert_eq!(server.says("reload"), "nothing to change: revision 1 is in force\n");
+    server.write(&TWO_POOLS.replace("1000", "2000"));
+    let plan = server.says("reload --dry-run");
+    assert_eq!(row(&plan, "echo")[..4], ["echo", "limit", "in", "place"], "{plan}");
+    assert!(plan.ends_with("nothing was changed (dry run): revision 1 is in force\n") && limit() == "1,000", "{plan}");
+    let done = server.says("reload");
+    assert!(done.contains("1000 to 2000") && done.contains(": revision 2 is in force\n") && limit() == "2,000", "{done}");
+    assert!(server.says("rollback").contains("revision 3 is in force") && limit() == "1,000");
+    let refused = server.ctl("rollback");
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+    assert!(refused.stderr.starts_with("error: there is no revision before this one"), "{}", refused.stderr);
+    // All mistakes, each with its place; what runs goes on.
+    server.write(&TWO_POOLS.replace("limit = 1000", "limt = 5").replace("\"ping\"", "\"pong\""));
+    let wrong = server.ctl("reload");
+    let lines: Vec<&str> = wrong.stderr.lines().collect();
+    assert_eq!((wrong.code, lines.len()), (Some(1), 2), "{}", wrong.stderr);
+    assert!(
+        lines[0].contains("a.toml:5:1: pool.echo.limt: ") && lines[1].contains("a.toml:9:12: pool.ping.protocol"),
+        "{lines:?}"
+    );
+    assert!(server.says("status").contains("revision 3"));
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
+fn of_two_operators_one_is_told_that_the_other_was_first() {
+    let server = Operated::start("ctl-two", TWO_POOLS);
+    let config = server.says("config");
+    assert!(config.starts_with("# revision 1\n") && config.contains("[pool.echo]"), "{config}");
+    fs::write(server.path("one.toml"), config.replace("1000", "1500")).expect("a file");
+    fs::write(server.path("other.toml"), config.replace("1000", "2500")).expect("a file");
+    assert!(server.says("apply one.toml --dry-run").contains("1000 to 1500"));
+    assert!(server.says("apply one.toml").contains("revision 2 is in force"));
+    for words in ["apply other.toml", "apply one.toml --if 1", "apply other.toml --if 7"] {
+        let conflict = server.ctl(words);
+        assert_eq!((conflict.code, conflict.stdout.as_str()), (Some(1), ""), "{words}");
+        assert!(
+            conflict.stderr.contains("revision 2 is in force") && conflict.stderr.lines().count() == 1,
+            "{}",
+            conflict.stderr
+        );
+    }
+    assert_eq!(row(&server.says("status"), "echo")[5], "1,500", "the change of the first stands");
+    assert!(server.says("apply other.toml --if 2").contains("revision 3 is in force"));
+    // What the server prints as JSON, it takes.
+    fs::write(server.path("x.json"), server.says("config --json").replace("2500", "3500")).expect("a file");
+    assert!(server.says("apply x.json").contains("2500 to 3500"));
+    fs::write(server.path("wrong.toml"), "[pool.echo]\nprotocol = \"echo\"\nlisten = 1\nmodel = \"threads\"\nloops = 2\n")
+        .expect("a file");
+    let wrong = server.ctl("apply wrong.toml");
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.starts_with("wrong.toml:5:9: pool.echo.loops: is an option of the models"), "{}", wrong.stderr);
+    let missing = server.ctl("apply missing.toml");
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.starts_with("error: cannot read missing.toml: "), "{}", missing.stderr);
+}
+
+#[test]
+fn connections_are_ended_by_selectors_and_pools_are_suspended() {
+    let server = Operated::start("ctl-ended", TWO_POOLS);
+    let (mut stays, mut ends) = (connect(&server.addresses[0]), connect(&server.addresses[0]));
+    let ends_at = ends.local_addr().expect("it is connected").to_string();
+    let list = server.says("connections --json");
+    let line = list.lines().find(|line| line.contains(&ends_at)).expect(&list);
+    let id = serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].to_string();
+    assert_eq!(server.says(&format!("kill --pool echo --id {id}")), "1 killed\n");
+    assert!(matches!(ends.read(&mut [0]), Ok(0) | Err(_)), "it has ended");
+    stays.write_all(b"x").and_then(|()| stays.read_exact(&mut [0])).expect("the other goes on");
+    assert_eq!(server.says("suspend --pool ping"), "suspended: ping\n");
+    assert_eq!(row(&server.says("status"), "ping")[3], "suspended");
+    assert_eq!(server.says("resume"), "resumed: echo, ping\n");
+    assert_eq!(server.says("adopt --all"), "0 moved to the newest generation, 0 stay\n");
+    assert_eq!(server.says("drain --all --within 0 --rate 1000"), "1 asked, 0 ended, 1 cut\n");
+    for (words, part) in [
+        ("kill", "which connections?"),
+        ("kill --all --id 3", "--all and --id exclude each other"),
+        ("kill --id x", "--id x: not a count"),
+        ("kill --peer x", "--peer x: not an address or network"),
+        ("kill --listener x", "--listener"),
+        ("drain --all --rate 0", "--rate 0: must be more than 0"),
+        ("reload --dry", "did you mean `--dry-run`?"),
+        ("stat", "did you mean `status`?"),
+    ] {
+        let wrong = server.ctl(words);
+        assert_eq!(
+            (wrong.code, wrong.stdout.as_str(), wrong.stderr.lines().count()),
+            (Some(2), "", 1),
+            "{words}: {}",
+            wrong.stderr
+        );
+        assert!(wrong.stderr.contains(part) && wrong.stderr.contains("(try: sockdrawer ctl"), "{words}: {}", wrong.stderr);
+    }
+    let no_pool = server.ctl("kill --all --pool web");
+    assert_eq!((no_pool.code, no_pool.stderr.as_str()), (Some(1), "error: no pool is named web: there are echo, ping\n"));
+    let no_upgrade = server.ctl("upgrade --rehearse");
+    assert_eq!(no_upgrade.code, Some(1));
+    assert!(no_upgrade.stderr.contains("without --upgrade PATH"), "{}", no_upgrade.stderr);
+    assert_eq!(server.says("stop"), "draining 0 connections, then the server ends\n");
+    assert_eq!(server.has_ended().code, Some(0));
+}
+
+#[test]
+fn a_server_that_is_not_there_denied_or_stopped_is_told_in_one_line() {
+    let server = Operated::start("ctl-absent", TWO_POOLS);
+    let told = |words: &str| {
+        let end = server.ctl(words);
+        assert_eq!((end.code, end.stdout.as_str(), end.stderr.lines().count()), (Some(1), "", 1), "{words}: {}", end.stderr);
+        end.stderr
+    };
+    assert!(told("status --control none.sock").starts_with("error: no control socket at none.sock: "));
+    server.signal(Signal::STOP);
+    assert!(told("status --timeout 100ms").contains("did not answer within 100ms"));
+    server.signal(Signal::CONT);
+    server.says("status");
+    if !rustix::process::geteuid().is_root() {
+        fs::set_permissions(server.path("c.sock"), fs::Permissions::from_mode(0o0)).expect("it is ours");
+        assert!(told("status").contains("permission denied"));
+    }
+    fs::hard_link(server.path("c.sock"), server.path("old.sock")).expect("the folder takes it");
+    server.signal(Signal::KILL);
+    let old = loop {
+        let end = server.ctl("status --control old.sock");
+        if end.stderr.contains("nothing answers at") || end.code == Some(0) {
+            break end;
+        }
+    };
+    assert_eq!((old.code, old.stderr.lines().count()), (Some(1), 1), "{}", old.stderr);
+}
+
+#[test]
+fn events_come_as_they_happen_until_the_reader_has_gone() {
+    let server = Operated::start("ctl-events", TWO_POOLS);
+    let mut events = server.command("events").stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(events.stdout.take().expect("it was asked for")).lines();
+    let (sender, told) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let first = lines.next().expect("a line").expect("text");
+        // The reader goes with this thread.
+        sender.send(first).expect("the test waits");
+    });
+    // It watches from some moment on.
+    let first = loop {
+        server.says("suspend --pool echo");
+        server.says("resume --pool echo");
+        if let Ok(first) = told.try_recv() {
+            break first;
+        }
+    };
+    reader.join().expect("it has read a line");
+    assert!(first.contains("echo"), "{first}");
+    while events.try_wait().expect("a child").is_none() {
+        server.says("suspend --pool echo");
+    }
+    assert_eq!(events.wait().expect("a child").code(), Some(0), "a reader that has gone is no error");
+}
+
+#[test]
+fn top_is_drawn_and_leaves_the_terminal_as_it_was() {
+    let server = Operated::start("ctl-top", TWO_POOLS);
+    let _connections = [connect(&server.addresses[0]), connect(&server.addresses[0])];
+    let words = format!("ctl top --control {}", server.path("c.sock"));
+    for (size, signal, code) in [((80, 24), None, 0), ((60, 20), Some(Signal::INT), 130), ((80, 24), Some(Signal::TERM), 143)] {
+        let mut terminal = Terminal::start(size, &[("NO_COLOR", "1")], &words);
+        let shown = terminal.until("the server", |screen| screen.contains("q quit") && screen.contains("serving"));
+        for part in ["connections  2 of ", "ACCEPTS", "generations", "loops", "revision 1"] {
+            assert!(shown.contains(part), "no {part} in\n{shown}");
+        }
+        match signal {
+            None => terminal.types("q"),
+            Some(signal) => terminal.signal(signal),
+        }
+        assert_eq!(terminal.end(), Some(code), "{}", terminal.screen());
+        terminal.is_as_before();
+    }
+    // Without a terminal: a table that grows until its reader has gone.
+    let mut top = server.command("top").stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(top.stdout.take().expect("it was asked for")).lines().map(|line| line.expect("text"));
+    let first: Vec<String> = lines.by_ref().take(3).collect();
+    assert!(first[0].starts_with("POOL  CONNECTIONS") && first[1].starts_with("echo            2"), "{first:?}");
+    drop(lines);
+    assert_eq!(top.wait().expect("a child").code(), Some(0), "a reader that has gone is no error");
+}
+
+#[test]
+fn where_there_is_no_server_top_says_so_and_ends() {
+    let end = Program::of("ctl top --control /no/such/socket").end();
+    assert_eq!((end.code, end.stdout.as_str()), (Some(1), ""));
+    assert!(end.stderr.starts_with("error: no control socket at /no/such/socket: "), "{}", end.stderr);
+}

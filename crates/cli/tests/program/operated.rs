@@ -1,0 +1,93 @@
+//! A server with a configuration file and a control socket, in a folder of its own.
+
+use crate::program::{End, Program};
+use rustix::process::Signal;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A server that is operated.
+pub(crate) struct Operated {
+    pub(crate) folder: PathBuf,
+    server: Option<Program>,
+    /// Where its pools listen, in the order in which it told.
+    pub(crate) addresses: Vec<String>,
+}
+
+/// Two pools at free ports.
+pub(crate) const TWO_POOLS: &str = "[pool.echo]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\nlimit = 1000\ndrain = \"5s\"\n\n\
+    [pool.ping]\nprotocol = \"ping\"\nlisten = \"127.0.0.1:0\"\n";
+
+impl Operated {
+    /// Starts it with this file, to which the path of the control socket is added.
+    pub(crate) fn start(name: &str, file: &str) -> Operated {
+        let folder = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the folder of temporary files takes it");
+        let mut operated = Operated { folder, server: None, addresses: Vec::new() };
+        operated.write(file);
+        let mut server = Program::start(&["serve", "--log", "none", "--config", &operated.path("a.toml")]);
+        let pools = file.matches("[pool.").count();
+        operated.addresses = (0..pools).map(|_| server.line().strip_prefix("listening on ").expect("where").to_owned()).collect();
+        operated.server = Some(server);
+        operated
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().expect("text").to_owned()
+    }
+
+    /// Writes its configuration file.
+    pub(crate) fn write(&self, file: &str) {
+        fs::write(self.path("a.toml"), format!("control = \"{}\"\n{file}", self.path("c.sock"))).expect("the folder takes it");
+    }
+
+    /// `sockdrawer ctl` with these words.
+    pub(crate) fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+        command
+            .arg("ctl")
+            .args(words.split_whitespace())
+            .env("SOCKDRAWER_CONTROL", self.path("c.sock"))
+            .current_dir(&self.folder);
+        command
+    }
+
+    /// Its end.
+    pub(crate) fn ctl(&self, words: &str) -> End {
+        let output = self.command(words).stdin(Stdio::null()).output().expect("the program starts");
+        let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+        End { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// What it prints where all is well.
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) -> String {
+        let end = self.ctl(words);
+        assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{words}: {}", end.stdout);
+        end.stdout
+    }
+
+    /// The server's end after SIGTERM.
+    pub(crate) fn end(mut self) -> End {
+        let server = self.server.take().expect("it runs");
+        server.signal(Signal::TERM);
+        server.end()
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Waits for its end, which was asked for.
+    pub(crate) fn has_ended(mut self) -> End {
+        self.server.take().expect("it runs").end()
+    }
+}
+
+impl Drop for Operated {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
