@@ -155,7 +155,6 @@ fn what_is_not_there_is_listed_and_what_no_pool_has_is_told() {
         line.contains(&format!("{admin}, which systemd passed as admin: add systemd:admin to the listen of a pool")),
         "{line}"
     );
-    server.line("listening on");
     let failed = server.reload(web);
     assert!(failed.contains("it passed web, admin"), "{failed}");
 }
