@@ -31,7 +31,7 @@
 //! with `echo.toml`:
 //!
 //! ```toml
-//! metrics = "127.0.0.1:9100"
+//! metrics = "127.0.0.1:9464"
 //!
 //! [pool.echo]
 //! protocol = "echo"

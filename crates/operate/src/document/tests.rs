@@ -17,7 +17,7 @@ fn parse(text: &str, format: Format) -> Result<Document, Vec<Mistake>> {
 }
 
 const RIGHT: &str = r#"
-metrics = "127.0.0.1:9100"
+metrics = "127.0.0.1:9464"
 
 [pool.web]
 protocol = "polite"
@@ -45,7 +45,7 @@ fn a_right_file_is_read_and_written_as_json_that_reads_equal() {
     assert_eq!((web.switch("nodelay"), web.count("send-buffer"), web.text("greeting")), (Some(false), Some(65_536), Some("hi")));
     assert_eq!(web.list("listen"), ["127.0.0.1:0", "unix:/run/a,b.sock,limit=5"]);
     assert_eq!(document.pools["other"].values.list("listen"), ["9000"]);
-    assert_eq!(document.program.text("metrics"), Some("127.0.0.1:9100"));
+    assert_eq!(document.program.text("metrics"), Some("127.0.0.1:9464"));
     let json = serde_json::to_string(&document).expect("JSON");
     assert_eq!(parse(&json, Format::Json).expect(&json), document);
 }
