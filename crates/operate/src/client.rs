@@ -5,7 +5,8 @@
 //!
 //! let mut client = Client::at(default_path());
 //! let answer = client.send("GET", "/status", &[], b"")?;
-//! println!("{}: {}", answer.status, answer.text()?);
+//! let status = answer.status;
+//! println!("{status}: {}", answer.text()?);
 //! # Ok::<(), sockdrawer_operate::client::ClientError>(())
 //! ```
 
