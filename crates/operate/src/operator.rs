@@ -10,6 +10,7 @@ use crate::totals::Ledger;
 use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::listening::Listening;
+use sockdrawer::observe::Event;
 use sockdrawer::{Config, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::Web;
@@ -68,6 +69,14 @@ impl Operator {
         let config = config.on_full(OnFull::Reject(Reject::text(
             "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         )));
+        let (hub, of) = (self.server.hub.clone(), name.to_owned());
+        // Of what it does as the others do, they tell. A panic that no observer is told is not seen.
+        let config = config.observer(move |event: &Event| match event {
+            Event::ConnectionPanicked { .. } | Event::ServicePanicked { .. } | Event::AcceptStarved { .. } => {
+                hub.tell(&of, event)
+            }
+            _ => {}
+        });
         let started = match &self.server.upgrade {
             Some(upgrade) => upgrade.start(name, config),
             None => Pool::start(config),

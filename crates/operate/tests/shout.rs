@@ -40,7 +40,12 @@ fn a_service_of_forty_lines_is_operated() {
         .replace("/tmp/shout.sock", &control.display().to_string())
         .replace("127.0.0.1:9000", "127.0.0.1:0");
     std::fs::write(&file, &configuration).expect("a file");
-    let child = Command::new(example()).arg(&file).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cargo test without --test builds it");
+    let child = Command::new(example())
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("cargo test without --test builds it");
     let mut server = Ends(child);
     let mut listening = String::new();
     let mut told = BufReader::new(server.0.stdout.take().expect("it was asked for"));
