@@ -33,6 +33,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A client that does not read for this long is cut off.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
 /// Answers requests: any function of the request and the connection that it came from.
 pub trait Pages: Send + Sync + 'static {
     /// The answer. It may block: each request is answered on a thread of the pool's
@@ -158,6 +160,10 @@ impl Conversation {
     fn go_on(&mut self, next: &Next, cx: &mut Context<'_>) -> Step {
         match next {
             Next::Close => return Step::Close,
+            Next::Join(_) if cx.draining() => {
+                cx.send(LAST_CHUNK);
+                return Step::Close;
+            }
             _ if cx.draining() => return Step::Close,
             Next::Request => {
                 self.state = State::Resting;
@@ -225,7 +231,7 @@ impl Protocol for Conversation {
         match self.state {
             State::Fresh | State::Resting => Step::Close,
             State::Streaming => {
-                cx.send(b"0\r\n\r\n");
+                cx.send(LAST_CHUNK);
                 Step::Close
             }
             State::Receiving { .. } | State::Answering => Step::Continue,

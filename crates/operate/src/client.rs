@@ -107,7 +107,9 @@ enum Body {
     Length(u64),
     /// So many bytes of the chunk are left.
     Chunk(u64),
-    /// The next chunk has to begin; not the first one.
+    /// The first chunk has to begin. It may come much later than the head.
+    Chunks,
+    /// The next chunk has to begin.
     Between,
     /// As many as come until the end of the connection.
     ToEnd,
@@ -266,6 +268,9 @@ impl Read for Answer<'_> {
         let Some(connection) = &mut self.client.connection else { return Ok(0) };
         if let Body::Between = self.body {
             line(connection)?;
+            self.body = Body::Chunks;
+        }
+        if let Body::Chunks = self.body {
             self.body = next_chunk(connection)?;
         }
         let count = match self.body {
@@ -277,7 +282,7 @@ impl Read for Answer<'_> {
                 }
             }
             Body::ToEnd => connection.read(bytes)?,
-            Body::Between | Body::Over => 0,
+            Body::Chunks | Body::Between | Body::Over => 0,
         };
         match &mut self.body {
             Body::Length(left) | Body::Chunk(left) => *left -= count as u64,
@@ -333,7 +338,7 @@ fn head(from: &mut impl BufRead) -> io::Result<Head> {
         found.and_then(|field| std::str::from_utf8(field.value).ok()).map(str::trim)
     };
     let body = match (field("Transfer-Encoding"), field("Content-Length")) {
-        (Some("chunked"), _) => next_chunk(from)?,
+        (Some("chunked"), _) => Body::Chunks,
         (Some(other), _) => return Err(wrong(format!("the transfer encoding {other} is not understood"))),
         (None, Some(length)) => match length.parse().map_err(|_| wrong("its Content-Length is no number"))? {
             0 => Body::Over,

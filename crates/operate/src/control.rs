@@ -8,6 +8,7 @@ use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
 use crate::operator::{News, Operator};
+use crate::program_settings;
 use crate::replaced::Report;
 use crate::setting::Values;
 use crate::users;
@@ -22,8 +23,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of its pool, which moves with the others to a new build.
-const POOL: &str = "control";
 /// Of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
 /// Connections at once; more are turned away.
@@ -48,7 +47,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
     let mut at = Listening::new(Address::Unix(path));
     at.options.mode = Some(MODE);
-    operator.start_pool(POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
+    operator.start_pool(program_settings::CONTROL_POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
@@ -178,8 +177,8 @@ static ROUTES: [Route; 19] = [
         parameters: &["pool", "listener"],
         answer: |asked| asked.accepting("resume", Pool::resume, Pool::resume_listener),
     },
-    Route { method: "POST", path: "/drain", parameters: connections::ENDING, answer: drain },
-    Route { method: "POST", path: "/purge", parameters: connections::ENDING, answer: purge },
+    Route { method: "POST", path: "/drain", parameters: connections::DRAINING, answer: drain },
+    Route { method: "POST", path: "/purge", parameters: connections::PURGING, answer: purge },
     Route { method: "POST", path: "/kill", parameters: connections::KILLING, answer: kill },
     Route { method: "POST", path: "/adopt", parameters: connections::KILLING, answer: adopt },
     Route { method: "POST", path: "/upgrade", parameters: &[DRY_RUN], answer: upgrade },
@@ -416,7 +415,29 @@ pub(crate) fn end(pool: &Pool) {
 
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use super::{OPENAPI, ROUTES, allowed};
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn openapi_has_the_routes_and_their_parameters() {
+        let file: Value = serde_json::from_str(OPENAPI).expect("JSON");
+        let name = |parameter: &Value| {
+            let place = parameter["$ref"].as_str().and_then(|place| place.strip_prefix('#')).expect("a reference");
+            let parameter = file.pointer(place).expect("it is there");
+            (parameter["in"] == "query").then(|| parameter["name"].as_str().expect("a name").to_owned())
+        };
+        let mut told = BTreeSet::new();
+        for (path, methods) in file["paths"].as_object().expect("paths") {
+            for (method, operation) in methods.as_object().expect("methods") {
+                let names: Vec<String> = operation["parameters"].as_array().into_iter().flatten().filter_map(name).collect();
+                told.insert((method.to_uppercase(), path.clone(), names));
+            }
+        }
+        let names = |route: &super::Route| route.parameters.iter().map(ToString::to_string).collect();
+        let known = ROUTES.iter().map(|route| (route.method.to_owned(), route.path.to_owned(), names(route))).collect();
+        assert_eq!(told, known);
+    }
 
     #[test]
     fn other_users_are_refused_by_name() {

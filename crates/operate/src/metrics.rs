@@ -4,6 +4,7 @@ mod table;
 
 use crate::failure::Failure;
 use crate::operator::Operator;
+use crate::program_settings;
 use crate::server::{Server, State};
 use crate::setting::Values;
 use crate::totals::Totals;
@@ -17,8 +18,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use table::METRICS;
 
-/// The name of its pool, which moves with the others to a new build.
-const POOL: &str = "metrics";
 /// Collectors at once; more are turned away.
 const COLLECTORS: usize = 64;
 /// Requests that are being answered at once.
@@ -40,7 +39,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     };
     // A kept connection would ask this process for as long as it lives, also once a new build has taken over.
     let web = Web::new(pages).close_after_answer();
-    operator.start_pool(POOL, &web, Listening::new(at), (COLLECTORS, ANSWERS)).map(Some)
+    operator.start_pool(program_settings::METRICS_POOL, &web, Listening::new(at), (COLLECTORS, ANSWERS)).map(Some)
 }
 
 /// What a page is made from.

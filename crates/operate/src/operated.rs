@@ -116,7 +116,7 @@ impl Operated {
         server.start(document)?;
         let operator =
             Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone(), ledger: Ledger::default() });
-        let asked = [metrics::start(&operator, &program)?, control::start(&operator, &program)?];
+        let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();
             carry::over(upgrade, &operator)?;
@@ -133,9 +133,10 @@ impl Operated {
         server.hub.manager.ready(&server.line());
         let looked_at = Arc::downgrade(&server);
         server.hub.manager.keep_told(move || looked_at.upgrade().map(|server| server.line())).map_err(no_thread)?;
-        tell_addresses(&server, asked[0].as_ref())?;
-        let end = operator.end(&told);
-        asked.iter().flatten().for_each(control::end);
+        tell_addresses(&server, metrics.as_ref())?;
+        let asked: Vec<Pool> = [metrics, control].into_iter().flatten().collect();
+        let end = operator.end(&told, &asked);
+        asked.iter().for_each(control::end);
         server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
         if let Some(log) = server.hub.log() {
             log.flush(PATIENCE);

@@ -11,7 +11,7 @@ use serde_json::json;
 use sockdrawer::admission::{OnFull, Reject};
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Event;
-use sockdrawer::{Config, Drained, Error, Pool};
+use sockdrawer::{Config, Drain, Drained, Error, Pool, Selector};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::Web;
 use std::fmt;
@@ -26,6 +26,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// How long the end waits for the last lines to be written.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long an answer may take once a new build has taken over; one that is about a drain, as long as that.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
 /// What the main thread waits for.
 pub(crate) enum News {
     /// SIGTERM, SIGINT, or an operator: the program is to end.
@@ -34,6 +37,8 @@ pub(crate) enum News {
     Reload,
     /// SIGUSR2: a new build of the program is to take over.
     Upgrade,
+    /// A new build has taken over.
+    HandedOver,
     /// The drain is not over, and so many connections are left.
     Draining(usize),
     Drained(Drained),
@@ -66,15 +71,17 @@ impl Operator {
         let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
         web.fit(&mut config.settings);
         config.delegates = answers;
-        let config = config.on_full(OnFull::Reject(Reject::text(
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        )));
-        let (hub, of) = (self.server.hub.clone(), name.to_owned());
+        let body = format!("{{\"error\":\"all {clients} connections are taken: end some, or try again in 10 s\"}}\n");
+        let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n";
+        let full = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let (hub, of, news) = (self.server.hub.clone(), name.to_owned(), self.news.clone());
         // Of what it does as the others do, they tell. A panic that no observer is told is not seen.
-        let config = config.observer(move |event: &Event| match event {
+        let config = config.on_full(OnFull::Reject(Reject::text(&full))).observer(move |event: &Event| match event {
             Event::ConnectionPanicked { .. } | Event::ServicePanicked { .. } | Event::AcceptStarved { .. } => {
                 hub.tell(&of, event)
             }
+            // The receiver is gone when the program ends first.
+            Event::HandedOver { .. } => drop(news.send(News::HandedOver)),
             _ => {}
         });
         let started = match &self.server.upgrade {
@@ -106,11 +113,14 @@ impl Operator {
         result
     }
 
-    /// The configuration that a request has, with what the command line says.
+    /// The configuration that a request has, with what the command line says. Settings of the program that it leaves out stay as they are.
     pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
         let known = self.server.known();
         let mut document = Document::parse(text, format, known)
             .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
+        for (name, value) in &self.server.state().document.program.0 {
+            document.program.0.entry(name).or_insert_with(|| value.clone());
+        }
         document.program.0.extend(self.origin.overriding.0.clone());
         Ok(document)
     }
@@ -135,8 +145,8 @@ impl Operator {
         }
     }
 
-    /// Waits for the first request to end, then for the end of the drain.
-    pub(crate) fn end(self: &Arc<Self>, told: &Receiver<News>) -> Result<(), Failure> {
+    /// Waits for the first request to end, then for the end of the drain. `asked` is what operators and their programs ask.
+    pub(crate) fn end(self: &Arc<Self>, told: &Receiver<News>, asked: &[Pool]) -> Result<(), Failure> {
         let mut stopped = Vec::new();
         // Told once, and not of a drain that is over soon.
         let (mut ending, mut quiet) = (false, false);
@@ -169,6 +179,7 @@ impl Operator {
                         print::tell_within(Duration::ZERO, "error: no upgrade: the server was started without --upgrade PATH");
                     }
                 },
+                News::HandedOver => self.let_go(asked)?,
                 News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
                 News::Drained(drained) => return drained_end(drained, self.server.longest_drain()),
@@ -185,6 +196,16 @@ impl Operator {
                 }
             }
         }
+    }
+
+    /// Ends the connections of operators and their programs here: the next requests are for the new build. Streams and connections at rest end
+    /// at once, an answer under way is finished first.
+    fn let_go(&self, asked: &[Pool]) -> Result<(), Failure> {
+        let how = Drain::within(self.server.longest_drain().max(ANSWERED_WITHIN));
+        asked.iter().try_for_each(|pool| {
+            let pool = pool.clone();
+            spawn("let go", move || _ = pool.drain(&Selector::All, how))
+        })
     }
 
     fn tell_draining(&self, left: usize) {

@@ -8,6 +8,10 @@ const ADDRESS: Text = Text {
     check: |text| text.parse::<Address>().map(drop).map_err(|error: sockdrawer::AddressError| error.to_string()),
 };
 const GROUP: &str = "Operating";
+/// The name of the control socket's pool, which moves with the others to a new build.
+pub(crate) const CONTROL_POOL: &str = "control";
+/// And of that of collectors.
+pub(crate) const METRICS_POOL: &str = "metrics";
 
 /// Where operators are answered.
 pub(crate) const CONTROL: Setting = Setting::new(

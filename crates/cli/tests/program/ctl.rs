@@ -1,9 +1,11 @@
 //! `sockdrawer ctl` with a server that runs.
 
+use crate::openapi::Successor;
 use crate::operated::{Operated, TWO_POOLS};
 use crate::program::Program;
 use crate::terminal::screen::Terminal;
 use rustix::process::Signal;
+use sockdrawer_operate::client::Client;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -237,4 +239,21 @@ fn where_there_is_no_server_top_says_so_and_ends() {
     let end = Program::of("ctl top --control /no/such/socket").end();
     assert_eq!((end.code, end.stdout.as_str()), (Some(1), ""));
     assert!(end.stderr.starts_with("error: no control socket at /no/such/socket: "), "{}", end.stderr);
+}
+
+#[test]
+fn a_process_that_was_replaced_ends_though_an_operator_watches_its_events() {
+    let upgrade = std::env::temp_dir().join(format!("sockdrawer-ctl-replaced-{}", std::process::id())).join("upgrade");
+    let server = Operated::start("ctl-replaced", &format!("upgrade = \"{}\"\n{TWO_POOLS}", upgrade.display()));
+    let _successor = Successor(upgrade);
+    let mut kept = Client::at(server.path("c.sock"));
+    let pid = |client: &mut Client| client.send("GET", "/status", &[], b"").expect("an answer").text().expect("text");
+    let pid = |client: &mut Client| serde_json::from_str::<serde_json::Value>(&pid(client)).expect("JSON")["pid"].clone();
+    let before = pid(&mut kept);
+    let mut watching = Client::at(server.path("c.sock"));
+    let events = watching.send("GET", "/events", &[], b"").expect("an answer").without_timeout().expect("a socket");
+    assert!(server.says("upgrade").contains("serves"), "it is replaced");
+    assert_ne!(pid(&mut kept), before, "the next request is for the new build");
+    events.lines(|_| std::ops::ControlFlow::Continue(())).expect("a stream with its end");
+    server.was_replaced();
 }

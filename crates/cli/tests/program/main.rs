@@ -2,6 +2,7 @@
 
 mod acks;
 mod agents;
+mod attack;
 mod check;
 mod cost;
 mod ctl;
@@ -13,6 +14,7 @@ mod foreign;
 mod http;
 mod load;
 mod metrics;
+mod openapi;
 mod operated;
 mod orders;
 mod parent;

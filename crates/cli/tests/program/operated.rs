@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A server that is operated.
 pub(crate) struct Operated {
@@ -77,6 +78,15 @@ impl Operated {
     /// Sends the server a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         self.server.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Waits for the end of the process alone: a new build has its output.
+    pub(crate) fn was_replaced(mut self) {
+        let (mut server, until) = (self.server.take().expect("it runs"), Instant::now() + Duration::from_secs(20));
+        while server.child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < until, "the process that was replaced goes on");
+            std::thread::yield_now();
+        }
     }
 
     /// Waits for its end, which was asked for.

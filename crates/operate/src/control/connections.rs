@@ -12,7 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) const SELECTORS: [&str; 7] = ["id", "generation", "before", "peer", "older-than", "tag", "listener"];
 pub(super) const PARAMETERS: &[&str] = &["pool", "id", "generation", "before", "peer", "older-than", "tag", "listener"];
 pub(super) const KILLING: &[&str] = &["pool", "all", "id", "generation", "before", "peer", "older-than", "tag", "listener"];
-pub(super) const ENDING: &[&str] =
+pub(super) const PURGING: &[&str] =
+    &["pool", "all", "id", "generation", "before", "peer", "older-than", "tag", "listener", "within"];
+pub(super) const DRAINING: &[&str] =
     &["pool", "all", "id", "generation", "before", "peer", "older-than", "tag", "listener", "within", "rate"];
 
 /// The selector that a request has. None: it has none.

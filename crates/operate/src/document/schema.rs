@@ -1,6 +1,6 @@
 //! The JSON schema of a configuration, from the tables of settings.
 
-use super::{MAX_NAME, POOL};
+use super::{MAX_NAME, OWN, POOL};
 use crate::pool_settings::SETTINGS;
 use crate::program_settings;
 use crate::protocol::Protocol;
@@ -37,7 +37,7 @@ pub fn schema(protocols: &[Protocol]) -> Value {
             "type": "object",
             "description": "The pools, by name.",
             "minProperties": 1,
-            "propertyNames": {"pattern": format!("^[a-z0-9_-]{{1,{MAX_NAME}}}$")},
+            "propertyNames": {"pattern": format!("^[a-z0-9_-]{{1,{MAX_NAME}}}$"), "not": {"enum": OWN}},
             "additionalProperties": {
                 "type": "object",
                 "properties": {"protocol": {"enum": names}},

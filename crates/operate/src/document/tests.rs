@@ -82,6 +82,10 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         ("[pool.web]\nlisten = 1\n".to_owned(), "1:7: pool.web has no protocol: write protocol = and one of echo, polite"),
         ("[pool.web]\nprotocol = \"echo\"\n".to_owned(), "1:7: pool.web listens nowhere: write listen"),
         ("[pool.Web]\nprotocol = \"echo\"\nlisten = 1\n".to_owned(), "1:7: `Web` is no name of a pool"),
+        (
+            "[pool.control]\nprotocol = \"echo\"\nlisten = 1\n".to_owned(),
+            "1:7: `control` is no name of a pool: the program has a pool of its own",
+        ),
         ("[pool]\nweb = 5\n".to_owned(), "2:7: pool.web is a table: write [pool.web]"),
         ("pool = 5".to_owned(), "1:8: pool is a table of pools"),
         ("metric = \"1\"".to_owned(), "1:1: metric: unknown setting `metric`: did you mean `metrics`?"),
