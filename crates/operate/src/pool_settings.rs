@@ -445,6 +445,20 @@ fn alarm(text: &str) -> Result<Alarm, String> {
 /// What is wrong with a setting.
 pub(crate) type Wrong = (&'static str, String);
 
+/// What files call a setting of the library. None: files have no such setting.
+pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
+    match setting.rsplit('.').next().unwrap_or_default() {
+        "alarms" => Some("alarm"),
+        "behaviour" => Some("protocol"),
+        // Those of an address are written behind it.
+        _ if setting.starts_with("listeners") => Some("listen"),
+        name => {
+            let name = name.replace('_', "-");
+            SETTINGS.iter().map(|one| one.setting.name).find(|known| *known == name)
+        }
+    }
+}
+
 /// What is wrong with a setting, as a sentence.
 pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
     let colon = if why.starts_with("is ") { "" } else { ":" };

@@ -5,7 +5,7 @@ use crate::document::{Document, Known, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::notify::Line;
-use crate::pool_settings::{Wrong, configure, wrong_setting};
+use crate::pool_settings::{Wrong, configure, in_files, wrong_setting};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
 use sockdrawer::observe::{Event, Observer};
@@ -170,6 +170,16 @@ impl Server {
         based_on: Option<u64>,
         dry_run: bool,
     ) -> Result<Changed, Unchanged> {
+        self.change_to(wanted, based_on, (dry_run, false))
+    }
+
+    /// Goes back where the wanted configuration is the last one of the history, which loses it then.
+    fn change_to(
+        &self,
+        wanted: impl FnOnce(&State) -> Result<Document, Unchanged>,
+        based_on: Option<u64>,
+        (dry_run, goes_back): (bool, bool),
+    ) -> Result<Changed, Unchanged> {
         let _changing = lock(&self.changing);
         let (since, state) = (Instant::now(), self.state());
         if let Some(based_on) = based_on.filter(|based_on| *based_on != state.revision) {
@@ -194,7 +204,11 @@ impl Server {
         let took = since.elapsed();
         let mut now = lock(&self.state);
         let mut history = std::mem::take(&mut now.history);
-        history.push(state.document);
+        if goes_back {
+            history.pop();
+        } else {
+            history.push(state.document);
+        }
         let excess = history.len().saturating_sub(MOST_HISTORY);
         history.drain(..excess);
         *now = State {
@@ -221,14 +235,7 @@ impl Server {
                 Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned()))
             }
         };
-        let changed = self.change(before, based_on, dry_run)?;
-        if changed.committed {
-            let mut state = lock(&self.state);
-            // The one in force, and the one that was gone back from.
-            let left = state.history.len().saturating_sub(2);
-            state.history.truncate(left);
-        }
-        Ok(changed)
+        self.change_to(before, based_on, (dry_run, true))
     }
 
     pub(crate) fn note_failed_change(&self) {
@@ -270,7 +277,8 @@ impl Server {
             let config = self.reconfigure((from, to), pool).map_err(wrong)?;
             let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
             for change in plan.changes {
-                work.plan.push(Step::new(name, change.setting, Step::how(change.how), change.detail));
+                let setting = in_files(change.setting).unwrap_or(change.setting);
+                work.plan.push(Step::new(name, setting, Step::how(change.how), change.detail));
             }
             work.change.push((name.clone(), pool.clone(), config));
             self.plan_kept(&mut work, name, (from, to));

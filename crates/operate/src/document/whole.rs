@@ -27,15 +27,6 @@ pub(super) fn check(protocol: &Protocol, values: &Values) -> Result<(), Wrong> {
     })
 }
 
-/// What files call a setting of the library.
 fn in_files(setting: &str) -> &'static str {
-    match setting.rsplit('.').next().unwrap_or_default() {
-        "alarms" => "alarm",
-        // Those of an address are written behind it.
-        _ if setting.starts_with("listeners") => "listen",
-        name => {
-            let name = name.replace('_', "-");
-            crate::pool_settings().find(|setting| setting.name == name).map_or("protocol", |setting| setting.name)
-        }
-    }
+    crate::pool_settings::in_files(setting).unwrap_or("protocol")
 }

@@ -142,8 +142,12 @@ fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
     plan.note("settings.high_water", new, &running.high_water, &wanted.high_water, usize::to_string);
     plan.note("settings.low_water", new, &running.low_water, &wanted.low_water, usize::to_string);
     plan.note("settings.max_partial", new, &running.max_partial, &wanted.max_partial, usize::to_string);
-    plan.note("settings.max_unsent", new, &running.max_unsent, &wanted.max_unsent, |max| format!("{max:?}"));
-    plan.note("settings.idle", new, &running.idle, &wanted.idle, |time| format!("{time:?}"));
+    plan.note("settings.max_unsent", new, &running.max_unsent, &wanted.max_unsent, |max| {
+        max.map_or_else(|| "none".to_owned(), |max| max.to_string())
+    });
+    plan.note("settings.idle", new, &running.idle, &wanted.idle, |time| {
+        time.map_or_else(|| "none".to_owned(), |time| format!("{time:?}"))
+    });
     plan.note("settings.linger", new, &running.linger, &wanted.linger, |time| format!("{time:?}"));
     plan.note("settings.flush", new, &running.flush, &wanted.flush, |time| format!("{time:?}"));
 }
