@@ -2,6 +2,8 @@
 
 use crate::values::BadValue;
 use sockdrawer::Model;
+use sockdrawer_operate::written;
+pub(crate) use sockdrawer_operate::written::closest;
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,18 +72,11 @@ const MANY: usize = 15;
 
 /// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
 pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
-    let all = known.join(", ");
     // Of many, those that are far from it help little.
-    if known.len() > MANY {
-        return BadValue(match closest(text, known) {
-            Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`?"),
-            None => format!("unknown {kind} `{text}`: the help names all"),
-        });
+    if known.len() > MANY && closest(text, known).is_none() {
+        return BadValue(format!("unknown {kind} `{text}`: the help names all"));
     }
-    BadValue(match closest(text, known) {
-        Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`? There are {all}"),
-        None => format!("unknown {kind} `{text}`: there are {all}"),
-    })
+    BadValue(written::unknown(kind, text, known, MANY))
 }
 
 /// Of names that are too many for a line, the three that are closest to `text`.
@@ -89,14 +84,6 @@ pub(crate) fn unknown_of_many(kind: &str, text: &str, mut known: Vec<&str>) -> B
     known.sort_by_cached_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name));
     known.truncate(3);
     BadValue(format!("unknown {kind} `{text}`: the closest are {}; the help ends with all of them", known.join(", ")))
-}
-
-/// The name that differs least from `text`, when not more than half of it differs.
-pub(crate) fn closest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
-    let text = text.to_lowercase();
-    let distance = |name: &&str| strsim::damerau_levenshtein(&text, name);
-    let name = known.iter().copied().min_by_key(distance)?;
-    (distance(&name) * 2 <= name.chars().count()).then_some(name)
 }
 
 #[cfg(test)]

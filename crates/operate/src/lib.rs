@@ -68,6 +68,7 @@ mod systemd;
 mod totals;
 mod users;
 mod words;
+pub mod written;
 
 pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
 pub use failure::{Failure, Fault};

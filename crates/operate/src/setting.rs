@@ -1,8 +1,8 @@
 //! Settings: one definition gives the key in a file, the option of a command line, its help, and its part of the JSON schema.
 
 use crate::listen;
+use crate::written;
 use serde::Serialize;
-use sockdrawer_catalog::count::{self, scaled};
 use sockdrawer_catalog::time;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,21 +109,18 @@ impl Setting {
                 "false" => Ok(Value::Switch(false)),
                 _ => Err("write true or false".to_owned()),
             },
-            Kind::Count(min) => match count::parse(text) {
+            Kind::Count(min) => match written::count(text) {
                 Ok(count) if count < min => Err(format!("must be at least {min}")),
                 Ok(count) => Ok(Value::Count(count)),
-                Err(_) => Err("not a count: write a whole number such as 250, 10k or 2m".to_owned()),
+                Err(why) => Err(why),
             },
-            Kind::Time => parse_time(text).map(Value::Time),
-            Kind::PositiveTime => match parse_time(text)? {
+            Kind::Time => written::time(text).map(Value::Time),
+            Kind::PositiveTime => match written::time(text)? {
                 Duration::ZERO => Err("must be more than 0: write 50ms or 5s".to_owned()),
                 time => Ok(Value::Time(time)),
             },
-            Kind::Rate => rate(text).map(Value::Rate),
-            Kind::Size => match scaled(text, &[("k", 1024), ("m", 1024 * 1024), ("", 1)]) {
-                Some(bytes) if u32::try_from(bytes).is_ok() => Ok(Value::Count(bytes)),
-                _ => Err("not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned()),
-            },
+            Kind::Rate => written::rate(text).map(Value::Rate),
+            Kind::Size => written::size(text).map(|bytes| Value::Count(bytes.into())),
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(words) => Err(unknown(self.name, text, words)),
             Kind::Text(kind) => (kind.check)(text).map(|()| Value::Text(text.to_owned())),
@@ -228,21 +225,6 @@ impl Values {
     }
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
-    time::parse(text).map_err(|_| "not a time: write 5 or 5s (seconds), 250us, 50ms, 2m (minutes) or 1h".to_owned())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate of 9,000,000 per second is the most that is exact to a billionth")]
-fn rate(text: &str) -> Result<f64, String> {
-    const BILLION: u64 = 1_000_000_000;
-    let units = [("k", 1_000 * BILLION), ("m", 1_000_000 * BILLION), ("", BILLION)];
-    match scaled(text.strip_suffix("/s").unwrap_or(text), &units) {
-        Some(0) => Err("must be more than 0 per second".to_owned()),
-        Some(billionths) => Ok(billionths as f64 / BILLION as f64),
-        None => Err("not a rate: write how many per second, such as 500, 10k or 0.5".to_owned()),
-    }
-}
-
 /// Any text with something in it.
 pub(crate) const PATH: Text = Text { form: "PATH", check: |text| not_empty(text, "a path such as /run/name.sock") };
 /// Where a pool listens.
@@ -252,21 +234,10 @@ fn not_empty(text: &str, what: &str) -> Result<(), String> {
     if text.is_empty() { Err(format!("is empty: write {what}")) } else { Ok(()) }
 }
 
-/// "unknown KIND `TEXT`" with the closest known name, if one is close, and all of them, if they fit a line.
+/// Names that a line has room for.
+const FEW: usize = 8;
+
+/// "unknown KIND `TEXT`", with the known names that may be meant.
 pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> String {
-    let lower = text.to_lowercase();
-    let distance = |name: &&str| strsim::damerau_levenshtein(&lower, name);
-    let mut closest = known.to_vec();
-    closest.sort_by_key(distance);
-    let meant = closest.first().filter(|name| distance(name) * 2 <= name.chars().count());
-    let meant = meant.map_or(String::new(), |name| format!(" did you mean `{name}`?"));
-    match known.len() {
-        ..=8 => format!(
-            "unknown {kind} `{text}`:{meant}{}{}",
-            if meant.is_empty() { " there are " } else { " There are " },
-            known.join(", ")
-        ),
-        _ if !meant.is_empty() => format!("unknown {kind} `{text}`:{meant}"),
-        _ => format!("unknown {kind} `{text}`: the closest are {}", closest[..3].join(", ")),
-    }
+    written::unknown(kind, text, known, FEW)
 }

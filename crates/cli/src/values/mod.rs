@@ -9,9 +9,10 @@ pub(crate) use hosts::{Hosts, host, object_name};
 pub(crate) use http::{Body, Field, Method, Path};
 pub(crate) use network::{Source, Target, Url, local_ports};
 
-use sockdrawer_catalog::count::{self, scaled};
+use sockdrawer_catalog::count;
 use sockdrawer_catalog::{escapes, time};
 use sockdrawer_load::{Processes, Stage};
+use sockdrawer_operate::written;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -55,7 +56,7 @@ pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Res
 
 /// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
 pub(crate) fn time(text: &str) -> Result<Duration, BadValue> {
-    time::parse(text).map_err(|_| BadValue("not a time: write 5 or 5s (seconds), 250us, 50ms, 2m (minutes) or 1h".to_owned()))
+    written::time(text).map_err(BadValue)
 }
 
 /// A length of time that passes.
@@ -67,15 +68,8 @@ pub(crate) fn positive_time(text: &str) -> Result<Duration, BadValue> {
 }
 
 /// How many per second: `1000`, `10k`, `0.5`, `200/s`.
-#[expect(clippy::cast_precision_loss, reason = "a rate of 9,000,000 per second is the most that is exact to a billionth")]
 pub(crate) fn rate(text: &str) -> Result<f64, BadValue> {
-    const BILLION: u64 = 1_000_000_000;
-    let units = [("k", 1_000 * BILLION), ("m", 1_000_000 * BILLION), ("", BILLION)];
-    match scaled(text.strip_suffix("/s").unwrap_or(text), &units) {
-        Some(0) => Err(BadValue("must be more than 0 per second".to_owned())),
-        Some(billionths) => Ok(billionths as f64 / BILLION as f64),
-        None => Err(BadValue("not a rate: write how many per second, such as 500, 10k or 0.5".to_owned())),
-    }
+    written::rate(text).map_err(BadValue)
 }
 
 /// A rate as it is read again.
@@ -85,11 +79,9 @@ pub(crate) fn rate_text(rate: f64) -> String {
 
 /// Bytes, at least one and less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
 pub(crate) fn size(text: &str) -> Result<u32, BadValue> {
-    let units = [("k", 1024), ("m", 1024 * 1024), ("", 1)];
-    match scaled(text, &units).and_then(|bytes| u32::try_from(bytes).ok()) {
-        Some(0) => Err(BadValue("must be at least 1 byte".to_owned())),
-        Some(bytes) => Ok(bytes),
-        None => Err(BadValue("not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned())),
+    match written::size(text).map_err(BadValue)? {
+        0 => Err(BadValue("must be at least 1 byte".to_owned())),
+        bytes => Ok(bytes),
     }
 }
 
