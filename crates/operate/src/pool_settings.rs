@@ -86,7 +86,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Kind::Count(1),
         "Maximum of connections in the accept queue of each listening socket; the kernel cuts it to net.core.somaxconn",
         "4096",
-        |draft, value| put(draft, value, |config, count| config.backlog(u32::try_from(count).unwrap_or(u32::MAX))),
+        |draft, value| put(draft, value, |config, count| *config = config.clone().backlog(u32::try_from(count).unwrap_or(u32::MAX))),
     )
     .of(LISTENING),
     setting("model", Kind::Choice(MODELS), "The model that runs the connections", "loops; exec: fork", |draft, value| {
@@ -96,16 +96,16 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
     })
     .of(THREADS),
     setting("loops", Kind::Count(1), "prefork, loops and tasks: threads that run connections", "one per CPU; prefork: one per process", |draft, value| {
-        put(draft, value, |config, loops| config.loops(loops).workers(loops))
+        put(draft, value, |config, loops| (config.loops, config.workers) = (loops, loops))
     })
     .of(THREADS)
     .with(WITH_LOOPS),
     setting("workers", Kind::Count(0), "prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops", "as many as loops", |draft, value| {
-        put(draft, value, Config::workers)
+        put(draft, value, |config, count| config.workers = count)
     })
     .of(THREADS)
     .with(WITH_LOOPS),
-    setting("processes", Kind::Count(1), "prefork: processes", "one per CPU", |draft, value| put(draft, value, Config::processes))
+    setting("processes", Kind::Count(1), "prefork: processes", "one per CPU", |draft, value| put(draft, value, |config, count| config.processes = count))
         .of(THREADS)
         .with(&[Model::Prefork]),
     setting(
@@ -113,7 +113,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Kind::Count(0),
         "Connections for which each loop allocates memory in advance; not a limit",
         "1024",
-        |draft, value| put(draft, value, Config::capacity),
+        |draft, value| put(draft, value, |config, count| config.capacity = count),
     )
     .of(THREADS),
     setting(
@@ -126,14 +126,11 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
     .of(THREADS)
     .with(&[Model::Loops, Model::Prefork, Model::Single]),
     setting("stack", Kind::Size, "Bytes of stack of each thread that runs one connection", "256k", |draft, value| {
-        put(draft, value, |mut config, bytes| {
-            config.stack = bytes;
-            config
-        })
+        put(draft, value, |config, bytes| config.stack = bytes)
     })
     .of(THREADS),
     setting("limit", Kind::Count(1), "Maximum of connections at once", "as many as descriptors allow", |draft, value| {
-        put(draft, value, Config::limit)
+        put(draft, value, |config, limit| config.limit = Some(limit))
     })
     .of(LIMITS),
     setting(
@@ -195,32 +192,20 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         "Maximum of live generations; a reload that needs another is refused",
         "65000",
         |draft, value| {
-            put(draft, value, |mut config, most| {
-                config.max_generations = Some(most);
-                config
-            })
+            put(draft, value, |config, most| config.max_generations = Some(most))
         },
     )
     .of(LIMITS),
     setting("worker-queue", Kind::Count(0), "Maximum of jobs that wait for a worker", "65536", |draft, value| {
-        put(draft, value, |mut config, most| {
-            config.worker_queue = most;
-            config
-        })
+        put(draft, value, |config, most| config.worker_queue = most)
     })
     .of(LIMITS),
     setting("delegates", Kind::Count(1), "Maximum of threads for delegated connections", "1024", |draft, value| {
-        put(draft, value, |mut config, most| {
-            config.delegates = most;
-            config
-        })
+        put(draft, value, |config, most| config.delegates = most)
     })
     .of(LIMITS),
     setting("inbox", Kind::Count(1), "Maximum of notes that wait in a loop's inbox", "65536", |draft, value| {
-        put(draft, value, |mut config, most| {
-            config.inbox = most;
-            config
-        })
+        put(draft, value, |config, most| config.inbox = most)
     })
     .of(LIMITS),
     setting(
@@ -228,7 +213,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Kind::Size,
         "Maximum of input that a connection keeps until its message is whole",
         "64k; http: 4k",
-        |draft, value| put(draft, value, |config, bytes| config.settings(|settings| settings.max_partial = bytes)),
+        |draft, value| put(draft, value, |config, bytes| config.settings.max_partial = bytes),
     )
     .of(LIMITS),
     setting(
@@ -236,15 +221,15 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         Kind::Size,
         "Maximum of unsent bytes at which a connection still gets notes; at a note above it the connection ends",
         "1m",
-        |draft, value| put(draft, value, |config, bytes| config.settings(|settings| settings.max_unsent = Some(bytes))),
+        |draft, value| put(draft, value, |config, bytes| config.settings.max_unsent = Some(bytes)),
     )
     .of(LIMITS),
     setting("high-water", Kind::Size, "Unsent bytes above which a connection receives nothing", "64k", |draft, value| {
-        put(draft, value, |config, bytes| config.settings(|settings| settings.high_water = bytes))
+        put(draft, value, |config, bytes| config.settings.high_water = bytes)
     })
     .of(LIMITS),
     setting("low-water", Kind::Size, "Unsent bytes below which a connection receives again", "32k", |draft, value| {
-        put(draft, value, |config, bytes| config.settings(|settings| settings.low_water = bytes))
+        put(draft, value, |config, bytes| config.settings.low_water = bytes)
     })
     .of(LIMITS),
     setting(
@@ -316,7 +301,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         "Bytes of the kernel's receive buffer of each connection (SO_RCVBUF)",
         "the kernel's choice",
         |draft, value| {
-            put(draft, value, |config, bytes| config.settings(|all| all.options.receive_buffer = u32::try_from(bytes).ok()))
+            put(draft, value, |config, bytes| config.settings.options.receive_buffer = u32::try_from(bytes).ok())
         },
     )
     .of(SOCKETS),
@@ -326,7 +311,7 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         "Bytes of the kernel's send buffer of each connection (SO_SNDBUF)",
         "the kernel's choice",
         |draft, value| {
-            put(draft, value, |config, bytes| config.settings(|all| all.options.send_buffer = u32::try_from(bytes).ok()))
+            put(draft, value, |config, bytes| config.settings.options.send_buffer = u32::try_from(bytes).ok())
         },
     )
     .of(SOCKETS),
@@ -383,9 +368,9 @@ fn update(draft: &mut Draft<'_>, change: impl FnOnce(Config) -> Config) {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as the others")]
-fn put(draft: &mut Draft<'_>, value: &Value, change: impl FnOnce(Config, usize) -> Config) -> Result<(), String> {
+fn put(draft: &mut Draft<'_>, value: &Value, change: impl FnOnce(&mut Config, usize)) -> Result<(), String> {
     if let Value::Count(count) = value {
-        update(draft, |config| change(config, usize::try_from(*count).unwrap_or(usize::MAX)));
+        change(&mut draft.config, usize::try_from(*count).unwrap_or(usize::MAX));
     }
     Ok(())
 }
