@@ -68,6 +68,7 @@ use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, Job, JobResult, Local, Note, Output,
     Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
@@ -101,11 +102,20 @@ pub enum Progress {
     Work(Job),
 }
 
-/// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted; what the filter appended for the peer,
-/// such as an alert, is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the layer refused what the peer sent")]
-pub struct Refused;
+/// The wire bytes are not of the filter's protocol, or are forged. The reason is reported as by [`Context::report`]. The connection is
+/// aborted; but in the handshake it is closed where the filter appended something for the peer, such as an alert.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Refused {
+    why: Cow<'static, str>,
+}
+
+impl Refused {
+    /// With the reason in a few words: `its certificate has expired`. It may be logged, so it holds nothing secret.
+    pub fn because(why: impl Into<Cow<'static, str>>) -> Refused {
+        Refused { why: why.into() }
+    }
+}
 
 /// Turns the wire bytes of one connection into plain bytes and back. A filter has no I/O and no clock.
 pub trait Filter: Send + 'static {
@@ -124,7 +134,7 @@ pub trait Filter: Send + 'static {
     /// # Errors
     /// When the handshake cannot go on, which is the default.
     fn job_done(&mut self, _result: JobResult, _back: &mut Output) -> Result<Progress, Refused> {
-        Err(Refused)
+        Err(Refused::because("a job of its filter has no callback"))
     }
 
     /// Appends the wire bytes that carry `plain`, which is never empty.
@@ -438,9 +448,16 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
     }
 
+    /// A handshake that says goodbye to its peer, as by an alert, is closed, so that the peer reads why.
+    fn refuse(&self, refused: &Refused, cx: &mut Context<'_>) -> Step {
+        cx.report(refused.to_string());
+        let says_why = matches!(self.stage, Stage::Handshake(_)) && !cx.out().bytes().is_empty();
+        if says_why { Step::Close } else { Step::Abort }
+    }
+
     fn progressed(&mut self, progress: Result<Progress, Refused>, cx: &mut Context<'_>) -> Step {
         match progress {
-            Err(Refused) => Step::Abort,
+            Err(refused) => self.refuse(&refused, cx),
             Ok(Progress::NeedMore) => Step::Continue,
             Ok(Progress::Established(real)) => self.established(real, cx),
             Ok(Progress::Plain) => self.feed(cx),
@@ -475,6 +492,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
     }
 }
 
+/// Ends a connection whose peer broke the filter's rules, and says why.
 impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &self.stage {
@@ -505,7 +523,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                     self.peer_ended = true;
                     self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
                 }
-                Err(Refused) => Step::Abort,
+                Err(refused) => self.refuse(&refused, cx),
             },
         };
         self.answer(step, cx)
