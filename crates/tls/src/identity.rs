@@ -1,0 +1,68 @@
+//! A certificate chain with its key.
+
+use crate::Error;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// A certificate chain and its private key: who one end of a connection is.
+#[derive(Clone)]
+pub struct Identity(pub(crate) Arc<CertifiedKey>);
+
+/// Neither certificates nor keys are printed.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("certificates", &self.0.cert.len()).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Reads PEM files: the chain, its own certificate first, and the key in PKCS#8, PKCS#1 or SEC1 form.
+    ///
+    /// # Errors
+    /// When a file cannot be read, has no certificate or no key, or the key is not the certificate's.
+    pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Identity, Error> {
+        let (chain, key) = (chain.as_ref(), key.as_ref());
+        Identity::read(&read(chain)?, &chain.display().to_string(), &read(key)?, &key.display().to_string())
+    }
+
+    /// Takes PEM texts, as [`Identity::from_files`].
+    ///
+    /// # Errors
+    /// When there is no certificate or no key, or the key is not the certificate's.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Identity, Error> {
+        Identity::read(chain, "the certificate chain", key, "the key")
+    }
+
+    fn read(chain: &[u8], chain_name: &str, key: &[u8], key_name: &str) -> Result<Identity, Error> {
+        let chain = certificates(chain, chain_name)?;
+        let wrong = |why: String| Error::Pem { source_name: key_name.to_owned(), why };
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(format!("no private key in PEM form: {error}")))?;
+        let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| wrong(error.to_string()))?;
+        let identity = CertifiedKey::new(chain, key);
+        match identity.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(Identity(Arc::new(identity))),
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                Err(wrong(format!("it is not the key of the certificate in {chain_name}")))
+            }
+            Err(error) => Err(Error::Pem { source_name: chain_name.to_owned(), why: error.to_string() }),
+        }
+    }
+}
+
+/// Wiped after use: it may be a key.
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let unreadable = |error: std::io::Error| Error::File { path: path.to_owned(), why: error.to_string() };
+    std::fs::read(path).map(Zeroizing::new).map_err(unreadable)
+}
+
+pub(crate) fn certificates(pem: &[u8], source_name: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let wrong = |why: String| Error::Pem { source_name: source_name.to_owned(), why };
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = certificates.map_err(|error| wrong(format!("no certificate in PEM form: {error}")))?;
+    if certificates.is_empty() { Err(wrong("there is no certificate in PEM form".to_owned())) } else { Ok(certificates) }
+}

@@ -1,0 +1,54 @@
+//! TLS for [sockdrawer](https://docs.rs/sockdrawer), both ends: a [layer](sockdrawer::layer) around any service.
+//!
+//! The handshake is that of [rustls](https://docs.rs/rustls), with ring. Once it is complete, the connection goes on with a record layer of its
+//! own: an idle connection has its keys and no buffer, and its state can be saved, so that it lives through
+//! [`Pool::adopt`](sockdrawer::Pool::adopt) and an upgrade of the program.
+//!
+//! ```no_run
+//! use sockdrawer::{Config, Pool, layer::Layer};
+//! use sockdrawer_tls::{Identity, Server};
+//! # use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+//! # struct Echo;
+//! # impl Service for Echo {
+//! #     type Protocol = Echo;
+//! #     fn open(&self, _peer: &Peer) -> Echo {
+//! #         Echo
+//! #     }
+//! # }
+//! # impl Protocol for Echo {
+//! #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//! #         cx.send(input.take_all());
+//! #         Step::Continue
+//! #     }
+//! # }
+//!
+//! let identity = Identity::from_files("chain.pem", "key.pem")?;
+//! let tls = Server::new([identity]).build()?;
+//! let pool = Pool::start(Config::accept(Layer::new(tls, Echo)).listen("127.0.0.1:8443"))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A new certificate is a new service, as any change of a pool is: `Pool::reconfigure` with another `Server`. Connections that are open keep
+//! theirs, and none is closed.
+
+mod client;
+mod error;
+mod filter;
+mod handshake;
+mod identity;
+mod record;
+mod seam;
+mod server;
+mod session;
+mod tickets;
+
+pub use client::{Client, ClientOptions, Trust};
+pub use error::Error;
+pub use filter::TlsFilter;
+pub use handshake::{Handshake, HandshakeDone, HandshakeKind, Protocol};
+pub use identity::Identity;
+pub use server::{ClientCertificates, Server, ServerOptions};
+pub use tickets::Tickets;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! An established connection: records in, records out, and what TLS says between them. It needs nothing of the handshake, so that it can be
+//! saved, and goes on in another process.
+
+use crate::record::{Aead, Cipher, Content, Direction, Version};
+use crate::seam::TicketTaker;
+use sockdrawer::layer::{Progress, Refused};
+use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
+use zeroize::Zeroize;
+
+/// The most records in a row that bring no data: each costs, and nobody needs many.
+const MOST_IDLE_RECORDS: u8 = 32;
+/// The most bytes of a message of the handshake that comes later: a ticket of the longest that the format has.
+const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
+
+const KEY_UPDATE: u8 = 24;
+const NEW_SESSION_TICKET: u8 = 4;
+const WARNING: u8 = 1;
+const CLOSE_NOTIFY: u8 = 0;
+const USER_CANCELED: u8 = 90;
+const NO_RENEGOTIATION: u8 = 100;
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Server = 0,
+    Client = 1,
+}
+
+/// One end of an established connection. About 250 bytes, and no buffer.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) cipher: Cipher,
+    pub(crate) end: End,
+    pub(crate) sends: Direction,
+    pub(crate) receives: Direction,
+    /// Records in a row without data.
+    idle_records: u8,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few connections have.
+#[derive(Debug, Default)]
+struct Rare {
+    /// The start of a message that comes in several records.
+    message: Vec<u8>,
+    /// Of a client, until the first data.
+    tickets: Option<TicketTaker>,
+}
+
+impl Session {
+    pub(crate) fn new(cipher: Cipher, end: End, sends: Direction, receives: Direction, tickets: Option<TicketTaker>) -> Session {
+        let rare = tickets.map(|tickets| Box::new(Rare { message: Vec::new(), tickets: Some(tickets) }));
+        Session { cipher, end, sends, receives, idle_records: 0, rare }
+    }
+
+    /// Takes records until one brought data, which is appended to `plain`.
+    pub(crate) fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
+        loop {
+            let Some(length) = self.cipher.record_length(wire.bytes()).map_err(refused)? else { return Ok(Progress::NeedMore) };
+            if wire.bytes().len() < length {
+                return Ok(Progress::NeedMore);
+            }
+            let record = &mut wire.bytes_mut()[..length];
+            let (content, at) = self.cipher.open(&mut self.receives, record).map_err(refused)?;
+            let found = wire.take(length);
+            let found = &found[at];
+            if content == Content::DATA && !found.is_empty() {
+                plain.extend_from_slice(found);
+                self.idle_records = 0;
+                self.begins_data();
+                return Ok(Progress::Plain);
+            }
+            self.idle_records += 1;
+            if self.idle_records > MOST_IDLE_RECORDS {
+                return Err(Refused::because("more than 32 TLS records in a row without data"));
+            }
+            match content {
+                Content::DATA => {}
+                Content::ALERT if self.is_goodbye(found)? => return Ok(Progress::PeerEnded),
+                Content::ALERT => {}
+                Content::HANDSHAKE => self.handshake(found, back)?,
+                Content(other) => return Err(unexpected(other)),
+            }
+        }
+    }
+
+    /// Tickets come before data; a connection that lasts does not keep what takes them.
+    fn begins_data(&mut self) {
+        if self.rare.as_ref().is_some_and(|rare| rare.message.is_empty()) {
+            self.rare = None;
+        }
+    }
+
+    /// An alert: whether it says goodbye.
+    fn is_goodbye(&self, alert: &[u8]) -> Result<bool, Refused> {
+        match *alert {
+            [_, CLOSE_NOTIFY] => Ok(true),
+            // A goodbye follows.
+            [_, USER_CANCELED] => Ok(false),
+            [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
+            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::seam::alert_name(other)))),
+            _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
+        }
+    }
+
+    fn handshake(&mut self, found: &[u8], back: &mut Output) -> Result<(), Refused> {
+        if found.is_empty() {
+            return Err(Refused::because("an empty TLS handshake record"));
+        }
+        if self.cipher.version == Version::Tls12 {
+            // The peer asks to renegotiate, which it may not: RFC 5746, section 4.5.
+            self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, NO_RENEGOTIATION], back);
+            return Ok(());
+        }
+        let mut message = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.message)).unwrap_or_default();
+        message.extend_from_slice(found);
+        let mut left = &message[..];
+        while let Some([kind, length @ ..]) = left.first_chunk::<4>() {
+            let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
+            if 4 + length > MOST_MESSAGE {
+                return Err(Refused::because(format!("a TLS handshake message of {length} bytes")));
+            }
+            let Some((body, rest)) = left[4..].split_at_checked(length) else { break };
+            self.message(*kind, body, rest.is_empty(), back)?;
+            left = rest;
+        }
+        if !left.is_empty() {
+            self.rare.get_or_insert_default().message = left.to_vec();
+        }
+        Ok(())
+    }
+
+    /// A message of the handshake that came after it. `is_last`: nothing follows in the record.
+    fn message(&mut self, kind: u8, body: &[u8], is_last: bool, back: &mut Output) -> Result<(), Refused> {
+        match (kind, body, self.end) {
+            (KEY_UPDATE, [asks @ (0 | 1)], _) if is_last => {
+                self.cipher.update(&mut self.receives);
+                if *asks == 1 {
+                    self.update(false, back);
+                }
+                Ok(())
+            }
+            (KEY_UPDATE, _, _) => Err(Refused::because("a wrong TLS key update")),
+            (NEW_SESSION_TICKET, ticket, End::Client) => {
+                let tickets = self.rare.as_mut().and_then(|rare| rare.tickets.as_mut());
+                tickets.map_or(Ok(()), |tickets| tickets.take(ticket))
+            }
+            (other, _, _) => Err(Refused::because(format!("an unexpected TLS handshake message of type {other}"))),
+        }
+    }
+
+    /// Goes on with the next keys, and tells the peer.
+    pub(crate) fn update(&mut self, ask: bool, back: &mut Output) {
+        self.cipher.seal(&mut self.sends, Content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, ask.into()], back);
+        self.cipher.update(&mut self.sends);
+    }
+
+    pub(crate) fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        let records = plain.len().div_ceil(crate::record::MOST_PLAIN) as u64;
+        // One for the key update, one for the goodbye.
+        if self.cipher.records_left(&self.sends) < records + 2 {
+            assert!(self.cipher.version == Version::Tls13, "the keys of a TLS 1.2 connection were used for 2^24 records");
+            self.update(false, wire);
+        }
+        self.cipher.seal(&mut self.sends, Content::DATA, plain, wire);
+    }
+
+    pub(crate) fn goodbye(&mut self, wire: &mut Output) {
+        self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, CLOSE_NOTIFY], wire);
+    }
+
+    pub(crate) fn save(&self, to: &mut Saver) {
+        to.u64(self.cipher.version as u64);
+        to.u64(self.cipher.aead as u64);
+        to.u64(self.end as u64);
+        to.u64(self.idle_records.into());
+        self.sends.save(to);
+        self.receives.save(to);
+        to.bytes(self.rare.as_ref().map_or(&[], |rare| &rare.message));
+    }
+
+    pub(crate) fn restore(from: &mut Saved<'_>) -> Result<Session, CannotRestore> {
+        let another = || CannotRestore::because("the saved TLS state is of another version");
+        let versions = [Version::Tls12, Version::Tls13];
+        let aeads = [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::Chacha20Poly1305];
+        let (version, aead, end, idle) = (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+        let version = versions.into_iter().find(|of| *of as u64 == version).ok_or_else(another)?;
+        let aead = aeads.into_iter().find(|of| *of as u64 == aead).ok_or_else(another)?;
+        let end = [End::Server, End::Client].into_iter().find(|of| *of as u64 == end).ok_or_else(another)?;
+        let (sends, receives) = (Direction::restore(from)?, Direction::restore(from)?);
+        let message = from.bytes()?.to_vec();
+        let rare = (!message.is_empty()).then(|| Box::new(Rare { message, tickets: None }));
+        let idle_records = u8::try_from(idle).map_err(|_| another())?;
+        Ok(Session { cipher: Cipher { version, aead }, end, sends, receives, idle_records, rare })
+    }
+}
+
+impl Drop for Rare {
+    fn drop(&mut self) {
+        self.message.zeroize();
+    }
+}
+
+fn refused(bad: crate::record::BadRecord) -> Refused {
+    Refused::because(bad.to_string())
+}
+
+fn unexpected(content: u8) -> Refused {
+    refused(crate::record::BadRecord::Type(content))
+}

@@ -1,0 +1,201 @@
+//! Tickets by which clients resume. Their keys follow from one secret and the time, so that all loops, processes and reloads of a program
+//! that share the secret accept each other's.
+
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf;
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::server::ProducesTickets;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::{Zeroize, Zeroizing};
+
+/// A key makes tickets for so many seconds, and accepts them for as long again.
+const PERIOD: u64 = 6 * 60 * 60;
+const TAG: usize = 16;
+/// Longer than any ticket of this server: RFC 8446 states with the certificates of a client are not made here.
+const MOST_TICKET: usize = 16 * 1024;
+
+/// The keys of session tickets. Clones are the same keys: give one to each [`Server`](crate::Server) of a program, the next one after a change
+/// of certificates too, and its clients resume there.
+///
+/// A key is used for six hours and accepted for six more. Each follows from the one before it, which is then forgotten: what a later key
+/// decrypts does not tell what an earlier one did.
+#[derive(Clone)]
+pub struct Tickets(Arc<Mutex<Keys>>);
+
+struct Keys {
+    /// The number of the period since 1970.
+    period: u64,
+    now: [u8; 32],
+    before: Option<[u8; 32]>,
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.now.zeroize();
+        self.before.zeroize();
+    }
+}
+
+/// Keys are not printed.
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tickets")
+    }
+}
+
+fn period() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) / PERIOD
+}
+
+/// One way only: the label is not secret, and nothing leads back.
+fn follows(key: &[u8; 32], label: &[u8]) -> [u8; 32] {
+    let mut next = [0; 32];
+    let derived = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, key);
+    let info = [label];
+    let derived = derived.expand(&info, hkdf::HKDF_SHA256).expect("32 bytes are not too many");
+    derived.fill(&mut next).expect("32 bytes, as asked for");
+    next
+}
+
+impl Default for Tickets {
+    fn default() -> Tickets {
+        Tickets::new()
+    }
+}
+
+impl Tickets {
+    /// Keys of a new random secret.
+    ///
+    /// # Panics
+    /// When the system has no random numbers.
+    pub fn new() -> Tickets {
+        let mut now = [0; 32];
+        SystemRandom::new().fill(&mut now).expect("the system has random numbers");
+        Tickets(Arc::new(Mutex::new(Keys { period: period(), now, before: None })))
+    }
+
+    /// The keys for another process of this program, which goes on with them: secret.
+    pub fn export(&self) -> Zeroizing<Vec<u8>> {
+        let keys = self.at(period());
+        let mut bytes = Zeroizing::new(Vec::with_capacity(72));
+        bytes.extend_from_slice(&keys.period.to_le_bytes());
+        bytes.extend_from_slice(&keys.now);
+        bytes.extend_from_slice(keys.before.as_ref().map_or(&[], |key| &key[..]));
+        bytes
+    }
+
+    /// The keys that [`Tickets::export`] wrote; None where these are not such bytes.
+    pub fn import(bytes: &[u8]) -> Option<Tickets> {
+        let (period, rest) = bytes.split_first_chunk()?;
+        let (now, rest) = rest.split_first_chunk::<32>()?;
+        let before = if rest.is_empty() { None } else { Some(rest.try_into().ok()?) };
+        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: *now, before }))))
+    }
+
+    /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
+    fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while keys.period < period {
+            let next = follows(&keys.now, b"sockdrawer next ticket key");
+            keys.before = Some(std::mem::replace(&mut keys.now, next));
+            keys.period += 1;
+        }
+        keys
+    }
+
+    fn seal(&self, plain: &[u8], period: u64) -> Option<Vec<u8>> {
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).ok()?;
+        let key = aead(&self.at(period).now);
+        let mut ticket = Vec::with_capacity(NONCE_LEN + plain.len() + TAG);
+        ticket.extend_from_slice(&nonce);
+        ticket.extend_from_slice(plain);
+        let body = &mut ticket[NONCE_LEN..];
+        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), body).ok()?;
+        ticket.extend_from_slice(tag.as_ref());
+        Some(ticket)
+    }
+
+    fn open(&self, ticket: &[u8], period: u64) -> Option<Vec<u8>> {
+        let (nonce, body) = ticket.split_first_chunk::<NONCE_LEN>()?;
+        if body.len() > MOST_TICKET {
+            return None;
+        }
+        let keys = {
+            let keys = self.at(period);
+            [Some(aead(&keys.now)), keys.before.as_ref().map(aead)]
+        };
+        keys.into_iter().flatten().find_map(|key| {
+            let mut body = body.to_vec();
+            let opened = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::empty(), &mut body).ok()?.len();
+            body.truncate(opened);
+            Some(body)
+        })
+    }
+}
+
+fn aead(key: &[u8; 32]) -> LessSafeKey {
+    let mut key = follows(key, b"sockdrawer ticket encryption");
+    let expanded = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("32 bytes are a key");
+    key.zeroize();
+    LessSafeKey::new(expanded)
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        PERIOD as u32
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.seal(plain, period())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.open(ticket, period())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_good_for_its_period_and_the_next_in_every_process() {
+        let tickets = Tickets::new();
+        let start = period();
+        let ticket = tickets.seal(b"a session", start).expect("it seals");
+        let elsewhere = Tickets::import(&tickets.export()).expect("it wrote them");
+        for at in [start, start + 1] {
+            assert_eq!(elsewhere.open(&ticket, at).as_deref(), Some(&b"a session"[..]));
+        }
+        assert_eq!(elsewhere.open(&ticket, start + 2), None);
+        // The time never goes back for keys.
+        assert_eq!(elsewhere.open(&ticket, start), None);
+        assert_eq!(tickets.open(&ticket, start).as_deref(), Some(&b"a session"[..]));
+        assert_eq!(Tickets::new().open(&ticket, start), None);
+        let again = Tickets::import(&elsewhere.export()).expect("it wrote them");
+        let ticket = again.seal(b"another", start + 2).expect("it seals");
+        assert_eq!(elsewhere.open(&ticket, start + 3).as_deref(), Some(&b"another"[..]));
+    }
+
+    #[test]
+    fn what_is_no_ticket_is_not_opened() {
+        let tickets = Tickets::new();
+        let ticket = tickets.encrypt(b"a session").expect("it seals");
+        for cut in 0..ticket.len() {
+            assert_eq!(tickets.decrypt(&ticket[..cut]), None);
+            let mut wrong = ticket.clone();
+            wrong[cut] ^= 1;
+            assert_eq!(tickets.decrypt(&wrong), None);
+        }
+        assert_eq!(tickets.decrypt(&[0; 1 << 17]), None);
+        assert!(Tickets::import(b"short").is_none() && Tickets::import(&[0; 41]).is_none());
+        assert_eq!(format!("{tickets:?}"), "Tickets");
+    }
+}
