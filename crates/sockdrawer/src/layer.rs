@@ -291,7 +291,7 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
         let mut options = Saver::default();
         options.bytes(&filter.options);
         options.bytes(&service.options);
-        Some(Recipe { name: format!("{}+{}", filter.name, service.name), options: options.bytes })
+        Some(Recipe { name: format!("{}+{}", filter.name, service.name), options: options.bytes.take() })
     }
 }
 

@@ -34,6 +34,7 @@ mod saved;
 mod state;
 mod tag;
 mod timers;
+mod wiped;
 
 pub(crate) use asks::{Asks, Said};
 pub use codec::{Codec, Lines, Prefixed};
@@ -56,6 +57,7 @@ pub(crate) use state::Level;
 pub use state::State;
 pub(crate) use tag::{Tag, tag};
 pub use timers::Timers;
+pub(crate) use wiped::Wiped;
 
 use std::any::Any;
 
@@ -275,11 +277,20 @@ pub enum Closed {
     Adopted,
 }
 
-/// The name and options of a service, from which another process builds an equal one.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// The name and options of a service, from which another process builds an equal one. The options may be secret: they are not printed.
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Recipe {
     /// The name under which the service is registered: see `sockdrawer::processes`.
     pub name: String,
     /// The service's options, in a format of its own.
     pub options: Vec<u8>,
+}
+
+impl std::fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recipe")
+            .field("name", &self.name)
+            .field("options", &format_args!("{} bytes", self.options.len()))
+            .finish()
+    }
 }

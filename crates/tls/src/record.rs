@@ -146,9 +146,9 @@ impl Direction {
 
     pub(crate) fn save(&self, to: &mut Saver) {
         to.u64(self.sequence);
-        to.secret(&self.key);
-        to.secret(&self.iv);
-        to.secret(&self.secret);
+        to.bytes(&self.key);
+        to.bytes(&self.iv);
+        to.bytes(&self.secret);
     }
 
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<Direction, CannotRestore> {

@@ -9,7 +9,7 @@ pub(crate) use anybody::Anybody;
 pub(crate) use capture::{KeyCapture, tell_server_name};
 
 use crate::record::{Aead, Cipher, Direction, Version};
-use crate::session::{End, Session};
+use crate::session::{End, Session, TakesTickets};
 use crate::{Handshake, HandshakeKind, Protocol};
 use capture::Captured;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
@@ -20,8 +20,8 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedConnectionCommon, UnbufferedStatus};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    AlertDescription, ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, ServerConfig,
-    SupportedCipherSuite, SupportedProtocolVersion,
+    ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, ServerConfig, SupportedCipherSuite,
+    SupportedProtocolVersion,
 };
 use sockdrawer::layer::Refused;
 use sockdrawer::{Input, Output};
@@ -141,7 +141,8 @@ impl Pending {
                 let handshake = agreed(&connection, None);
                 let suite = connection.negotiated_cipher_suite();
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
-                let tickets = (handshake.protocol == Protocol::Tls13).then(|| TicketTaker(kernel));
+                let tickets =
+                    (handshake.protocol == Protocol::Tls13).then(|| Box::new(TicketTaker(kernel)) as Box<dyn TakesTickets>);
                 let session = session(suite, secrets, &self.captured, End::Client, tickets)?;
                 Ok((session, handshake))
             }
@@ -196,7 +197,7 @@ fn session(
     secrets: ExtractedSecrets,
     captured: &Captured,
     end: End,
-    tickets: Option<TicketTaker>,
+    tickets: Option<Box<dyn TakesTickets>>,
 ) -> Result<Session, Refused> {
     let version = match suite {
         Some(SupportedCipherSuite::Tls13(_)) => Version::Tls13,
@@ -225,10 +226,10 @@ fn direction((sequence, secrets): (u64, ConnectionTrafficSecrets), secret: &[u8]
 }
 
 /// Gives a client's tickets to rustls, which resumes by them.
-pub(crate) struct TicketTaker(KernelConnection<ClientConnectionData>);
+struct TicketTaker(KernelConnection<ClientConnectionData>);
 
-impl TicketTaker {
-    pub(crate) fn take(&mut self, ticket: &[u8]) -> Result<(), Refused> {
+impl TakesTickets for TicketTaker {
+    fn take(&mut self, ticket: &[u8]) -> Result<(), Refused> {
         self.0.handle_new_session_ticket(ticket).map_err(|error| explain::refused(&error))
     }
 }
@@ -237,11 +238,6 @@ impl std::fmt::Debug for TicketTaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TicketTaker")
     }
-}
-
-/// The name of an alert.
-pub(crate) fn alert_name(alert: u8) -> String {
-    format!("{:?}", AlertDescription::from(alert))
 }
 
 /// What encrypts: ring.

@@ -2,7 +2,6 @@
 //! saved, and goes on in another process.
 
 use crate::record::{Aead, Cipher, Content, Direction, Version};
-use crate::seam::TicketTaker;
 use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
 use zeroize::Zeroize;
@@ -38,17 +37,28 @@ pub(crate) struct Session {
     rare: Option<Box<Rare>>,
 }
 
+/// What takes a client's tickets: rustls, which resumes by them.
+pub(crate) trait TakesTickets: Send + std::fmt::Debug {
+    fn take(&mut self, ticket: &[u8]) -> Result<(), Refused>;
+}
+
 /// What few connections have.
 #[derive(Debug, Default)]
 struct Rare {
     /// The start of a message that comes in several records.
     message: Vec<u8>,
     /// Of a client, until the first data.
-    tickets: Option<TicketTaker>,
+    tickets: Option<Box<dyn TakesTickets>>,
 }
 
 impl Session {
-    pub(crate) fn new(cipher: Cipher, end: End, sends: Direction, receives: Direction, tickets: Option<TicketTaker>) -> Session {
+    pub(crate) fn new(
+        cipher: Cipher,
+        end: End,
+        sends: Direction,
+        receives: Direction,
+        tickets: Option<Box<dyn TakesTickets>>,
+    ) -> Session {
         let rare = tickets.map(|tickets| Box::new(Rare { message: Vec::new(), tickets: Some(tickets) }));
         Session { cipher, end, sends, receives, idle_records: 0, rare }
     }
@@ -98,7 +108,7 @@ impl Session {
             // A goodbye follows.
             [_, USER_CANCELED] => Ok(false),
             [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
-            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::seam::alert_name(other)))),
+            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alert::name(other)))),
             _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
         }
     }

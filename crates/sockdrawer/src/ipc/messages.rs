@@ -3,11 +3,13 @@
 
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
+use crate::protocol::Wiped;
 use crate::protocol::{Level, Side, State};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use zeroize::Zeroize;
 
 /// The formats that this build speaks: the lowest and the highest.
 pub(crate) const FORMATS: (u32, u32) = (1, 1);
@@ -348,8 +350,9 @@ pub(crate) struct Offer {
     pub(crate) records: Vec<Record>,
 }
 
-/// A connection, but for its socket.
+/// A connection, but for its socket. Its state may be secret: it is wiped when the record is dropped, and not printed.
 #[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
+#[prost(skip_debug)]
 pub(crate) struct Record {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
@@ -387,6 +390,19 @@ pub(crate) struct Record {
     /// The unsent bytes at which its protocol is to be woken.
     #[prost(uint32, optional, tag = "14")]
     pub(crate) wake_below: Option<u32>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.state.zeroize();
+    }
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Record { id, versions, marks, .. } = self;
+        f.debug_struct("Record").field("id", id).field("versions", versions).field("marks", marks).finish_non_exhaustive()
+    }
 }
 
 /// What a connection is in the middle of.
@@ -514,7 +530,8 @@ pub(crate) fn send(
     descriptors: &[BorrowedFd<'_>],
     wait: bool,
 ) -> Result<()> {
-    sender.send(socket, &Packet { said: Some(said) }.encode_to_vec(), descriptors, wait)
+    let bytes = Wiped::from(Packet { said: Some(said) }.encode_to_vec());
+    sender.send(socket, &bytes, descriptors, wait)
 }
 
 /// ... and to listen. None when the other end is gone; the end of one that was killed with unread messages is told by an error first,

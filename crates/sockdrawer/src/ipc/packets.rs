@@ -1,5 +1,6 @@
 //! Messages between processes: bytes of any length, with descriptors, as packets of a socket pair. What the bytes say is the caller's.
 
+use crate::protocol::Wiped;
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
 use crate::sys::{Errno, Pages, Result};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -41,10 +42,10 @@ impl Sender {
         loop {
             let passed = descriptors.next().unwrap_or_default();
             let more = parts.peek().is_some() || descriptors.len() > 0;
-            let mut packet = Vec::with_capacity(HEAD_BYTES + part.len());
-            packet.extend(self.sent.to_le_bytes());
-            packet.extend([u8::from(!more), passed.len() as u8]);
-            packet.extend_from_slice(part);
+            let mut packet = Wiped::from(Vec::with_capacity(HEAD_BYTES + part.len()));
+            packet.push(&self.sent.to_le_bytes());
+            packet.push(&[u8::from(!more), passed.len() as u8]);
+            packet.push(part);
             send_packet(socket, &packet, passed, wait)?;
             if !more {
                 return Ok(());
@@ -56,7 +57,7 @@ impl Sender {
 
 /// A whole message.
 pub(crate) struct Received {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Wiped,
     /// None where one of them found no room in this process.
     pub(crate) descriptors: Option<Vec<OwnedFd>>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct Receiver {
 #[derive(Default)]
 struct Message {
     number: u64,
-    bytes: Vec<u8>,
+    bytes: Wiped,
     descriptors: Vec<OwnedFd>,
     /// Some of its descriptors did not arrive.
     lost: bool,
@@ -98,7 +99,7 @@ impl Receiver {
                 self.message = Message { number, ..Message::default() };
             }
             let message = &mut self.message;
-            message.bytes.extend_from_slice(part);
+            message.bytes.push(part);
             message.lost |= usize::from(*descriptors) != passed.len();
             message.descriptors.append(&mut passed);
             if message.bytes.len() > MOST_MESSAGE || message.descriptors.len() > MOST_PASSED {

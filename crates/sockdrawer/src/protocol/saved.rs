@@ -1,5 +1,6 @@
 //! A connection's state as bytes, on its way to another service.
 
+use super::wiped::Wiped;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
@@ -9,7 +10,8 @@ use std::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// State as plain bytes, little-endian. A layer writes after its inner protocol.
+/// State as plain bytes, little-endian. A layer writes after its inner protocol. It may hold secrets, such as the keys of a TLS connection: all
+/// its copies on the way to another service or process are wiped after use, and none is printed.
 ///
 /// A state that is one value with serde's traits is saved and restored in a line each:
 ///
@@ -80,7 +82,7 @@ mod tests;
 /// ```
 #[derive(Debug, Default)]
 pub struct Saver {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Wiped,
     /// The time of a test.
     pub(crate) now: Option<Instant>,
 }
@@ -88,18 +90,13 @@ pub struct Saver {
 impl Saver {
     /// Appends a number.
     pub fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_le_bytes());
+        self.bytes.push(&value.to_le_bytes());
     }
 
     /// Appends the number of bytes, then the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u64(bytes.len() as u64);
-        self.bytes.extend(bytes);
-    }
-
-    /// Appends bytes as [`Saver::bytes`] does, and marks the state as secret: its copies are wiped.
-    pub fn secret(&mut self, bytes: &[u8]) {
-        self.bytes(bytes);
+        self.bytes.push(bytes);
     }
 
     /// Appends a value with its length, so that what follows it is found. See above for which changes of its type are compatible.
@@ -126,11 +123,17 @@ impl Saver {
 }
 
 /// State that was saved, read in the order of writing.
-#[derive(Debug)]
 pub struct Saved<'a> {
     bytes: &'a [u8],
     /// Of this level and of those around it.
     versions: &'a [u32],
+}
+
+/// Only the number of bytes is printed.
+impl std::fmt::Debug for Saved<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Saved").field("bytes", &self.bytes.len()).field("versions", &self.versions).finish()
+    }
 }
 
 impl<'a> Saved<'a> {

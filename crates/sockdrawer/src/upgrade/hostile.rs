@@ -71,7 +71,7 @@ pub fn check(input: &[u8]) {
     match packet.said {
         Some(Said::Offer(offer)) => take(offer, None),
         Some(Said::Yours(yours)) => {
-            let record = |id: &u64| Record { id: *id, ..record() };
+            let record = |id: &u64| record(|it| it.id = *id);
             let records = yours.ids.iter().take(MOST).map(record).collect();
             take(Offer { pool: String::new(), records }, Some(yours));
         }
@@ -95,11 +95,14 @@ fn pair() -> [OwnedFd; 2] {
 }
 
 /// A record that can be restored.
-fn record() -> Record {
+fn record(change: impl FnOnce(&mut Record)) -> Record {
     let mut saver = Saver::default();
     saver.u64(7);
     saver.bytes(b"a state");
-    Record { state: saver.bytes, versions: vec![2], ..Record::default() }
+    let mut record = Record::default();
+    (record.state, record.versions) = (saver.bytes.take(), vec![2]);
+    change(&mut record);
+    record
 }
 
 /// Restores connections, and goes on with them.
@@ -144,18 +147,12 @@ mod tests {
     /// One of each message that brings something into a process.
     fn messages() -> Vec<Said> {
         let marks = Marks { waiting: true, peer_ended: true, full: true, ..Marks::default() };
-        let full = Record {
-            id: 7,
-            age: 1,
-            kept: b"kept".to_vec(),
-            unsent: b"unsent".to_vec(),
-            timer: Some(1),
-            tag: Some("a tag".to_owned()),
-            listener: Some("127.0.0.1:1".to_owned()),
-            marks,
-            ..record()
-        };
-        let records = vec![full.clone(), full, Record { cookie: u64::MAX, ..record() }];
+        let full = record(|it| {
+            (it.id, it.age, it.timer, it.marks) = (7, 1, Some(1), marks);
+            (it.kept, it.unsent) = (b"kept".to_vec(), b"unsent".to_vec());
+            (it.tag, it.listener) = (Some("a tag".to_owned()), Some("127.0.0.1:1".to_owned()));
+        });
+        let records = vec![full.clone(), full, record(|it| it.cookie = u64::MAX)];
         let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3 }];
         let counts = [("accepted".to_owned(), u64::MAX), ("closed".to_owned(), 3)].into();
         let held =

@@ -212,7 +212,7 @@ impl Connections {
             age: self.second.saturating_sub(record.opened),
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
-            state: saver.bytes,
+            state: saver.bytes.take(),
             versions: written.versions(),
             // The mistake: input that was read and not taken stays behind.
             kept: if cfg!(sockdrawer_broken = "forgets-kept") { Vec::new() } else { self.kept.bytes(slot).to_vec() },

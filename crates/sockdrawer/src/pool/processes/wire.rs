@@ -10,6 +10,7 @@ use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::protocol::Recipe;
+use crate::protocol::Wiped;
 use crate::sys::{Errno, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -229,7 +230,7 @@ impl Sender {
         descriptors: &[BorrowedFd<'_>],
         wait: bool,
     ) -> Result<()> {
-        let bytes = postcard::to_allocvec(message).map_err(|_| Errno::INVAL)?;
+        let bytes = postcard::to_extend(message, Wiped::default()).map_err(|_| Errno::INVAL)?;
         self.0.send(socket, &bytes, descriptors, wait)
     }
 }

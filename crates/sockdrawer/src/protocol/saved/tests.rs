@@ -25,7 +25,7 @@ fn session() -> Session {
 fn saved(value: &impl Serialize) -> Vec<u8> {
     let mut to = Saver::default();
     to.value(value).expect("it can be saved");
-    to.bytes
+    to.written().to_vec()
 }
 
 /// The error's text, without the module of the type.

@@ -1,0 +1,75 @@
+//! Bytes that may be secret, such as the keys of a TLS connection that is saved: their memory is wiped when it is given back.
+
+use zeroize::Zeroize;
+
+/// A buffer that leaves no copy of its bytes behind, also where it grows.
+#[derive(Default)]
+pub(crate) struct Wiped(Vec<u8>);
+
+impl Wiped {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let needed = self.0.len() + bytes.len();
+        if needed > self.0.capacity() {
+            let mut larger = Vec::with_capacity(needed.max(2 * self.0.capacity()).max(256));
+            larger.extend_from_slice(&self.0);
+            self.0.zeroize();
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The bytes, which whoever has them wipes.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl From<Vec<u8>> for Wiped {
+    fn from(bytes: Vec<u8>) -> Wiped {
+        Wiped(bytes)
+    }
+}
+
+impl std::ops::Deref for Wiped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What an encoder writes to, byte by byte.
+impl Extend<u8> for Wiped {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        bytes.into_iter().for_each(|byte| self.push(&[byte]));
+    }
+}
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// Only their number is printed.
+impl std::fmt::Debug for Wiped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_takes_and_prints_no_byte() {
+        let mut wiped = Wiped::default();
+        let bytes: Vec<u8> = (0..2000_u32).map(|at| at as u8).collect();
+        bytes.chunks(7).for_each(|chunk| wiped.push(chunk));
+        wiped.extend([1, 2]);
+        assert_eq!((&wiped[..2000], &wiped[2000..]), (&bytes[..], &[1, 2][..]));
+        assert_eq!(format!("{wiped:?}"), "2002 bytes");
+        assert_eq!((wiped.take().len(), wiped.len()), (2002, 0));
+    }
+}
