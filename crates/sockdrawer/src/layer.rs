@@ -65,8 +65,8 @@
 //! ```
 
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output, Peer,
-    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, Job, JobResult, Local, Note, Output,
+    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::cell::RefCell;
 use std::fmt;
@@ -84,8 +84,8 @@ const MAX_PLAIN: usize = 64 * 1024;
 const SPARE_BUFFERS: usize = 4;
 const SPARE_BYTES: usize = 512 * 1024;
 
-/// What a filter learned from wire bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a filter learned from wire bytes, or from a job.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress {
     /// Nothing more can be done until more bytes arrive.
@@ -96,6 +96,9 @@ pub enum Progress {
     Plain,
     /// The peer said goodbye, as by TLS's close_notify: it will send no more plain bytes.
     PeerEnded,
+    /// The handshake goes on when this job is done on a worker, such as a signature: [`Filter::job_done`] is called, and wire bytes wait
+    /// until then. Only before [`Progress::Established`]; later it is a bug of the filter, which ends the connection.
+    Work(Job),
 }
 
 /// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted; what the filter appended for the peer,
@@ -115,6 +118,14 @@ pub trait Filter: Send + 'static {
     /// # Errors
     /// When the bytes are not acceptable.
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused>;
+
+    /// The job of [`Progress::Work`] ended. [`Filter::decode`] is called when there are wire bytes, not only because of this.
+    ///
+    /// # Errors
+    /// When the handshake cannot go on, which is the default.
+    fn job_done(&mut self, _result: JobResult, _back: &mut Output) -> Result<Progress, Refused> {
+        Err(Refused)
+    }
 
     /// Appends the wire bytes that carry `plain`, which is never empty.
     fn encode(&mut self, plain: &[u8], wire: &mut Output);
@@ -427,6 +438,23 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
     }
 
+    fn progressed(&mut self, progress: Result<Progress, Refused>, cx: &mut Context<'_>) -> Step {
+        match progress {
+            Err(Refused) => Step::Abort,
+            Ok(Progress::NeedMore) => Step::Continue,
+            Ok(Progress::Established(real)) => self.established(real, cx),
+            Ok(Progress::Plain) => self.feed(cx),
+            Ok(Progress::PeerEnded) => {
+                self.peer_ended = true;
+                self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
+            }
+            Ok(Progress::Work(job)) => {
+                assert!(matches!(self.stage, Stage::Handshake(_)), "the job of an established filter would have no callback");
+                Step::Work(job)
+            }
+        }
+    }
+
     /// Decodes all wire bytes and offers the plain bytes record by record.
     fn decode_all(&mut self, wire: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if self.plain.capacity() == 0 {
@@ -434,14 +462,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         while !self.peer_ended {
             let step = match self.filter.decode(wire, &mut self.plain, cx.out()) {
-                Err(Refused) => Step::Abort,
                 Ok(Progress::NeedMore) => return Step::Continue,
-                Ok(Progress::Established(real)) => self.established(real, cx),
-                Ok(Progress::Plain) => self.feed(cx),
-                Ok(Progress::PeerEnded) => {
-                    self.peer_ended = true;
-                    self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
-                }
+                progress => self.progressed(progress, cx),
             };
             if !matches!(step, Step::Continue) || self.waiting {
                 return step;
@@ -499,6 +521,11 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        if let Stage::Handshake(_) = self.stage {
+            let progress = self.filter.job_done(result, cx.out());
+            let step = self.progressed(progress, cx);
+            return self.answer(step, cx);
+        }
         self.job = false;
         let step = self.inner(cx, |protocol, _, cx| protocol.job_done(result, cx));
         self.resume(step, true, cx)
