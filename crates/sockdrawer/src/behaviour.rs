@@ -1,11 +1,16 @@
 //! The code that a pool runs, with its type erased: for each loop, a service becomes a slab of states behind one virtual call per event.
 
+mod erased;
+
 use crate::chunks::Chunks;
+use crate::layer::{Filtering, Layer};
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Handle, Input, Job, JobResult, Local, Note,
-    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Handle, Input, Job, JobResult, Lent, Local,
+    Note, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use crate::sys::panics;
+pub(crate) use erased::DynService;
+use erased::Erased;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +37,18 @@ impl Behaviour {
     pub fn with_recipe(self, recipe: Recipe) -> Behaviour {
         let Behaviour::Protocol(service) = self;
         Behaviour::Protocol(Arc::new(Described { recipe: Some(recipe), kind: service.kind(), service }))
+    }
+
+    /// This behaviour behind a filter, as [`Layer`] is for a service: a handler reads and writes plain bytes, and starts when the filter is
+    /// established. Layers nest: the last one added is the next to the socket. A program (`Behaviour::exec`) cannot have one, because it has the
+    /// socket itself. The recipe is named `filter+behaviour`, where both have one: see [`split_options`](crate::layer::split_options).
+    ///
+    /// A [`Layer`] of a service of known type saves a call and an allocation per connection.
+    #[must_use]
+    pub fn layered(self, filtering: impl Filtering) -> Behaviour {
+        let Behaviour::Protocol(within) = self;
+        let layer = Slabs(Arc::new(Layer::new(filtering, Erased { service: within.service(), within: within.clone() })));
+        Behaviour::Protocol(Arc::new(Behind { layer, within }))
     }
 
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
@@ -124,6 +141,14 @@ pub trait AnyService: Send + Sync {
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
+    /// The service, for a layer around it.
+    #[doc(hidden)]
+    fn service(&self) -> Arc<dyn DynService>;
+    /// Whether there is a layer around the service.
+    #[doc(hidden)]
+    fn is_layered(&self) -> bool {
+        false
+    }
 }
 
 /// The kind of a behaviour. A model need not run all kinds.
@@ -172,6 +197,54 @@ impl AnyService for Described {
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.service.queue()
     }
+
+    fn service(&self) -> Arc<dyn DynService> {
+        self.service.service()
+    }
+
+    fn is_layered(&self) -> bool {
+        self.service.is_layered()
+    }
+}
+
+/// A layer around a behaviour.
+struct Behind<F: Filtering> {
+    layer: Slabs<Layer<F, Erased>>,
+    within: Arc<dyn AnyService>,
+}
+
+impl<F: Filtering> AnyService for Behind<F> {
+    fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
+        self.layer.table(capacity)
+    }
+
+    fn kind(&self) -> Kind {
+        self.within.kind()
+    }
+
+    fn name(&self) -> &'static str {
+        self.within.name()
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.layer.recipe()
+    }
+
+    fn state(&self) -> State {
+        AnyService::state(&self.layer)
+    }
+
+    fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.within.queue()
+    }
+
+    fn service(&self) -> Arc<dyn DynService> {
+        self.layer.service()
+    }
+
+    fn is_layered(&self) -> bool {
+        true
+    }
 }
 
 /// The states and properties of a generation in one loop; opaque outside of this library.
@@ -203,6 +276,8 @@ pub(crate) trait Table: Send {
     fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
+    /// What the state lends with its connection.
+    fn lend(&mut self, slot: u32) -> Option<Lent>;
     /// Calls `closed` of the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
     /// Drops a state that was restored and is not needed after all.
@@ -301,6 +376,10 @@ impl<S: Service> AnyService for Slabs<S> {
     fn state(&self) -> State {
         guarded(|| self.0.state()).unwrap_or_default()
     }
+
+    fn service(&self) -> Arc<dyn DynService> {
+        self.0.clone()
+    }
 }
 
 struct Slab<S: Service> {
@@ -352,6 +431,11 @@ impl<S: Service> Table for Slab<S> {
 
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked> {
         guarded(|| self.states.at(slot).save(to))
+    }
+
+    fn lend(&mut self, slot: u32) -> Option<Lent> {
+        // Of layers alone, and these move values: it has no guard because it cannot panic.
+        self.states.at(slot).lend()
     }
 
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked> {

@@ -127,7 +127,7 @@ impl Connection {
     /// # Errors
     /// When the connection is gone.
     pub fn finish(&mut self) -> io::Result<()> {
-        Ok(self.lease.finish()?)
+        self.patiently(WRITE, self.write_timeout, Lease::finish)
     }
 
     /// Blocks until there is input, a note, or a request of the pool to end. Input comes before notes, and notes before the request to
@@ -143,9 +143,10 @@ impl Connection {
             if leased.has_ended() {
                 return Err(Errno::CONNABORTED.into());
             }
-            if self.lease.has_kept() {
+            if self.lease.has_kept() && self.lease.is_readable() {
                 return Ok(Wakeup::Input);
             }
+            let leased = &self.lease.leased;
             let told = match (leased.has_notes(), leased.is_draining()) {
                 (true, _) => Some(Wakeup::Note),
                 (false, true) => Some(Wakeup::Draining),
@@ -154,7 +155,8 @@ impl Connection {
             // Input is seen before a note or the request to end: the socket is always polled.
             let until = if told.is_some() { Some(Instant::now()) } else { until };
             match (self.sleep(READ, until)?, told) {
-                (Woken::Ready, _) => return Ok(Wakeup::Input),
+                (Woken::Ready, _) if self.lease.is_readable() => return Ok(Wakeup::Input),
+                (Woken::Ready, _) => {}
                 (_, Some(told)) => return Ok(told),
                 (Woken::TooLate, None) => return Err(io::ErrorKind::TimedOut.into()),
                 (Woken::Rung, None) => {}
@@ -167,13 +169,13 @@ impl Connection {
         &mut self,
         interest: Interest,
         timeout: Option<Duration>,
-        mut call: impl FnMut(&mut Lease) -> Result<T, Errno>,
+        mut call: impl FnMut(&mut Lease) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut until = None;
         loop {
             match call(&mut self.lease) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     until = until.or_else(|| timeout.map(|timeout| deadline(Instant::now(), timeout)));
                     self.listen()?;
                     // The connection may have ended before the event was registered.
@@ -181,7 +183,7 @@ impl Connection {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
-                result => return Ok(result?),
+                result => return result,
             }
         }
     }
@@ -221,12 +223,17 @@ impl Read for Connection {
 
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.patiently(WRITE, self.write_timeout, |lease| lease.send(bytes))
+        let written = self.patiently(WRITE, self.write_timeout, |lease| lease.send(bytes))?;
+        if self.lease.has_unsent() {
+            // A layer has taken the bytes. What comes of their way to the peer is told by the next write, or by `flush`.
+            let _ = self.flush();
+        }
+        Ok(written)
     }
 
-    /// Does nothing: writes are not buffered.
+    /// Writes are not buffered. Under a layer, this waits for the rest of a write that timed out.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.patiently(WRITE, self.write_timeout, Lease::flush)
     }
 }
 

@@ -64,6 +64,8 @@
 //! assert_eq!(connection.sent(), b"uryyb");
 //! ```
 
+#[doc(hidden)]
+pub use crate::protocol::Lent;
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, Job, JobResult, Local, Note, Output,
     Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
@@ -75,12 +77,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod lending;
 #[cfg(test)]
 mod tests;
 
 /// Maximum of plain bytes that the inner protocol may leave untaken; more aborts the connection. Equal to the default of a pool's
 /// `max_partial`.
 const MAX_PLAIN: usize = 64 * 1024;
+/// While a filter is lent no callback comes but the last, and the note that brings it back.
+const HERE: &str = "the filter of a connection that is not leased is here";
 /// The number of spare buffers per thread, and the largest capacity in bytes that is kept.
 const SPARE_BUFFERS: usize = 4;
 const SPARE_BYTES: usize = 512 * 1024;
@@ -218,7 +223,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
 
     fn layered(&self, filter: F::Filter, stage: Stage<S>) -> Layered<F::Filter, S> {
         Layered {
-            filter,
+            filter: Some(filter),
             stage,
             plain: Vec::new(),
             searched: 0,
@@ -297,19 +302,21 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
 /// One connection of a [`Layer`].
 pub struct Layered<F: Filter, S: Service> {
-    filter: F,
+    /// None while it is lent with the connection.
+    filter: Option<F>,
     stage: Stage<S>,
     /// Plain bytes that were decoded and not taken by the inner protocol.
     plain: Vec<u8>,
     /// So many of them, from the first, hold no line break.
     searched: usize,
+    /// A job of the inner protocol runs, or its connection is delegated.
     job: bool,
     waiting: bool,
     /// `draining` of the inner protocol is still to be called: it holds a part of a message that the event loop cannot see.
     drain: bool,
     finish: Finish,
     peer_ended: bool,
-    /// The end of the wire's stream came while plain bytes were held.
+    /// The inner protocol is still to be told of the end: it came while plain bytes were held, or the connection was leased.
     end_owed: bool,
 }
 
@@ -368,17 +375,33 @@ impl<F: Filter, S: Service> Layered<F, S> {
         let taken = input.taken();
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {
-            self.filter.encode(&output.bytes, cx.out());
+            self.filter.as_mut().expect(HERE).encode(&output.bytes, cx.out());
         }
         spare::give(output.bytes);
         // Its bytes are not the socket's: they pass the filter.
-        assert!(!matches!(step, Step::Delegate(_) | Step::Relay(_)), "a socket under a layer cannot be given away or relayed");
-        self.job |= matches!(step, Step::Work(_));
+        assert!(!matches!(step, Step::Relay(_)), "a socket under a layer cannot be relayed");
+        self.job |= matches!(step, Step::Work(_) | Step::Delegate(_));
         if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
-            self.filter.goodbye(cx.out());
+            self.filter.as_mut().expect(HERE).goodbye(cx.out());
             self.finish = Finish::Owed;
         }
         if matches!(step, Step::EndOutput) { Step::Continue } else { step }
+    }
+
+    /// A note that brings the filter back from a lease is unpacked: the filter goes on here, as it is now.
+    fn regain(&mut self, note: Note) -> Note {
+        let back = match note.take::<lending::Back<F>>() {
+            Ok(back) if self.filter.is_none() => back,
+            Ok(other) => return Note::value(other),
+            Err(note) => return note,
+        };
+        (self.filter, self.plain, self.searched, self.job) = (Some(back.filter), back.plain, 0, false);
+        self.end_owed |= back.ended && !self.peer_ended;
+        self.peer_ended = back.ended;
+        if back.finished && self.finish == Finish::No {
+            self.finish = Finish::Said;
+        }
+        back.note
     }
 
     /// Whether the inner protocol may not be offered plain bytes or their end now.
@@ -413,6 +436,10 @@ impl<F: Filter, S: Service> Layered<F, S> {
         match step {
             Step::Continue if self.end_owed && !self.is_held() => {
                 self.end_owed = false;
+                if self.peer_ended {
+                    let step = self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx));
+                    return self.answer(step, cx);
+                }
                 self.peer_ended(cx)
             }
             step => self.answer(step, cx),
@@ -478,7 +505,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.plain = spare::take();
         }
         while !self.peer_ended {
-            let step = match self.filter.decode(wire, &mut self.plain, cx.out()) {
+            let step = match self.filter.as_mut().expect(HERE).decode(wire, &mut self.plain, cx.out()) {
                 Ok(Progress::NeedMore) => return Step::Continue,
                 progress => self.progressed(progress, cx),
             };
@@ -498,7 +525,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         if let Stage::Handshake(handshake) = &self.stage {
             cx.set_timer(handshake.timeout);
         }
-        self.filter.start(cx.out());
+        self.filter.as_mut().expect(HERE).start(cx.out());
         // A filter with nothing to wait for is established now: the inner protocol may have to speak first.
         let step = self.decode_all(&mut Input::new(&mut []), cx);
         self.answer(step, cx)
@@ -518,7 +545,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                 self.end_owed = true;
                 Step::Continue
             }
-            Stage::Open(_) => match self.filter.truncated() {
+            Stage::Open(_) => match self.filter.as_mut().expect(HERE).truncated() {
                 Ok(()) => {
                     self.peer_ended = true;
                     self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
@@ -540,7 +567,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(_) = self.stage {
-            let progress = self.filter.job_done(result, cx.out());
+            let progress = self.filter.as_mut().expect(HERE).job_done(result, cx.out());
             let step = self.progressed(progress, cx);
             return self.answer(step, cx);
         }
@@ -558,6 +585,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         // Before the inner protocol was opened there is no handle to it, and a note of the pool to all connections does not concern it yet.
         let was_held = self.is_held();
+        let note = self.regain(note);
         let step = self.inner(cx, |protocol, _, cx| protocol.notified(note, cx));
         self.resume(step, was_held, cx)
     }
@@ -601,7 +629,14 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.finish as u64);
         to.u64(self.peer_ended.into());
         to.u64(self.end_owed.into());
-        self.filter.save(to)
+        self.filter.as_mut().expect(HERE).save(to)
+    }
+
+    fn lend(&mut self) -> Option<Lent> {
+        let Stage::Open(protocol) = &mut self.stage else { return None };
+        let inner = protocol.lend();
+        let (filter, plain) = (self.filter.take()?, std::mem::take(&mut self.plain));
+        Some(lending::lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
     }
 }
 

@@ -27,6 +27,7 @@ mod delegate;
 mod group;
 mod input;
 mod job;
+mod lent;
 mod note;
 mod output;
 mod peer;
@@ -47,6 +48,9 @@ pub(crate) use group::{Members, Membership};
 pub(crate) use input::input_searched;
 pub use input::{Input, TooLong};
 pub use job::{Job, JobError, JobResult};
+#[doc(hidden)]
+pub use lent::Lent;
+pub(crate) use lent::{Decoded, Lend};
 pub use note::{Handle, Note, NotifyError};
 pub(crate) use note::{Post, Sender, Urgency, Waiter};
 pub use output::Output;
@@ -129,6 +133,12 @@ pub trait Protocol: Send + 'static {
     /// When the state cannot be saved, which is the default: the connection stays with its service.
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
         Err(CannotSave::because("its protocol does not save its state"))
+    }
+
+    /// For layers: the connection is about to be leased, by [`Step::Delegate`]; the lessee's bytes pass what is returned.
+    #[doc(hidden)]
+    fn lend(&mut self) -> Option<Lent> {
+        None
     }
 }
 

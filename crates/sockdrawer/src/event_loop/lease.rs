@@ -1,14 +1,16 @@
 //! A leased connection: other code, the lessee, reads and writes its socket; its slot and protocol state stay. [`Leased`] is what
 //! both sides share; the [`Lease`] is the other side's right to the socket, and gives it back when it is dropped.
 
+use super::filtered::{Filtered, Left, Wire};
 use super::inbox::{Inbox, Message};
 use crate::listen::permit::Permit;
-use crate::protocol::{ConnectionId, Delegate, Note, Peer, Side};
+use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer, Side};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -63,9 +65,9 @@ pub(crate) struct Leased {
     draining: AtomicBool,
     ended: AtomicBool,
     /// The peer waits: the last that was received is not answered, or what was written is not taken.
-    owes: AtomicBool,
-    received: AtomicU64,
-    sent: AtomicU64,
+    pub(super) owes: AtomicBool,
+    pub(super) received: AtomicU64,
+    pub(super) sent: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -183,7 +185,7 @@ impl Leased {
         lock(&self.state).permit = Some(permit);
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let wakers = {
             let mut state = lock(&self.state);
             if let Some(event) = &state.event {
@@ -250,8 +252,7 @@ pub(crate) enum LeaseEnd {
     Note(Note),
     /// To be closed.
     End,
-    /// To be reset, as the code that held it asked.
-    #[cfg(feature = "tokio")]
+    /// To be reset, as the code that held it asked, or because a layer refused what its peer sent.
     Abort,
     /// To be closed, because of an error.
     Failed,
@@ -269,6 +270,8 @@ pub(crate) struct GivenBack {
     pub(crate) socket: Arc<OwnedFd>,
     /// Input that was not read.
     pub(crate) kept: Vec<u8>,
+    /// Output of layers that was not sent, before anything else.
+    pub(crate) unsent: Vec<u8>,
     pub(crate) peer_ended: bool,
     pub(crate) finished: bool,
     pub(crate) outcome: LeaseEnd,
@@ -296,6 +299,8 @@ pub(crate) struct Lease {
     start: usize,
     peer_ended: bool,
     finished: bool,
+    /// Under layers: all bytes pass their filter.
+    filtered: Option<Box<Filtered>>,
     pub(crate) outcome: LeaseEnd,
 }
 
@@ -312,11 +317,13 @@ pub(crate) struct LeaseStart {
     /// Something was received from the peer before.
     pub(crate) owes: bool,
     pub(crate) ends_by: Option<Instant>,
+    /// Of its layers.
+    pub(crate) lent: Option<Lent>,
 }
 
 impl Lease {
     pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
-        let LeaseStart { token, id, generation, side, system, draining, kept, peer_ended, owes, ends_by } = leaving;
+        let LeaseStart { token, id, generation, side, system, draining, mut kept, peer_ended, owes, ends_by, lent } = leaving;
         let leased = Arc::new(Leased {
             token,
             id,
@@ -330,7 +337,9 @@ impl Lease {
             sent: AtomicU64::new(0),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
-        Lease { leased, socket: Some(socket), lessor, kept, start: 0, peer_ended, finished: false, outcome: LeaseEnd::End }
+        let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept))));
+        let (socket, outcome) = (Some(socket), LeaseEnd::End);
+        Lease { leased, socket, lessor, kept, start: 0, peer_ended, finished: false, filtered, outcome }
     }
 
     /// The socket, for a runtime that watches it. To be dropped first.
@@ -344,13 +353,44 @@ impl Lease {
         Peer::new(self.leased.system.peer_address(self.as_fd()).ok().flatten(), self.leased.side)
     }
 
-    /// Whether [`Lease::receive`] has something without asking the kernel.
+    /// Whether [`Lease::receive`] may have something without asking the kernel.
     pub(crate) fn has_kept(&self) -> bool {
-        self.start < self.kept.len() || self.peer_ended
+        self.start < self.kept.len() || self.peer_ended || self.filtered.as_ref().is_some_and(|filtered| filtered.has_kept())
     }
 
-    /// Reads what is there: `EAGAIN` when nothing is, 0 at the peer's end.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+    /// Whether bytes pass a filter: then readiness of the socket is not yet input, and a short read or write does not say that the socket is
+    /// empty or full.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.filtered.is_some()
+    }
+
+    /// Whether the filter holds bytes that [`Lease::flush`] is to send.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.filtered.as_ref().is_some_and(|filtered| filtered.has_unsent())
+    }
+
+    /// Whether [`Lease::finish`] was called and is to be called again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.finished && self.has_unsent()
+    }
+
+    fn parts(&mut self) -> (Wire<'_>, Option<&mut Filtered>) {
+        let socket = self.socket.as_ref().expect("only dropping it takes the socket").as_fd();
+        let wire = Wire { leased: &self.leased, socket, ended: &mut self.peer_ended };
+        (wire, self.filtered.as_deref_mut())
+    }
+
+    /// Whether [`Lease::receive`] returns at once, where the socket is ready to be read.
+    pub(crate) fn is_readable(&mut self) -> bool {
+        match self.parts() {
+            (mut wire, Some(filtered)) => filtered.look(&mut wire),
+            (_, None) => true,
+        }
+    }
+
+    /// Reads what is there: `WouldBlock` when nothing is, 0 at the peer's end.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.check()?;
         if self.start < self.kept.len() {
             let count = into.len().min(self.kept.len() - self.start);
@@ -358,33 +398,56 @@ impl Lease {
             self.start += count;
             return Ok(count);
         }
-        if self.peer_ended || into.is_empty() {
-            return Ok(0);
+        match self.parts() {
+            (mut wire, Some(filtered)) => filtered.receive(&mut wire, into),
+            (wire, None) if *wire.ended || into.is_empty() => Ok(0),
+            (mut wire, None) => Ok(wire.receive(into)?),
         }
-        let count = self.leased.system.receive(self.as_fd(), into)?;
-        self.peer_ended = count == 0;
-        if count > 0 {
-            self.leased.owes.store(true, Ordering::Relaxed);
-        }
-        self.leased.received.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
     }
 
-    /// Writes what there is room for: `EAGAIN` when there is none.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// Writes what there is room for: `WouldBlock` when there is none.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
-        let sent = self.leased.system.send(self.as_fd(), bytes, false);
-        self.leased.owes.store(sent != Ok(bytes.len()), Ordering::Relaxed);
-        let count = sent?;
-        self.leased.sent.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
+        match self.parts() {
+            (mut wire, Some(filtered)) => filtered.send(&mut wire, bytes),
+            (mut wire, None) => Ok(wire.send(bytes)?),
+        }
     }
 
-    /// Tells the peer that no more comes.
-    pub(crate) fn finish(&mut self) -> Result<(), Errno> {
+    /// Writes what a filter has encoded: `WouldBlock` when there is no room for all of it.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.check()?;
+        match self.parts() {
+            (mut wire, Some(filtered)) => filtered.flush(&mut wire),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Tells the peer that no more comes. `WouldBlock` when a filter's bytes are before that and find no room: they go with the lease, at the
+    /// latest.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.check()?;
         self.finished = true;
-        self.leased.system.finish(self.as_fd())
+        if let (mut wire, Some(filtered)) = self.parts() {
+            filtered.finish(&mut wire)?;
+        }
+        Ok(self.leased.system.finish(self.as_fd())?)
+    }
+
+    /// What goes back with the connection, and whether it still goes as `outcome` says.
+    fn unfiltered(filtered: Filtered, outcome: LeaseEnd) -> (Left, LeaseEnd) {
+        let refused = filtered.is_refused();
+        let call = move || match outcome {
+            outcome @ (LeaseEnd::Abort | LeaseEnd::Panicked(_)) => (Left::default(), outcome),
+            _ if refused => (Left::default(), LeaseEnd::Abort),
+            LeaseEnd::Note(note) => {
+                let (left, note) = filtered.give_back(note);
+                (left, LeaseEnd::Note(note))
+            }
+            outcome @ (LeaseEnd::End | LeaseEnd::Failed) => (filtered.end(), outcome),
+        };
+        let or_panicked = |payload| (Left::default(), LeaseEnd::Panicked(panics::message(payload)));
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(or_panicked)
     }
 
     fn check(&self) -> Result<(), Errno> {
@@ -401,8 +464,12 @@ impl Drop for Lease {
         self.leased.ring_on_change(None);
         self.kept.drain(..self.start);
         let Some(socket) = self.socket.take() else { return };
-        let (kept, peer_ended, finished) = (std::mem::take(&mut self.kept), self.peer_ended, self.finished);
-        let back = Some(GivenBack { socket, kept, peer_ended, finished, outcome });
+        let (mut left, peer_ended, finished) = (Left::default(), self.peer_ended, self.finished);
+        left.wire = std::mem::take(&mut self.kept);
+        if let Some(filtered) = self.filtered.take() {
+            (left, outcome) = Lease::unfiltered(*filtered, outcome);
+        }
+        let back = Some(GivenBack { socket, kept: left.wire, unsent: left.unsent, peer_ended, finished, outcome });
         // Where its loop is gone the connection ends here.
         drop(self.lessor.take_back(Returned { leased: self.leased.clone(), back }));
     }

@@ -9,6 +9,7 @@ mod connector;
 pub(crate) mod delegates;
 pub(crate) mod dialer;
 pub(crate) mod endings;
+mod filtered;
 pub(crate) mod generation;
 mod generations;
 pub(crate) mod inbox;

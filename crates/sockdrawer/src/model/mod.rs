@@ -47,6 +47,12 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.behaviour.service().kind() == Kind::Program && model != Model::Fork {
         return refuse("run another program", "use fork");
     }
+    if config.behaviour.service().kind() == Kind::Program && config.behaviour.service().is_layered() {
+        return refuse(
+            "run another program under a layer, whose bytes are not the socket's",
+            "use a handler, or leave out the layer",
+        );
+    }
     if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
         return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
     }

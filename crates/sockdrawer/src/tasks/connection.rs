@@ -6,6 +6,7 @@ use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;
+use std::io::ErrorKind::{Interrupted, NotConnected, WouldBlock};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,20 +62,23 @@ impl Connection {
         cx: &mut task::Context<'_>,
         interest: Interest,
         length: usize,
-        mut call: impl FnMut(&mut Lease) -> Result<usize, Errno>,
+        mut call: impl FnMut(&mut Lease) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let lease = self.lease.as_mut().expect("only dropping it takes the lease");
         // Most peers have sent by now, so a first read needs no registration. Kept input is there whatever the socket has.
         if self.watched.is_none() || (interest.is_readable() && lease.has_kept()) {
             match call(lease) {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                done => return Poll::Ready(done.map_err(io::Error::from)),
+                Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => {}
+                done => return Poll::Ready(done),
             }
         }
         if self.watched.is_none() {
             self.watched = Some(reactor::watched(lease.shared(), Interest::READABLE | Interest::WRITABLE)?);
         }
         let watched = self.watched.as_ref().expect("just filled");
+        if interest.is_readable() && lease.is_finishing() {
+            go_on_finishing(watched, lease, cx);
+        }
         loop {
             let (ready, change) = if interest.is_readable() {
                 (watched.poll_read_ready(cx), &self.reader)
@@ -88,16 +92,41 @@ impl Connection {
             };
             let mut ready = ready?;
             match call(lease) {
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
+                Err(error) if error.kind() == WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == Interrupted => {}
                 done => {
-                    // A short read or write emptied or filled the socket: the next event tells when to go on. The end is remembered.
-                    if done.is_ok_and(|count| 0 < count && count < length) {
+                    // A short read or write emptied or filled the socket: the next event tells when to go on. The end is remembered. A filter
+                    // makes pieces of its own.
+                    if done.as_ref().is_ok_and(|count| 0 < *count && *count < length) && !lease.is_filtered() {
                         ready.clear_ready();
                     }
-                    return Poll::Ready(done.map_err(io::Error::from));
+                    return Poll::Ready(done);
                 }
             }
+        }
+    }
+}
+
+impl Connection {
+    /// Makes a call that needs room in the socket for a filter's bytes alone.
+    fn ready_when(&mut self, cx: &mut task::Context<'_>, call: fn(&mut Lease) -> io::Result<()>) -> Poll<io::Result<()>> {
+        let lease = self.lease.as_mut().expect("only dropping it takes the lease");
+        match call(lease) {
+            Err(error) if error.kind() == WouldBlock => {
+                self.call(cx, Interest::WRITABLE, 0, |lease| call(lease).map(|()| 0)).map_ok(|_| ())
+            }
+            done => Poll::Ready(done),
+        }
+    }
+}
+
+/// The writing half is gone, and left what a layer had encoded: the reader sends it.
+fn go_on_finishing(watched: &AsyncFd<Arc<OwnedFd>>, lease: &mut Lease, cx: &mut task::Context<'_>) {
+    while let Poll::Ready(Ok(mut ready)) = watched.poll_write_ready(cx) {
+        match lease.finish() {
+            Err(error) if error.kind() == WouldBlock => ready.clear_ready(),
+            // An error means that the connection is gone: the read sees it.
+            _ => return,
         }
     }
 }
@@ -119,19 +148,19 @@ impl AsyncWrite for Connection {
         self.call(cx, Interest::WRITABLE, bytes.len(), |lease| lease.send(bytes))
     }
 
-    /// Does nothing: writes are not buffered.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    /// Writes are not buffered, but under a layer: its last record waits here until the peer has room for it. A handler that writes and then
+    /// waits for something else flushes first, as for any buffered stream of tokio.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        self.ready_when(cx, Lease::flush)
     }
 
     /// Shuts down the sending side: the peer sees the end of the stream.
-    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
-        let lease = self.lease.as_mut().expect("only dropping it takes the lease");
-        Poll::Ready(match lease.finish() {
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.ready_when(cx, Lease::finish)) {
             // The connection is gone in both directions.
-            Err(Errno::NOTCONN) => Ok(()),
-            done => done.map_err(io::Error::from),
-        })
+            Err(error) if error.kind() == NotConnected => Poll::Ready(Ok(())),
+            done => Poll::Ready(done),
+        }
     }
 }
 
@@ -166,8 +195,11 @@ impl AsyncWrite for WriteHalf {
 impl Drop for WriteHalf {
     fn drop(&mut self) {
         if let Some(lease) = &mut lock(&self.0).lease {
-            // An error means that the connection is gone already.
+            // An error means that the connection is gone already, or that the reader is to send the rest.
             let _ = lease.finish();
+            if lease.is_finishing() {
+                lease.leased.wake();
+            }
         }
     }
 }

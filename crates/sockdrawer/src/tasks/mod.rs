@@ -16,7 +16,7 @@ pub use info::Info;
 pub use listener::Listener;
 pub(crate) use listener::Queue;
 
-use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
+use crate::behaviour::{AnyService, Behaviour, DynService, Kind, Panicked, Slabs, TableBox};
 use crate::event_loop::lease::{Lease, LeaseEnd, delegate};
 use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, State, Step};
 use crate::sys::panics;
@@ -125,6 +125,10 @@ impl AnyService for Source {
 
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(self.listeners())
+    }
+
+    fn service(&self) -> Arc<dyn DynService> {
+        self.0.service()
     }
 }
 

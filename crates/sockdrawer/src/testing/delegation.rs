@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
-use crate::protocol::{Closed, Service, Step};
+use crate::protocol::{Closed, Protocol, Service, Step};
 use crate::sys::Kernel;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -41,7 +41,8 @@ impl<S: Service> Driver<S> {
             let mut returned = comes_back.recv().expect("a lease returns its connection");
             let back = returned.back.take().expect("it comes back once");
             // The socket is closed here, so that the peer sees the end.
-            let GivenBack { kept, peer_ended, finished, outcome, .. } = back;
+            let GivenBack { kept, unsent, peer_ended, finished, outcome, .. } = back;
+            self.wire.sent.extend(unsent);
             self.wire.peer_ended |= peer_ended;
             self.wire.finished_sending |= finished;
             self.wire.fresh = !kept.is_empty();
@@ -67,6 +68,7 @@ impl<S: Service> Driver<S> {
             peer_ended: self.wire.peer_ended,
             owes: false,
             ends_by: None,
+            lent: self.state.as_mut().and_then(Protocol::lend),
         }
     }
 
@@ -74,7 +76,6 @@ impl<S: Service> Driver<S> {
         match outcome {
             LeaseEnd::Note(note) => self.notify(note),
             LeaseEnd::End | LeaseEnd::Failed => self.apply(Step::Close),
-            #[cfg(feature = "tokio")]
             LeaseEnd::Abort => self.abort(Closed::Aborted),
             LeaseEnd::Panicked(_) => self.abort(Closed::Panicked),
         }

@@ -46,6 +46,8 @@ impl Connections {
     }
 
     fn hand_over(&mut self, slot: u32) {
+        let (table, state) = (self.slots.at(slot).table, self.slots.at(slot).state);
+        let lent = self.generations.at(table).table.lend(state);
         let Some(Delegation::Pending(delegate)) = self.take_delegation(slot) else {
             unreachable!("a pending delegation has its delegate")
         };
@@ -53,7 +55,7 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.unwatch(slot);
         }
-        let (token, table) = (self.slots.token(slot), self.slots.at(slot).table);
+        let token = self.slots.token(slot);
         let generation = self.generations.at(table).generation.id;
         let kept = self.kept.bytes(slot).to_vec();
         self.forget_kept(slot);
@@ -70,6 +72,7 @@ impl Connections {
             peer_ended: record.flags.any(Flags::PEER_ENDED),
             owes: record.bytes_in > 0,
             ends_by,
+            lent,
         };
         let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
         record.flags.clear(Flags::DELEGATING);
@@ -223,7 +226,7 @@ impl Connections {
             return self.descriptor_freed = true;
         };
         let Some(Delegation::Leased { purge_by, watched, .. }) = self.take_delegation(slot) else { unreachable!("it was away") };
-        let GivenBack { socket, kept, peer_ended, finished, outcome } = back;
+        let GivenBack { socket, kept, unsent, peer_ended, finished, outcome } = back;
         if watched {
             // It fails only for what is not watched.
             let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket.as_fd());
@@ -243,7 +246,15 @@ impl Connections {
         let (token, version) = (returned.leased.token, record.version);
         self.timers.clear(&mut self.slots, slot);
         self.keep(slot, &kept);
-        self.go_on(slot, outcome);
+        if !unsent.is_empty() {
+            self.scratch.push(&unsent);
+            if finished { self.end_output(slot) } else { _ = self.send(slot, false) }
+        }
+        if self.is_still(slot, version) {
+            self.go_on(slot, outcome);
+        } else {
+            panics::discard(outcome);
+        }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         self.wake_again(token);
         if let Some(by) = purge_by.filter(|_| self.is_still(slot, version)) {
@@ -264,7 +275,6 @@ impl Connections {
                 }
             }
             LeaseEnd::End => self.close(slot, Tail::Unknown),
-            #[cfg(feature = "tokio")]
             LeaseEnd::Abort => self.end(slot, Closed::Aborted, true),
             LeaseEnd::Failed => {
                 self.io.counters.errors().add(1);

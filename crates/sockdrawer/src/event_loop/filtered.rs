@@ -1,0 +1,266 @@
+//! A leased connection under layers: the lessee's plain bytes pass the filter that the layers lent.
+
+use super::lease::Leased;
+use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output};
+use crate::sync::atomic::Ordering;
+use crate::sys::Errno;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Wire bytes that one read asks for.
+const READ: usize = 16 * 1024;
+/// Plain bytes that are encoded at once, about a record: so much may be taken of the lessee and still be unsent.
+const PIECE: usize = 16 * 1024;
+/// A filter that has not decoded so many wire bytes will not decode them.
+const MAX_WIRE: usize = 256 * 1024;
+/// What the filter says by itself waits up to here: a peer that has it answer and does not read its answers is refused.
+const MAX_BACK: usize = 64 * 1024;
+/// Reads that brought nothing for the lessee, after which other work of its thread has its turn.
+const MOST_READS: usize = 16;
+
+/// The filter, and bytes on both sides of it. An idle connection holds none.
+pub(super) struct Filtered {
+    filter: Box<dyn Lend>,
+    /// Not decoded yet: a part of a record, unless `fresh`.
+    wire: Vec<u8>,
+    fresh: bool,
+    /// Decoded; read by the lessee up to `read`.
+    plain: Vec<u8>,
+    read: usize,
+    /// No more plain bytes come.
+    ended: bool,
+    /// Encoded; sent up to `sent`.
+    unsent: Vec<u8>,
+    sent: usize,
+    finished: bool,
+    refused: bool,
+    /// What the next read returns.
+    error: Option<io::Error>,
+}
+
+/// What is left of it when the connection goes back.
+#[derive(Default)]
+pub(super) struct Left {
+    pub(super) wire: Vec<u8>,
+    pub(super) unsent: Vec<u8>,
+}
+
+/// The socket of the connection, and whether its stream has ended.
+pub(super) struct Wire<'a> {
+    pub(super) leased: &'a Leased,
+    pub(super) socket: BorrowedFd<'a>,
+    pub(super) ended: &'a mut bool,
+}
+
+impl Wire<'_> {
+    pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+        let count = self.leased.system.receive(self.socket, into)?;
+        *self.ended = count == 0;
+        if count > 0 {
+            self.leased.owes.store(true, Ordering::Relaxed);
+        }
+        self.leased.received.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        let sent = self.leased.system.send(self.socket, bytes, false);
+        self.leased.owes.store(sent != Ok(bytes.len()), Ordering::Relaxed);
+        let count = sent?;
+        self.leased.sent.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Filtered {
+    /// `wire` was received and not decoded.
+    pub(super) fn new(lent: Lent, wire: Vec<u8>) -> Filtered {
+        let Lent { filter, plain, ended } = lent;
+        let (fresh, unsent, error) = (!wire.is_empty(), Vec::new(), None);
+        Filtered { filter, wire, fresh, plain, read: 0, ended, unsent, sent: 0, finished: false, refused: false, error }
+    }
+
+    /// Whether a read may have something without asking the kernel.
+    pub(super) fn has_kept(&self) -> bool {
+        self.read < self.plain.len() || self.ended || self.fresh || self.error.is_some()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.unsent.len()
+    }
+
+    /// Whether a read returns at once, after all that the kernel has was decoded. An error is kept for that read.
+    pub(super) fn look(&mut self, wire: &mut Wire<'_>) -> bool {
+        match self.fill(wire) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => false,
+            Err(error) => {
+                self.error = Some(error);
+                true
+            }
+            Ok(()) => true,
+        }
+    }
+
+    pub(super) fn receive(&mut self, wire: &mut Wire<'_>, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        self.fill(wire)?;
+        let count = into.len().min(self.plain.len() - self.read);
+        into[..count].copy_from_slice(&self.plain[self.read..self.read + count]);
+        self.read += count;
+        if self.read == self.plain.len() {
+            (self.plain, self.read) = (Vec::new(), 0);
+        }
+        Ok(count)
+    }
+
+    /// Reads and decodes until there are plain bytes, or their end.
+    fn fill(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+        let mut reads = 0;
+        while self.read == self.plain.len() && !self.ended {
+            if let Some(error) = self.error.take() {
+                return Err(error);
+            }
+            self.check()?;
+            if self.fresh {
+                self.decode(wire);
+            } else if *wire.ended {
+                self.filter.wire_ended()?;
+                self.ended = true;
+            } else if reads == MOST_READS {
+                return Err(io::ErrorKind::Interrupted.into());
+            } else {
+                self.read_wire(wire)?;
+                reads += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.refused {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the layer refused what the peer sent before"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn read_wire(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+        let from = self.wire.len();
+        if from > MAX_WIRE {
+            self.refuse("the layer cannot decode what the peer sent: its record is too long");
+            return Ok(());
+        }
+        self.wire.resize(from + READ, 0);
+        let received = wire.receive(&mut self.wire[from..]);
+        self.wire.truncate(from + received.unwrap_or(0));
+        self.wire.shrink_to_fit();
+        self.fresh = received? > 0;
+        Ok(())
+    }
+
+    fn refuse(&mut self, why: &'static str) {
+        self.refused = true;
+        self.error = Some(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+
+    /// Decodes until there are plain bytes, their end, or no whole record. An error comes behind the plain bytes before it.
+    fn decode(&mut self, wire: &mut Wire<'_>) {
+        let (mut taken, mut back) = (0, Output::default());
+        let decoded = loop {
+            let mut input = Input::new(&mut self.wire[taken..]);
+            let decoded = self.filter.decode(&mut input, &mut self.plain, &mut back);
+            taken += input.taken();
+            match decoded {
+                Ok(Decoded::Plain) if self.plain.len() < READ => {}
+                _ => break decoded,
+            }
+        };
+        self.wire.drain(..taken);
+        self.fresh = matches!(decoded, Ok(Decoded::Plain));
+        self.ended |= matches!(decoded, Ok(Decoded::Ended));
+        if !back.bytes.is_empty() {
+            self.unsent.extend_from_slice(&back.bytes);
+            // What the kernel does not take now goes before what the lessee writes next; the write tells of an error.
+            let _ = self.flush(wire);
+            if self.unsent.len() - self.sent > MAX_BACK {
+                self.refuse("the peer has the layer answer, and does not read its answers");
+            }
+        }
+        if let Err(error) = decoded {
+            (self.refused, self.error) = (true, Some(error));
+        }
+    }
+
+    /// Encodes a piece of `bytes` when all before it was sent. What the kernel does not take is kept.
+    pub(super) fn send(&mut self, wire: &mut Wire<'_>, bytes: &[u8]) -> io::Result<usize> {
+        self.check()?;
+        if self.finished {
+            return Err(Errno::PIPE.into());
+        }
+        self.flush(wire)?;
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        if piece.is_empty() {
+            return Ok(0);
+        }
+        self.encoded(|filter, out| filter.encode(piece, out));
+        match self.flush(wire) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(piece.len()),
+        }
+    }
+
+    fn encoded(&mut self, call: impl FnOnce(&mut dyn Lend, &mut Output)) {
+        let mut out = Output { bytes: std::mem::take(&mut self.unsent), ..Output::default() };
+        call(&mut *self.filter, &mut out);
+        self.unsent = out.bytes;
+    }
+
+    /// Sends what is unsent.
+    pub(super) fn flush(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+        while self.has_unsent() {
+            match wire.send(&self.unsent[self.sent..]) {
+                Err(Errno::INTR) => {}
+                sent => self.sent += sent?,
+            }
+        }
+        (self.unsent, self.sent) = (Vec::new(), 0);
+        Ok(())
+    }
+
+    /// Says goodbye, once, and sends it.
+    pub(super) fn finish(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+        self.say_goodbye();
+        self.flush(wire)
+    }
+
+    fn say_goodbye(&mut self) {
+        if !std::mem::replace(&mut self.finished, true) && !self.refused {
+            self.encoded(|filter, out| filter.goodbye(out));
+        }
+    }
+
+    /// Whether the lease may go back in order.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// The connection ends: the peer is told.
+    pub(super) fn end(mut self) -> Left {
+        self.say_goodbye();
+        self.left().0
+    }
+
+    /// The connection returns to its protocol by this note.
+    pub(super) fn give_back(mut self, note: Note) -> (Left, Note) {
+        let plain = self.plain.split_off(self.read);
+        let (left, filter) = self.left();
+        (left, filter.give_back(plain, note))
+    }
+
+    fn left(mut self) -> (Left, Box<dyn Lend>) {
+        self.unsent.drain(..self.sent);
+        (Left { wire: self.wire, unsent: self.unsent }, self.filter)
+    }
+}

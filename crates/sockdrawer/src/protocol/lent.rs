@@ -1,0 +1,49 @@
+//! What a layer lends with its connection: its filter, so that the lessee's bytes are plain.
+
+use super::{Input, Note, Output};
+use std::io;
+
+/// A filter and the filters of the layers within, outside of their layers.
+pub(crate) trait Lend: Send {
+    /// Takes wire bytes, appends plain bytes, and appends to `back` what the peer must get. Called again until it answers
+    /// [`Decoded::NeedMore`].
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded>;
+
+    /// Appends the wire bytes that carry `plain`.
+    fn encode(&mut self, plain: &[u8], wire: &mut Output);
+
+    /// Appends the wire bytes that tell the peer that no more comes, unless that was done.
+    fn goodbye(&mut self, wire: &mut Output);
+
+    /// The wire's stream ended, and all of it was decoded. An error if that may be a truncation attack.
+    fn wire_ended(&mut self) -> io::Result<()>;
+
+    /// The note that brings the filter back to its protocol, with plain bytes that were not read and the lessee's own note.
+    fn give_back(self: Box<Self>, plain: Vec<u8>, note: Note) -> Note;
+}
+
+/// What came of wire bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// Nothing more can be done until more bytes arrive.
+    NeedMore,
+    /// Plain bytes were appended.
+    Plain,
+    /// The peer said goodbye: no more plain bytes come.
+    Ended,
+}
+
+/// What a layer lends; opaque outside of this library.
+pub struct Lent {
+    pub(crate) filter: Box<dyn Lend>,
+    /// Decoded before, and not taken.
+    pub(crate) plain: Vec<u8>,
+    /// The peer has said goodbye.
+    pub(crate) ended: bool,
+}
+
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lent").field("plain", &self.plain.len()).field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
