@@ -7,6 +7,7 @@ use rustls::sign::CertifiedKey;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 use zeroize::Zeroizing;
 
 /// A certificate chain and its private key: who one end of a connection is.
@@ -36,6 +37,11 @@ impl Identity {
     /// When there is no certificate or no key, or the key is not the certificate's.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Identity, Error> {
         Identity::read(chain, "the certificate chain", key, "the key")
+    }
+
+    /// When its certificate expires; None where that cannot be read.
+    pub fn expires(&self) -> Option<SystemTime> {
+        crate::validity::not_after(self.0.cert.first()?)
     }
 
     fn read(chain: &[u8], chain_name: &str, key: &[u8], key_name: &str) -> Result<Identity, Error> {

@@ -42,6 +42,7 @@ mod seam;
 mod server;
 mod session;
 mod tickets;
+mod validity;
 
 pub use client::{Client, ClientOptions, Trust};
 pub use error::Error;

@@ -22,7 +22,11 @@ const MOST_TICKET: usize = 16 * 1024;
 /// A key is used for six hours and accepted for six more. Each follows from the one before it, which is then forgotten: what a later key
 /// decrypts does not tell what an earlier one did.
 #[derive(Clone)]
-pub struct Tickets(Arc<Mutex<Keys>>);
+pub struct Tickets {
+    keys: Arc<Mutex<Keys>>,
+    /// Bound to each ticket.
+    purpose: Arc<[u8]>,
+}
 
 struct Keys {
     /// The number of the period since 1970.
@@ -73,7 +77,18 @@ impl Tickets {
     pub fn new() -> Tickets {
         let mut now = [0; 32];
         SystemRandom::new().fill(&mut now).expect("the system has random numbers");
-        Tickets(Arc::new(Mutex::new(Keys { period: period(), now, before: None })))
+        Tickets::of(Keys { period: period(), now, before: None })
+    }
+
+    fn of(keys: Keys) -> Tickets {
+        Tickets { keys: Arc::new(Mutex::new(keys)), purpose: Arc::new([]) }
+    }
+
+    /// The same keys, for tickets that are accepted for this purpose alone. A program with several servers gives each its own, such as a name
+    /// and the authorities of its clients: a session of one is not resumed at another, where it may have less rights.
+    #[must_use]
+    pub fn with_purpose(&self, purpose: &[u8]) -> Tickets {
+        Tickets { keys: self.keys.clone(), purpose: purpose.into() }
     }
 
     /// The keys for another process of this program, which goes on with them: secret.
@@ -91,12 +106,12 @@ impl Tickets {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
         let before = if rest.is_empty() { None } else { Some(rest.try_into().ok()?) };
-        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: *now, before }))))
+        Some(Tickets::of(Keys { period: u64::from_le_bytes(*period), now: *now, before }))
     }
 
     /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
     fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         while keys.period < period {
             let next = follows(&keys.now, b"sockdrawer next ticket key");
             keys.before = Some(std::mem::replace(&mut keys.now, next));
@@ -113,7 +128,7 @@ impl Tickets {
         ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(plain);
         let body = &mut ticket[NONCE_LEN..];
-        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), body).ok()?;
+        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(&*self.purpose), body).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
     }
@@ -129,7 +144,8 @@ impl Tickets {
         };
         keys.into_iter().flatten().find_map(|key| {
             let mut body = body.to_vec();
-            let opened = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::empty(), &mut body).ok()?.len();
+            let opened =
+                key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(&*self.purpose), &mut body).ok()?.len();
             body.truncate(opened);
             Some(body)
         })
@@ -179,6 +195,7 @@ mod tests {
         assert_eq!(elsewhere.open(&ticket, start), None);
         assert_eq!(tickets.open(&ticket, start).as_deref(), Some(&b"a session"[..]));
         assert_eq!(Tickets::new().open(&ticket, start), None);
+        assert_eq!(tickets.with_purpose(b"clients of another authority").open(&ticket, start), None);
         let again = Tickets::import(&elsewhere.export()).expect("it wrote them");
         let ticket = again.seal(b"another", start + 2).expect("it seals");
         assert_eq!(elsewhere.open(&ticket, start + 3).as_deref(), Some(&b"another"[..]));
