@@ -68,6 +68,7 @@ use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output, Peer,
     Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
@@ -98,11 +99,20 @@ pub enum Progress {
     PeerEnded,
 }
 
-/// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted; what the filter appended for the peer,
-/// such as an alert, is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the layer refused what the peer sent")]
-pub struct Refused;
+/// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted, and the reason reported as by
+/// [`Context::report`]; what the filter appended for the peer, such as an alert, is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the layer refused what the peer sent: {why}")]
+pub struct Refused {
+    why: Cow<'static, str>,
+}
+
+impl Refused {
+    /// With the reason in a few words: `its certificate has expired`. It may be logged, so it holds nothing secret.
+    pub fn because(why: impl Into<Cow<'static, str>>) -> Refused {
+        Refused { why: why.into() }
+    }
+}
 
 /// Turns the wire bytes of one connection into plain bytes and back. A filter has no I/O and no clock.
 pub trait Filter: Send + 'static {
@@ -434,7 +444,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         while !self.peer_ended {
             let step = match self.filter.decode(wire, &mut self.plain, cx.out()) {
-                Err(Refused) => Step::Abort,
+                Err(refused) => refuse(&refused, cx),
                 Ok(Progress::NeedMore) => return Step::Continue,
                 Ok(Progress::Established(real)) => self.established(real, cx),
                 Ok(Progress::Plain) => self.feed(cx),
@@ -451,6 +461,12 @@ impl<F: Filter, S: Service> Layered<F, S> {
         wire.take_all();
         Step::Continue
     }
+}
+
+/// Ends a connection whose peer broke the filter's rules, and says why.
+fn refuse(refused: &Refused, cx: &mut Context<'_>) -> Step {
+    cx.report(refused.to_string());
+    Step::Abort
 }
 
 impl<F: Filter, S: Service> Protocol for Layered<F, S> {
@@ -483,7 +499,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                     self.peer_ended = true;
                     self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
                 }
-                Err(Refused) => Step::Abort,
+                Err(refused) => refuse(&refused, cx),
             },
         };
         self.answer(step, cx)

@@ -34,7 +34,7 @@ impl Filter for XorState {
         if !self.established {
             let Some(hello) = wire.bytes().first_chunk::<2>() else { return Ok(Progress::NeedMore) };
             if hello != b"HI" {
-                return Err(Refused);
+                return Err(Refused::because("it said no hello"));
             }
             wire.take(2);
             back.push(b"OK");
@@ -65,7 +65,7 @@ impl Filter for XorState {
         wire.push(&[GOODBYE]);
     }
     fn truncated(&mut self) -> Result<(), Refused> {
-        if self.strict { Err(Refused) } else { Ok(()) }
+        if self.strict { Err(Refused::because("it said no goodbye")) } else { Ok(()) }
     }
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         to.u64(self.established.into());
@@ -251,6 +251,7 @@ fn a_handshake_that_is_wrong_cut_off_or_slow_is_aborted_and_a_drained_one_closed
     let mut wrong = Driver::open(layer());
     wrong.receive(b"GET");
     assert_eq!(wrong.closed(), Some(Closed::Aborted));
+    assert_eq!(wrong.reports(), ["the layer refused what the peer sent: it said no hello"]);
     let mut cut = Driver::open(layer());
     cut.receive(b"H");
     cut.finish();
@@ -274,6 +275,7 @@ fn an_end_without_goodbye_is_the_filters_to_judge() {
     strict.receive(b"HI");
     strict.finish();
     assert_eq!(strict.closed(), Some(Closed::Aborted));
+    assert_eq!(strict.reports(), ["the layer refused what the peer sent: it said no goodbye"]);
 }
 
 #[test]
