@@ -1,5 +1,7 @@
 //! The code that a pool runs, with its type erased: for each loop, a service becomes a slab of states behind one virtual call per event.
 
+mod layered;
+
 use crate::chunks::Chunks;
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Handle, Input, Job, JobResult, Local, Note,
@@ -32,6 +34,13 @@ impl Behaviour {
     pub fn with_recipe(self, recipe: Recipe) -> Behaviour {
         let Behaviour::Protocol(service) = self;
         Behaviour::Protocol(Arc::new(Described { recipe: Some(recipe), kind: service.kind(), service }))
+    }
+
+    /// This behaviour behind a filter, as [`Layer`](crate::layer::Layer) has a service behind one: for code that does not know the service's type.
+    /// Each connection costs one allocation more, and each callback one virtual call. Layers nest, the last one outermost.
+    #[must_use]
+    pub fn layered(self, filtering: impl crate::layer::Filtering) -> Behaviour {
+        layered::layered(self.service().clone(), filtering)
     }
 
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
@@ -118,6 +127,19 @@ pub trait AnyService: Send + Sync {
     /// What the states of the service are called.
     #[doc(hidden)]
     fn state(&self) -> State;
+    /// Whether a layer learns who the peer is.
+    #[doc(hidden)]
+    fn learns_peer_address(&self) -> bool {
+        false
+    }
+    /// The service with the type of its protocol erased, for a layer around it.
+    #[doc(hidden)]
+    fn boxed(&self) -> Arc<dyn BoxedService>;
+    /// Whether it was made by [`Behaviour::layered`].
+    #[doc(hidden)]
+    fn is_layered(&self) -> bool {
+        false
+    }
     /// The queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the feature
     /// `tokio`.
     #[doc(hidden)]
@@ -125,6 +147,8 @@ pub trait AnyService: Send + Sync {
         None
     }
 }
+
+pub(crate) use layered::BoxedService;
 
 /// The kind of a behaviour. A model need not run all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +193,18 @@ impl AnyService for Described {
         self.service.state()
     }
 
+    fn learns_peer_address(&self) -> bool {
+        self.service.learns_peer_address()
+    }
+
+    fn boxed(&self) -> Arc<dyn BoxedService> {
+        self.service.boxed()
+    }
+
+    fn is_layered(&self) -> bool {
+        self.service.is_layered()
+    }
+
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.service.queue()
     }
@@ -181,6 +217,7 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+    pub(crate) learns_peer_address: bool,
     /// What the states are called.
     pub(crate) state: State,
 }
@@ -282,8 +319,9 @@ impl<S: Service> AnyService for Slabs<S> {
         let service = self.0.clone();
         let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
         let (local, closing, receiving, needs_peer_address) = said?;
+        let (state, learns_peer_address) = (AnyService::state(self), AnyService::learns_peer_address(self));
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address, state: AnyService::state(self) })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address, learns_peer_address, state })
     }
 
     fn kind(&self) -> Kind {
@@ -300,6 +338,14 @@ impl<S: Service> AnyService for Slabs<S> {
 
     fn state(&self) -> State {
         guarded(|| self.0.state()).unwrap_or_default()
+    }
+
+    fn learns_peer_address(&self) -> bool {
+        guarded(|| self.0.learns_peer_address()).unwrap_or_default()
+    }
+
+    fn boxed(&self) -> Arc<dyn BoxedService> {
+        self.0.clone()
     }
 }
 

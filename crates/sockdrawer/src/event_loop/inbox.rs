@@ -3,13 +3,17 @@
 use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
-use crate::protocol::{ConnectFailure, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter};
+use super::shared::Shared;
+use crate::limit::policy::Admitted;
+use crate::protocol::{
+    ConnectFailure, JobResult, Members, Membership, Note, NotifyError, Peer, Post, Sender, Side, Tag, Urgency, Waiter,
+};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System};
 use crate::wake::Wake;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
 pub(crate) enum Message {
@@ -47,6 +51,8 @@ pub(crate) struct Inbox {
     pub(crate) wake: Arc<Wake>,
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
+    /// Of the pool whose loop this is.
+    shared: OnceLock<Weak<Shared>>,
 }
 
 #[derive(Default)]
@@ -74,12 +80,18 @@ impl Inbox {
             handled: Mutex::default(),
             wake: Wake::new(system),
             bound: AtomicUsize::new(bound),
+            shared: OnceLock::new(),
         })
     }
 
     /// A connection that has given handles away is gone.
     pub(crate) fn forget_handles(&self, token: u64) {
         lock(&self.handled).remove(&token);
+    }
+
+    /// The loop is one of this pool's.
+    pub(super) fn belongs_to(&self, shared: &Arc<Shared>) {
+        self.shared.get_or_init(|| Arc::downgrade(shared));
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -227,6 +239,13 @@ impl Post for Inbox {
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
         self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
+    }
+
+    fn admit(&self, peer: &Peer) -> Admitted {
+        match (self.shared.get().and_then(Weak::upgrade), peer.listener()) {
+            (Some(shared), Some(listener)) if peer.side() == Side::Accepted => shared.policy.get().after(listener, peer.remote()),
+            _ => (Ok(None), None),
+        }
     }
 }
 

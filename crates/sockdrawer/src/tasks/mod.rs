@@ -16,7 +16,7 @@ pub use info::Info;
 pub use listener::Listener;
 pub(crate) use listener::Queue;
 
-use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
+use crate::behaviour::{AnyService, Behaviour, BoxedService, Kind, Panicked, Slabs, TableBox};
 use crate::event_loop::lease::{Lease, LeaseEnd, delegate};
 use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, State, Step};
 use crate::sys::panics;
@@ -121,6 +121,10 @@ impl AnyService for Source {
 
     fn recipe(&self) -> Option<Recipe> {
         None
+    }
+
+    fn boxed(&self) -> Arc<dyn BoxedService> {
+        self.0.boxed()
     }
 
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
