@@ -35,7 +35,7 @@ mod state;
 mod tag;
 mod timers;
 
-pub(crate) use asks::{Asks, Learned, Said};
+pub(crate) use asks::{Asks, Door, Learned, Said};
 pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;
 pub(crate) use context::Timer;

@@ -33,7 +33,7 @@ use crate::behaviour::{Answer, More, Panicked, TableBox};
 use crate::ipc::child_page::ChildPage;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{ConnectionId, Local, Output, Peer, Post, Side, Timer};
+use crate::protocol::{ConnectionId, Door, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
@@ -96,7 +96,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
-        inbox.belongs_to(&shared);
+        let door: Arc<dyn Door> = shared.clone();
+        inbox.is_behind(Arc::downgrade(&door));
         let io = Io::new(index, shared, inbox);
         Connections {
             snapshot: None,

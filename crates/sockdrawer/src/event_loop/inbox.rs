@@ -3,17 +3,15 @@
 use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
-use super::shared::Shared;
-use crate::limit::policy::Admitted;
 use crate::protocol::{
-    ConnectFailure, JobResult, Members, Membership, Note, NotifyError, Peer, Post, Sender, Side, Tag, Urgency, Waiter,
+    ConnectFailure, Door, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{Errno, System};
 use crate::wake::Wake;
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
 pub(crate) enum Message {
@@ -52,7 +50,7 @@ pub(crate) struct Inbox {
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
     /// Of the pool whose loop this is.
-    shared: OnceLock<Weak<Shared>>,
+    door: OnceLock<Weak<dyn Door>>,
 }
 
 #[derive(Default)]
@@ -80,7 +78,7 @@ impl Inbox {
             handled: Mutex::default(),
             wake: Wake::new(system),
             bound: AtomicUsize::new(bound),
-            shared: OnceLock::new(),
+            door: OnceLock::new(),
         })
     }
 
@@ -89,9 +87,9 @@ impl Inbox {
         lock(&self.handled).remove(&token);
     }
 
-    /// The loop is one of this pool's.
-    pub(super) fn belongs_to(&self, shared: &Arc<Shared>) {
-        self.shared.get_or_init(|| Arc::downgrade(shared));
+    /// The loop is one of the pool that has this door.
+    pub(super) fn is_behind(&self, door: Weak<dyn Door>) {
+        self.door.get_or_init(|| door);
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -241,11 +239,8 @@ impl Post for Inbox {
         self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
     }
 
-    fn admit(&self, peer: &Peer) -> Admitted {
-        match (self.shared.get().and_then(Weak::upgrade), peer.listener()) {
-            (Some(shared), Some(listener)) if peer.side() == Side::Accepted => shared.policy.get().after(listener, peer.remote()),
-            _ => (Ok(None), None),
-        }
+    fn door(&self) -> Option<Arc<dyn Door>> {
+        self.door.get()?.upgrade()
     }
 }
 

@@ -124,21 +124,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
         return invalid(setting, reason);
     }
-    let service = config.behaviour.service();
-    if service.is_layered() && service.kind() != Kind::Protocol {
-        return invalid(
-            "behaviour",
-            "a layer cannot be around a handler or a program, which have the socket itself: use a service",
-        );
-    }
-    // Processes of single connections count nothing of each other, and the one that accepts does not read headers.
-    let per_peer = config.limits().is_some_and(|limits| limits.per_peer.is_some());
-    if config.model == Model::Fork && per_peer && service.learns_peer_address() {
-        return invalid(
-            "admission.per_peer",
-            "the model fork knows peers only by the addresses that connect: with a layer that learns their real ones, use another model",
-        );
-    }
+    validate_layers(config)?;
     if config.alarms.len() > MOST_ALARMS {
         return invalid("alarms", "more than 16 alarms: a few say as much");
     }
@@ -164,6 +150,27 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
             let reason = format!("{} is named twice: name it once", listening.address);
             return Err(Error::Invalid { setting: "listeners", reason });
         }
+    }
+    Ok(())
+}
+
+/// A layer around what the pool runs.
+fn validate_layers(config: &Config) -> Result<(), Error> {
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    let service = config.behaviour.service();
+    if service.is_layered() && service.kind() != Kind::Protocol {
+        return invalid(
+            "behaviour",
+            "a layer cannot be around a handler or a program, which have the socket itself: use a service",
+        );
+    }
+    // Processes of single connections count nothing of each other, and the one that accepts does not read headers.
+    let per_peer = config.limits().is_some_and(|limits| limits.per_peer.is_some());
+    if config.model == Model::Fork && per_peer && service.learns_peer_address() {
+        return invalid(
+            "admission.per_peer",
+            "the model fork knows peers only by the addresses that connect: with a layer that learns their real ones, use another model",
+        );
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What a callback asks of its loop beside its step.
 
+use super::peer::Peer;
 use super::tag::Tag;
-use crate::limit::policy::Admitted;
 use crate::net::Address;
+use std::any::Any;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -78,7 +79,14 @@ pub(crate) struct Said {
 pub(crate) struct Learned {
     /// The peer's address, where it is not the one that the connection came from.
     pub(crate) real: Option<SocketAddr>,
-    pub(crate) admitted: Admitted,
+    /// What the door answered, for the loop alone.
+    pub(crate) answer: Option<Box<dyn Any + Send>>,
+}
+
+/// Judges connections whose peer is known only after they were accepted.
+pub(crate) trait Door: Send + Sync {
+    /// Whether the connection may stay, and more for its loop.
+    fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>);
 }
 
 impl Said {

@@ -180,10 +180,9 @@ impl Context<'_> {
     /// For layers: it is known now who the peer is, by a `real` address where it is not the one that the connection came from. False: admission
     /// turns the connection away, which is to be aborted.
     pub(crate) fn peer_is(&mut self, peer: &Peer, real: Option<SocketAddr>) -> bool {
-        let admitted = self.post.admit(peer);
-        let stays = admitted.0.is_ok();
-        self.out.say().learned = Some(Learned { real, admitted });
-        stays
+        let (stays, answer) = self.post.door().map(|door| door.admit(peer)).unzip();
+        self.out.say().learned = Some(Learned { real, answer });
+        stays.unwrap_or(true)
     }
 
     /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.

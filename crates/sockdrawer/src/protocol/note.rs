@@ -2,8 +2,7 @@
 
 use super::group::Membership;
 use super::tag::{Tag, tag};
-use super::{ConnectionId, Members, Peer};
-use crate::limit::policy::Admitted;
+use super::{ConnectionId, Door, Members};
 use std::any::Any;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -44,9 +43,9 @@ pub(crate) trait Post: Sender {
     fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
-    /// What the admission policy says about a connection whose peer is known only now. Without a pool there is none.
-    fn admit(&self, _peer: &Peer) -> Admitted {
-        (Ok(None), None)
+    /// What judges connections; without a pool there is none.
+    fn door(&self) -> Option<Arc<dyn Door>> {
+        None
     }
 }
 

@@ -4,6 +4,7 @@
 use super::Connections;
 use crate::admission::Reject;
 use crate::event_loop::slot::Flags;
+use crate::limit::policy::Admitted;
 use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
 use crate::observe::counters::RejectReason;
@@ -28,7 +29,9 @@ impl Connections {
     }
 
     /// The peer is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
-    pub(super) fn peer_learned(&mut self, slot: u32, Learned { real, admitted: (entered, panicked) }: Learned) {
+    pub(super) fn peer_learned(&mut self, slot: u32, Learned { real, answer }: Learned) {
+        let (entered, panicked) =
+            answer.and_then(|answer| answer.downcast::<Admitted>().ok()).map_or((Ok(None), None), |answer| *answer);
         if let Some(message) = panicked {
             self.io.counters.admission_panics().add(1);
             self.io.tell_some(&Told::AdmissionPanicked { message });
