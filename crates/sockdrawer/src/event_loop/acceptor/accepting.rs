@@ -110,7 +110,7 @@ impl EventLoop {
             self.connections.look_at_clock();
         }
         self.acceptor.look_at_policy(&self.connections.io);
-        let learns = self.connections.learns_peers_at(incoming.permit.listener().map(|listener| &**listener));
+        let learns = self.judges_later(incoming.permit.listener());
         if !learns {
             self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
         }
@@ -118,6 +118,12 @@ impl EventLoop {
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
         let listener = self.connections.slots.came_in_at(slot);
         self.enter_named(slot, &peer.came_in_at(listener), learns);
+    }
+
+    /// Whether admission is asked about a connection from there when its service has learned who the peer is.
+    fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
+        // A service that panics is met again, and told, when the connection opens.
+        self.acceptor.view.asks_after && self.connections.refresh().is_ok() && self.connections.learns_peers_at(listener)
     }
 
     /// A connection whose peer's address is known. Admission is not asked here about one whose service learns who the peer is.
@@ -292,10 +298,8 @@ impl EventLoop {
         self.note_accepted(&socket, stale);
         let (mut peer_count, mut learns) = (None, false);
         if self.acceptor.view.asks_after {
-            // A service that panics is met again, and told, when the connection opens.
-            let _ = self.connections.refresh();
             let listener = self.acceptor.listener_of(index);
-            learns = self.connections.learns_peers_at(Some(&listener));
+            learns = self.judges_later(Some(&listener));
         }
         if self.acceptor.view.asks_after && !learns {
             match self.acceptor.ask_after(&self.connections.io, index, remote) {

@@ -11,11 +11,12 @@ use crate::observe::counters::RejectReason;
 use crate::protocol::Learned;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 impl Connections {
     /// Whether the service in force at a listener learns who its peers are only after the accept.
     #[inline]
-    pub(in crate::event_loop) fn learns_peers_at(&mut self, listener: Option<&ListenerState>) -> bool {
+    pub(in crate::event_loop) fn learns_peers_at(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         self.learns_peers && {
             let table = self.generations.active_at(listener.and_then(|listener| listener.own.as_ref()));
             self.generations.at(table).learns_peer_address
