@@ -135,6 +135,11 @@ pub trait AnyService: Send + Sync {
     /// What the states of the service are called.
     #[doc(hidden)]
     fn state(&self) -> State;
+    /// Whether a layer learns who the peer is.
+    #[doc(hidden)]
+    fn learns_peer_address(&self) -> bool {
+        false
+    }
     /// The queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the feature
     /// `tokio`.
     #[doc(hidden)]
@@ -194,6 +199,10 @@ impl AnyService for Described {
         self.service.state()
     }
 
+    fn learns_peer_address(&self) -> bool {
+        self.service.learns_peer_address()
+    }
+
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.service.queue()
     }
@@ -234,6 +243,10 @@ impl<F: Filtering> AnyService for Behind<F> {
         AnyService::state(&self.layer)
     }
 
+    fn learns_peer_address(&self) -> bool {
+        AnyService::learns_peer_address(&self.layer)
+    }
+
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.within.queue()
     }
@@ -254,6 +267,7 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+    pub(crate) learns_peer_address: bool,
     /// What the states are called.
     pub(crate) state: State,
 }
@@ -357,8 +371,9 @@ impl<S: Service> AnyService for Slabs<S> {
         let service = self.0.clone();
         let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
         let (local, closing, receiving, needs_peer_address) = said?;
+        let (state, learns_peer_address) = (AnyService::state(self), AnyService::learns_peer_address(self));
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address, state: AnyService::state(self) })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address, learns_peer_address, state })
     }
 
     fn kind(&self) -> Kind {
@@ -375,6 +390,10 @@ impl<S: Service> AnyService for Slabs<S> {
 
     fn state(&self) -> State {
         guarded(|| self.0.state()).unwrap_or_default()
+    }
+
+    fn learns_peer_address(&self) -> bool {
+        guarded(|| self.0.learns_peer_address()).unwrap_or_default()
     }
 
     fn service(&self) -> Arc<dyn DynService> {

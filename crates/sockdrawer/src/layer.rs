@@ -71,13 +71,14 @@ use crate::protocol::{
     Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 mod lending;
+pub mod proxy_header;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -86,9 +87,6 @@ mod tests;
 const MAX_PLAIN: usize = 64 * 1024;
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
-/// The number of spare buffers per thread, and the largest capacity in bytes that is kept.
-const SPARE_BUFFERS: usize = 4;
-const SPARE_BYTES: usize = 512 * 1024;
 
 /// What a filter learned from wire bytes, or from a job.
 #[derive(Debug)]
@@ -96,7 +94,8 @@ const SPARE_BYTES: usize = 512 * 1024;
 pub enum Progress {
     /// Nothing more can be done until more bytes arrive.
     NeedMore,
-    /// The handshake is complete, once per connection; with the peer's real address if the filter learned it.
+    /// The handshake is complete, once per connection; with the peer's real address if the filter learned it: see
+    /// [`Filtering::learns_peer_address`].
     Established(Option<SocketAddr>),
     /// Plain bytes were appended.
     Plain,
@@ -202,6 +201,13 @@ pub trait Filtering: Send + Sync + 'static {
         true
     }
 
+    /// Whether its filters learn the peer's real address, as from a PROXY header. The admission policy is not asked about the address that the
+    /// connection came from then, but when the filter is established: about the real one, or that one if there is no other. A connection that it
+    /// turns away never reaches the inner protocol. Default: false.
+    fn learns_peer_address(&self) -> bool {
+        false
+    }
+
     /// The name and options from which another process builds this filter. Default: none.
     fn recipe(&self) -> Option<Recipe> {
         None
@@ -251,8 +257,8 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     type Protocol = Layered<F::Filter, S>;
 
     fn open(&self, peer: &Peer) -> Self::Protocol {
-        let handshake =
-            Handshake { service: self.service.clone(), peer: peer.clone(), timeout: self.filtering.handshake_timeout() };
+        let (timeout, learns) = (self.filtering.handshake_timeout(), self.filtering.learns_peer_address());
+        let handshake = Handshake { service: self.service.clone(), peer: peer.clone(), timeout, learns };
         self.layered(self.filtering.filter(peer), Stage::Handshake(Box::new(handshake)))
     }
 
@@ -284,7 +290,11 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     }
 
     fn needs_peer_address(&self) -> bool {
-        self.filtering.needs_peer_address() || self.service.needs_peer_address()
+        self.filtering.needs_peer_address() || self.learns_peer_address() || self.service.needs_peer_address()
+    }
+
+    fn learns_peer_address(&self) -> bool {
+        self.filtering.learns_peer_address() || self.service.learns_peer_address()
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
@@ -338,6 +348,7 @@ struct Handshake<S> {
     service: Arc<S>,
     peer: Peer,
     timeout: Duration,
+    learns: bool,
 }
 
 /// How far the end of this side's stream is.
@@ -470,6 +481,9 @@ impl<F: Filter, S: Service> Layered<F, S> {
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
+        if (handshake.learns || real.is_some()) && !cx.peer_is(&peer, real) {
+            return Step::Abort;
+        }
         self.stage = Stage::Open(handshake.service.open(&peer));
         cx.clear_timer();
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
@@ -557,7 +571,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        if let Stage::Handshake(_) = self.stage {
+        if let Stage::Handshake(handshake) = &self.stage {
+            cx.report(format!("the layer's handshake was not complete after {:?}", handshake.timeout));
             return Step::Abort;
         }
         let was_held = self.is_held();
@@ -637,29 +652,5 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         let inner = protocol.lend();
         let (filter, plain) = (self.filter.take()?, std::mem::take(&mut self.plain));
         Some(lending::lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
-    }
-}
-
-/// Spare buffers. They belong to the thread, not to the connection: an idle connection holds no buffer, and a busy connection
-/// allocates none.
-mod spare {
-    use super::{RefCell, SPARE_BUFFERS, SPARE_BYTES};
-
-    thread_local!(static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
-
-    pub(super) fn take() -> Vec<u8> {
-        SPARE.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
-    }
-
-    pub(super) fn give(mut buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > SPARE_BYTES {
-            return;
-        }
-        buffer.clear();
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_BUFFERS {
-                spare.push(buffer);
-            }
-        });
     }
 }

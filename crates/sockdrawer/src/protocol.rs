@@ -37,7 +37,7 @@ mod tag;
 mod timers;
 mod wiped;
 
-pub(crate) use asks::{Asks, Said};
+pub(crate) use asks::{Asks, Door, Learned, Said};
 pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;
 pub(crate) use context::Timer;
@@ -184,6 +184,12 @@ pub trait Service: Send + Sync + 'static {
     /// admission policy needs it, the kernel is not asked for it, which saves about 2 % of a short connection's CPU time.
     fn needs_peer_address(&self) -> bool {
         true
+    }
+
+    /// Whether a layer may learn the peer's real address when the connection is open already: see
+    /// [`Filtering::learns_peer_address`](crate::layer::Filtering::learns_peer_address), which a service hands on if it has a service inside. Default: false.
+    fn learns_peer_address(&self) -> bool {
+        false
     }
 
     /// A connect failed; there is no connection and no protocol. Only in a pool that connects.

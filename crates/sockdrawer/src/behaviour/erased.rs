@@ -83,6 +83,9 @@ impl Service for Erased {
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         self.service.connect_failed(failure, local);
     }
+    fn learns_peer_address(&self) -> bool {
+        self.within.learns_peer_address()
+    }
     fn recipe(&self) -> Option<Recipe> {
         self.within.recipe()
     }

@@ -10,6 +10,7 @@ mod groups;
 mod idle;
 mod interest;
 mod jobs;
+mod learned;
 pub(crate) mod moving;
 mod operations;
 mod reading;
@@ -28,11 +29,11 @@ use super::slots::Slots;
 use super::snapshot::SnapshotCell;
 use super::timers::Timers;
 use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES};
-use crate::behaviour::{Answer, More, Panicked};
+use crate::behaviour::{Answer, More, Panicked, TableBox};
 use crate::ipc::child_page::ChildPage;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{ConnectionId, Local, Output, Peer, Post, Side, Timer};
+use crate::protocol::{ConnectionId, Door, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
@@ -85,6 +86,8 @@ pub(crate) struct Connections {
     pub(super) ends: usize,
     /// The generation in force, or the model, needs the peer's address.
     pub(super) names_peers: bool,
+    /// A service in force may learn who the peer is after the accept.
+    pub(super) learns_peers: bool,
     /// A descriptor was closed, of which the acceptor may be short.
     pub(super) descriptor_freed: bool,
     /// The loop is going: nothing is begun any more.
@@ -93,6 +96,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
+        let door: Arc<dyn Door> = shared.clone();
+        inbox.is_behind(Arc::downgrade(&door));
         let io = Io::new(index, shared, inbox);
         Connections {
             snapshot: None,
@@ -119,6 +124,7 @@ impl Connections {
             second: 0,
             ends: 0,
             names_peers: true,
+            learns_peers: false,
             descriptor_freed: false,
             abandoned: false,
             io,
@@ -170,8 +176,9 @@ impl Connections {
         // An event loop for one connection is told by no other's what it has to keep.
         let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
         self.read_most = if self.io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
-        let named = tables.table.needs_peer_address || tables.own.iter().any(|(_, table)| table.needs_peer_address);
-        self.names_peers = named || self.io.shared.placement.is_some();
+        let any = |is: fn(&TableBox) -> bool| is(&tables.table) || tables.own.iter().any(|(_, table)| is(table));
+        self.names_peers = any(|table| table.needs_peer_address) || self.io.shared.placement.is_some();
+        self.learns_peers = any(|table| table.learns_peer_address);
         self.generations.switch_to(epoch, &generation, tables);
         Ok(())
     }

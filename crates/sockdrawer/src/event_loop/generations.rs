@@ -20,6 +20,7 @@ pub(super) struct LiveGeneration {
     pub(super) high_water: usize,
     /// What the states are called.
     pub(super) state: State,
+    pub(super) learns_peer_address: bool,
 }
 
 impl LiveGeneration {
@@ -72,9 +73,10 @@ impl Generations {
     }
 
     fn add(&mut self, generation: &Arc<Generation>, made: TableBox) -> u16 {
-        let TableBox { table, local, closing, receiving, state, .. } = made;
+        let TableBox { table, local, closing, receiving, state, learns_peer_address, .. } = made;
         let (generation, id, high_water) = (generation.clone(), generation.id, generation.settings.high_water);
-        let added = Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water, state });
+        let added =
+            Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water, state, learns_peer_address });
         let at = self.live.iter().position(Option::is_none).unwrap_or_else(|| {
             self.live.push(None);
             self.live.len() - 1

@@ -3,13 +3,15 @@
 use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
-use crate::protocol::{ConnectFailure, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter};
+use crate::protocol::{
+    ConnectFailure, Door, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter,
+};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{Errno, System};
 use crate::wake::Wake;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
 pub(crate) enum Message {
@@ -47,6 +49,8 @@ pub(crate) struct Inbox {
     pub(crate) wake: Arc<Wake>,
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
+    /// Of the pool whose loop this is.
+    door: OnceLock<Weak<dyn Door>>,
 }
 
 #[derive(Default)]
@@ -74,12 +78,18 @@ impl Inbox {
             handled: Mutex::default(),
             wake: Wake::new(system),
             bound: AtomicUsize::new(bound),
+            door: OnceLock::new(),
         })
     }
 
     /// A connection that has given handles away is gone.
     pub(crate) fn forget_handles(&self, token: u64) {
         lock(&self.handled).remove(&token);
+    }
+
+    /// The loop is one of the pool that has this door.
+    pub(super) fn is_behind(&self, door: Weak<dyn Door>) {
+        self.door.get_or_init(|| door);
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -227,6 +237,10 @@ impl Post for Inbox {
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
         self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
+    }
+
+    fn door(&self) -> Option<Arc<dyn Door>> {
+        self.door.get()?.upgrade()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -61,6 +62,7 @@ pub(crate) struct Leased {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
     pub(crate) side: Side,
+    remote: Option<SocketAddr>,
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
     ended: AtomicBool,
@@ -319,16 +321,20 @@ pub(crate) struct LeaseStart {
     pub(crate) ends_by: Option<Instant>,
     /// Of its layers.
     pub(crate) lent: Option<Lent>,
+    /// The peer's address, where a layer learned another than the kernel knows.
+    pub(crate) remote: Option<SocketAddr>,
 }
 
 impl Lease {
     pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
-        let LeaseStart { token, id, generation, side, system, draining, mut kept, peer_ended, owes, ends_by, lent } = leaving;
+        let LeaseStart { token, id, generation, side, system, draining, mut kept, peer_ended, owes, ends_by, lent, remote } =
+            leaving;
         let leased = Arc::new(Leased {
             token,
             id,
             generation,
             side,
+            remote,
             system,
             draining: AtomicBool::new(draining),
             ended: AtomicBool::new(false),
@@ -348,9 +354,10 @@ impl Lease {
         self.socket.clone().expect("only dropping it takes the socket")
     }
 
-    /// The peer, by the kernel's word.
+    /// The peer, by the word of the kernel or of a layer.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::new(self.leased.system.peer_address(self.as_fd()).ok().flatten(), self.leased.side)
+        let of_kernel = || self.leased.system.peer_address(self.as_fd()).ok().flatten();
+        Peer::new(self.leased.remote.or_else(of_kernel), self.leased.side)
     }
 
     /// Whether [`Lease::receive`] may have something without asking the kernel.

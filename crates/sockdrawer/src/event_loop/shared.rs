@@ -12,14 +12,16 @@ use crate::config::Config;
 use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::limit::alarms::Teller;
 use crate::limit::limiter::Limiter;
-use crate::limit::policy::{CurrentPolicy, Policy};
+use crate::limit::policy::{Admitted, CurrentPolicy, Policy};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
 use crate::operation::Selector;
+use crate::protocol::{Door, Peer, Side};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{System, panics};
+use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -162,6 +164,17 @@ impl Shared {
         if let Some(observer) = lock(&self.observer).clone() {
             user_code::tell(self, || observer.event(event));
         }
+    }
+}
+
+/// With the policy in force, which has nothing to say of a connection that this side made.
+impl Door for Shared {
+    fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>) {
+        let admitted: Admitted = match (peer.side(), peer.listener()) {
+            (Side::Accepted, Some(listener)) => self.policy.get().after(listener, peer.remote()),
+            _ => (Ok(None), None),
+        };
+        (admitted.0.is_ok(), Box::new(admitted))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::protocol::{Members, Tag};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -45,6 +46,10 @@ pub(super) struct Extra {
     pub(super) connects: usize,
     /// The unsent bytes at which `writable` is to be called.
     pub(super) wake_below: Option<u32>,
+    /// The peer's address, where a layer learned another than the kernel knows.
+    pub(super) remote: Option<SocketAddr>,
+    /// Admission turned it away when its peer was known: it is counted as rejected, and not as closed.
+    pub(super) turned_away: bool,
 }
 
 /// A listener by which connections of this loop came in.

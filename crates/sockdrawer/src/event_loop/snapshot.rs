@@ -37,6 +37,12 @@ impl SnapshotCell {
         }
     }
 
+    pub(crate) fn came_from(&self, peer: SocketAddr) {
+        if let Some(written) = &mut *lock(&self.0) {
+            written.peer = Some(peer);
+        }
+    }
+
     /// An empty one is none.
     pub(crate) fn tagged(&self, tag: Tag) {
         if let Some(written) = &mut *lock(&self.0) {

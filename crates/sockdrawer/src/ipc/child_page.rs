@@ -6,18 +6,23 @@ use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sys::shared::Words;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a message, from the front.
 const MOST_TEXT: usize = 1024;
 
 /// Where the verdict is, behind all counters.
 const VERDICT: usize = 63;
-const _: () = assert!(Counters::WORDS <= VERDICT, "the verdict would lie on a counter");
 
 /// A child has the page, and how its connection ends is open; then the child, its helper or the pool decides, the first of them.
 const OPEN: u64 = 1;
 const IN_ORDER: u64 = 2;
 const CUT: u64 = 3;
+
+/// Where the peer's address is, if a layer learned one: its port and a mark, then the address as IPv6.
+const PEER: usize = 60;
+const KNOWN: u64 = 1 << 16;
+const _: () = assert!(Counters::WORDS <= PEER, "the peer would lie on a counter");
 
 /// Where the message's kind and length are; it follows.
 const TEXT: usize = 64;
@@ -90,9 +95,30 @@ impl ChildPage {
         decided.is_ok() || decided == Err(verdict)
     }
 
+    /// A layer learned who the peer is.
+    pub(crate) fn set_peer(&self, peer: SocketAddr) {
+        let ip = match peer.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let words = &self.words[self.first + PEER..];
+        words[1].store((ip.to_bits() >> 64) as u64, Relaxed);
+        words[2].store(ip.to_bits() as u64, Relaxed);
+        words[0].store(KNOWN | u64::from(peer.port()), SeqCst);
+    }
+
+    /// Who the peer is, as the child says: for lists, and nothing is decided by it.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        let words = &self.words[self.first + PEER..];
+        let known = words[0].load(SeqCst);
+        let bits = u128::from(words[1].load(Relaxed)) << 64 | u128::from(words[2].load(Relaxed));
+        (known & KNOWN != 0).then(|| SocketAddr::new(Ipv6Addr::from_bits(bits).to_canonical(), known as u16))
+    }
+
     /// Begins again.
     pub(crate) fn clear(&self) {
         self.counters().clear();
+        self.words[self.first + PEER].store(0, SeqCst);
         self.words[self.first + VERDICT].store(0, SeqCst);
         self.words[self.first + TEXT].store(0, Relaxed);
     }
@@ -154,7 +180,12 @@ mod tests {
         };
         assert!(message.starts_with("na\u{ef}vena") && message.len() <= MOST_TEXT + 2);
         assert_eq!((page.counts(), page.told(ConnectionId(8)).is_some()), (Counts::default(), true));
+        let peer: SocketAddr = "[2001:db8::7]:443".parse().expect("an address");
+        page.set_peer(peer);
+        assert_eq!(page.peer(), Some(peer));
+        page.set_peer(([192, 0, 2, 7], 9).into());
+        assert_eq!((page.peer(), page.counts()), (Some(([192, 0, 2, 7], 9).into()), Counts::default()));
         page.clear();
-        assert!(page.told(ConnectionId(7)).is_none());
+        assert!(page.told(ConnectionId(7)).is_none() && page.peer().is_none());
     }
 }

@@ -390,6 +390,9 @@ pub(crate) struct Record {
     /// The unsent bytes at which its protocol is to be woken.
     #[prost(uint32, optional, tag = "14")]
     pub(crate) wake_below: Option<u32>,
+    /// The peer's address, where a layer learned another than the kernel knows.
+    #[prost(string, optional, tag = "15")]
+    pub(crate) peer: Option<String>,
 }
 
 impl Drop for Record {

@@ -29,6 +29,9 @@ pub(crate) type Entered = Result<Option<Box<PeerCount>>, (Reject, RejectReason)>
 /// A policy's panic, with its message. The default policy has answered.
 pub(crate) type Panicked = Option<String>;
 
+/// What a policy answered after an accept.
+pub(crate) type Admitted = (Entered, Panicked);
+
 impl Policy {
     /// Keeps what those before it counted, where the policy asks for the same.
     pub(crate) fn new(
@@ -69,7 +72,7 @@ impl Policy {
     }
 
     /// Whether an accepted connection stays, and how it is counted then.
-    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Entered, Panicked) {
+    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> Admitted {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);
         let entered = match (&self.peer_counts, peer) {

@@ -152,7 +152,7 @@ impl Table {
 pub(crate) struct Child {
     pub(crate) id: ConnectionId,
     pub(crate) generation: Arc<Generation>,
-    pub(crate) peer: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
     pub(crate) since: Instant,
     /// What it counts itself.
     page: ChildPage,
@@ -180,6 +180,11 @@ impl Child {
 
     pub(crate) fn kind(&self) -> Kind {
         self.generation.kind
+    }
+
+    /// The peer's address, as the kernel or a layer says.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.page.peer().or(self.peer)
     }
 
     /// What it has counted.

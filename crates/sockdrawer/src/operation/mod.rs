@@ -9,6 +9,7 @@ pub use drain::{Drain, Drained};
 pub(crate) use page::Page;
 pub use selector::Selector;
 pub(crate) use selector::Traits;
+pub(crate) use selector::in_network;
 
 use crate::net::SocketOptions;
 use crate::observe::ConnectionStatus;

@@ -133,7 +133,7 @@ impl std::ops::Not for Selector {
     }
 }
 
-fn in_network(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
+pub(crate) fn in_network(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
     let (address, network, width) = match (address.to_canonical(), network.to_canonical()) {
         (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(a.to_bits()), u128::from(n.to_bits()), 32),
         (IpAddr::V6(a), IpAddr::V6(n)) => (a.to_bits(), n.to_bits(), 128),

@@ -124,6 +124,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
         return invalid(setting, reason);
     }
+    validate_layers(config)?;
     if config.alarms.len() > MOST_ALARMS {
         return invalid("alarms", "more than 16 alarms: a few say as much");
     }
@@ -149,6 +150,18 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
             let reason = format!("{} is named twice: name it once", listening.address);
             return Err(Error::Invalid { setting: "listeners", reason });
         }
+    }
+    Ok(())
+}
+
+/// A layer around what the pool runs.
+fn validate_layers(config: &Config) -> Result<(), Error> {
+    let service = config.behaviour.service();
+    // Processes of single connections count nothing of each other, and the one that accepts does not read headers.
+    let per_peer = config.limits().is_some_and(|limits| limits.per_peer.is_some());
+    if config.model == Model::Fork && per_peer && service.learns_peer_address() {
+        let reason = "the model fork knows peers only by the addresses that connect: with a layer that learns their real ones, use another model";
+        return Err(Error::Invalid { setting: "admission.per_peer", reason: reason.to_owned() });
     }
     Ok(())
 }

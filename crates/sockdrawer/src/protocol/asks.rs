@@ -1,7 +1,10 @@
 //! What a callback asks of its loop beside its step.
 
+use super::peer::Peer;
 use super::tag::Tag;
 use crate::net::Address;
+use std::any::Any;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What a callback asks for beside its step.
@@ -62,11 +65,40 @@ impl Asks {
     }
 }
 
-/// A tag and a report that a callback gave its connection.
-#[derive(Debug, Default)]
+/// What a callback said about its connection.
+#[derive(Default)]
 pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
     pub(crate) report: Option<String>,
     /// Connects to begin, and how long each may take.
     pub(crate) connects: Vec<(Address, Duration)>,
+    pub(crate) learned: Option<Learned>,
+}
+
+/// A layer has learned who the peer is.
+pub(crate) struct Learned {
+    /// The peer's address, where it is not the one that the connection came from.
+    pub(crate) real: Option<SocketAddr>,
+    /// What the door answered, for the loop alone.
+    pub(crate) answer: Option<Box<dyn Any + Send>>,
+}
+
+/// Judges connections whose peer is known only after they were accepted.
+pub(crate) trait Door: Send + Sync {
+    /// Whether the connection may stay, and more for its loop.
+    fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>);
+}
+
+impl Said {
+    /// What an inner protocol said is said of the connection.
+    pub(crate) fn join(&mut self, inner: Said) {
+        self.tag = inner.tag.or(self.tag.take());
+        self.report = inner.report.or(self.report.take());
+        self.connects.extend(inner.connects);
+        if let Some(mut learned) = inner.learned {
+            // Of several layers, the innermost that learned an address.
+            learned.real = learned.real.or(self.learned.take().and_then(|outer| outer.real));
+            self.learned = Some(learned);
+        }
+    }
 }

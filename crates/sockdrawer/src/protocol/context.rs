@@ -1,10 +1,11 @@
 //! What a callback sees of its connection, and asks of its loop.
 
-use super::asks::Asks;
+use super::asks::{Asks, Learned};
 use super::tag::tag;
-use super::{ConnectionId, Group, Handle, Local, Note, Output, Post, Waiter};
+use super::{ConnectionId, Group, Handle, Local, Note, Output, Peer, Post, Waiter};
 use crate::net::Address;
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -176,6 +177,14 @@ impl Context<'_> {
         self.draining
     }
 
+    /// For layers: it is known now who the peer is, by a `real` address where it is not the one that the connection came from. False: admission
+    /// turns the connection away, which is to be aborted.
+    pub(crate) fn peer_is(&mut self, peer: &Peer, real: Option<SocketAddr>) -> bool {
+        let (stays, answer) = self.post.door().map(|door| door.admit(peer)).unzip();
+        self.out.say().learned = Some(Learned { real, answer });
+        stays.unwrap_or(true)
+    }
+
     /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
         out.backlog = self.out.backlog + self.out.bytes.len();
@@ -191,10 +200,7 @@ impl Context<'_> {
             draining: self.draining,
         });
         if let Some(inner) = out.said.take() {
-            let said = self.out.say();
-            said.tag = inner.tag.or(said.tag.take());
-            said.report = inner.report.or(said.report.take());
-            said.connects.extend(inner.connects);
+            self.out.say().join(*inner);
         }
         self.out.asks.join(std::mem::take(&mut out.asks));
         result

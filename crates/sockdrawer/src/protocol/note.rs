@@ -2,7 +2,7 @@
 
 use super::group::Membership;
 use super::tag::{Tag, tag};
-use super::{ConnectionId, Members};
+use super::{ConnectionId, Door, Members};
 use std::any::Any;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -43,6 +43,10 @@ pub(crate) trait Post: Sender {
     fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
+    /// What judges connections; without a pool there is none.
+    fn door(&self) -> Option<Arc<dyn Door>> {
+        None
+    }
 }
 
 /// Sends notes to one connection from another connection or thread. Once the connection is gone, notes are dropped.

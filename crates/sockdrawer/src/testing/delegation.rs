@@ -58,6 +58,7 @@ impl<S: Service> Driver<S> {
         self.wire.fresh = false;
         self.wire.searched = 0;
         LeaseStart {
+            remote: None,
             token: self.wire.id.0,
             id: self.wire.id,
             generation: self.wire.generation,

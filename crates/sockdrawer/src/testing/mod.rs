@@ -493,6 +493,9 @@ impl<S: Service> Driver<S> {
             said.tag.into_iter().for_each(|tag| self.wire.inbox.name(tag));
             self.wire.reports.extend(said.report);
             self.wire.connects.extend(said.connects);
+            if let Some(real) = said.learned.and_then(|learned| learned.real) {
+                self.wire.peer = self.wire.peer.with_remote(real);
+            }
         }
         match timer {
             Timer::Keep => {}

@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Retiring, State, admitting};
+use super::{Accepted, HeldSocket, Retiring, State};
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::Message;
@@ -110,11 +110,30 @@ impl EventLoop {
             self.connections.look_at_clock();
         }
         self.acceptor.look_at_policy(&self.connections.io);
-        self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
+        let learns = self.judges_later(incoming.permit.listener());
+        if !learns {
+            self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
+        }
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
         let listener = self.connections.slots.came_in_at(slot);
-        self.connections.enter(slot, &peer.came_in_at(listener));
+        self.enter_named(slot, &peer.came_in_at(listener), learns);
+    }
+
+    /// Whether admission is asked about a connection from there when its service has learned who the peer is.
+    fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
+        // A service that panics is met again, and told, when the connection opens.
+        self.acceptor.view.asks_after && self.connections.refresh().is_ok() && self.connections.learns_peers_at(listener)
+    }
+
+    /// A connection whose peer's address is known. Admission is not asked here about one whose service learns who the peer is.
+    fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
+        let version = self.connections.slots.at(slot).version;
+        self.connections.enter(slot, peer);
+        if learns && self.connections.is_still(slot, version) && !self.connections.learns_its_peer(slot) {
+            // A generation without such a layer came into force meanwhile.
+            self.count_peers();
+        }
     }
 
     /// What this loop itself has open, beside sockets.
@@ -277,13 +296,17 @@ impl EventLoop {
             };
         let stale = self.acceptor.held[index].as_ref().expect("just accepted from").socket.take_stale();
         self.note_accepted(&socket, stale);
-        let mut peer_count = None;
+        let (mut peer_count, mut learns) = (None, false);
         if self.acceptor.view.asks_after {
+            let listener = self.acceptor.listener_of(index);
+            learns = self.judges_later(Some(&listener));
+        }
+        if self.acceptor.view.asks_after && !learns {
             match self.acceptor.ask_after(&self.connections.io, index, remote) {
                 Ok(counted) => peer_count = counted,
                 Err((how, reason)) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
-                    admitting::reject(&mut self.connections, &socket, (&how, reason));
+                    self.connections.reject(&socket, (&how, reason));
                     return Accepted::Yes;
                 }
             }
@@ -297,7 +320,7 @@ impl EventLoop {
         }
         let slot = self.connections.slots.take_counted(socket, Some(&held.listener), peer_count);
         let listener = self.connections.slots.came_in_at(slot);
-        self.connections.enter(slot, &Peer::new(remote, Side::Accepted).came_in_at(listener));
+        self.enter_named(slot, &Peer::new(remote, Side::Accepted).came_in_at(listener), learns);
         Accepted::Yes
     }
 

@@ -13,7 +13,6 @@ use crate::observe::Event as Told;
 use crate::observe::counters::RejectReason;
 use crate::protocol::Side;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -280,7 +279,7 @@ impl Acceptor {
                 held.socket.take_stale();
                 connections.io.counters.accepted().add(1);
                 self.tell_resumed(&connections.io);
-                reject(connections, &socket, how);
+                connections.reject(&socket, how);
                 Accepted::Yes
             }
             Err(errno) => self.accept_failed(&connections.io, index, errno),
@@ -335,24 +334,4 @@ fn without(room: Capacity) -> RejectReason {
         Capacity::TooFast => RejectReason::TooFast,
         Capacity::Free => RejectReason::Policy,
     }
-}
-
-/// Ends an accepted connection that may not come in.
-pub(in crate::event_loop) fn reject(connections: &mut Connections, socket: &OwnedFd, (how, reason): (&Reject, RejectReason)) {
-    connections.io.counters.rejected_for(reason).add(1);
-    // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
-    match how {
-        Reject::Reset => _ = connections.io.system.reset_on_close(socket.as_fd()),
-        Reject::Bytes(bytes) => {
-            _ = connections.io.system.send(socket.as_fd(), bytes, true);
-            read_before_rejecting(connections, socket);
-        }
-        Reject::Fin => read_before_rejecting(connections, socket),
-    }
-}
-
-/// What has come already is read, so that closing does not turn into a reset. There is no permit to linger with.
-fn read_before_rejecting(connections: &mut Connections, socket: &OwnedFd) {
-    _ = connections.io.system.finish(socket.as_fd());
-    _ = connections.io.system.receive(socket.as_fd(), &mut connections.read);
 }

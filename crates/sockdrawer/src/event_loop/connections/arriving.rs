@@ -66,7 +66,8 @@ impl Connections {
         if record.kept.len() + self.read_most > self.read.len() {
             return Err("it has more untaken input than the new service may have".to_owned());
         }
-        let remote = self.io.system.peer_address(socket).ok().flatten();
+        let learned = record.peer.as_ref().and_then(|peer| peer.parse().ok());
+        let remote = learned.or_else(|| self.io.system.peer_address(socket).ok().flatten());
         let listener = record.listener.as_ref().and_then(|address| address.parse().ok());
         let peer = Peer::new(remote, record.marks.side()).came_in_at(listener.map(Arc::new));
         let mut saved = Saved::versioned(&record.state, &record.versions);
@@ -104,6 +105,9 @@ impl Connections {
         (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
         set_marks(record, &moved.marks);
         self.publish(slot, &Peer::new(remote, moved.marks.side()));
+        if let Some(remote) = remote.filter(|_| moved.peer.is_some()) {
+            self.set_remote(slot, remote);
+        }
         self.keep(slot, &moved.kept);
         if !moved.unsent.is_empty() {
             self.unsent.push(slot, &moved.unsent);

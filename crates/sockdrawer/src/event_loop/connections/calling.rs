@@ -124,6 +124,9 @@ impl Connections {
 
     #[cold]
     fn heard(&mut self, slot: u32, said: Said) {
+        if let Some(learned) = said.learned {
+            self.peer_learned(slot, learned);
+        }
         if let Some(tag) = said.tag {
             self.set_tag(slot, tag);
         }

@@ -164,7 +164,10 @@ impl Connections {
             return self.leave(slot, true);
         }
         self.slots.at(slot).flags.clear(Flags::PURGED);
+        // It has its end already, of the kind that the policy asked for.
+        let turned_away = why == Closed::Aborted && self.is_turned_away(slot);
         match why {
+            Closed::Aborted if turned_away => {}
             Closed::Aborted => self.io.counters.aborted().add(1),
             Closed::Panicked => self.io.counters.crashed().add(1),
             Closed::Overflow => self.io.counters.overflow().add(1),
@@ -174,7 +177,7 @@ impl Connections {
         if self.slots.at(slot).has_protocol() {
             self.forget_protocol(slot, why);
         }
-        self.leave(slot, reset);
+        self.leave(slot, reset && !turned_away);
     }
 
     /// Tells the protocol and drops it; the slot stays.
@@ -293,7 +296,7 @@ impl Connections {
         self.forget_unsent(slot);
         let record = self.slots.at(slot);
         let (flags, token) = (record.flags, crate::event_loop::slot::token(slot, record.version));
-        if !flags.any(Flags::CONNECTING) {
+        if !flags.any(Flags::CONNECTING) && !extra.turned_away {
             self.io.counters.closed().add(1);
         }
         if flags.any(Flags::PURGED) && !reset {

@@ -60,6 +60,7 @@ impl Connections {
         let kept = self.kept.bytes(slot).to_vec();
         self.forget_kept(slot);
         let ends_by = self.ends_by(slot);
+        let remote = self.slots.extra(slot).and_then(|extra| extra.remote);
         let record = self.slots.at(slot);
         let leaving = LeaseStart {
             token,
@@ -73,6 +74,7 @@ impl Connections {
             owes: record.bytes_in > 0,
             ends_by,
             lent,
+            remote,
         };
         let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
         record.flags.clear(Flags::DELEGATING);

@@ -442,5 +442,5 @@ impl Forking {
 /// What a child is chosen by.
 fn traits(child: &Child, now: Instant) -> Traits<'_> {
     let age = now.duration_since(child.since);
-    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: child.listener(), tag: None }
+    Traits { id: child.id, generation: child.generation.id, peer: child.peer(), age, listener: child.listener(), tag: None }
 }

@@ -5,6 +5,8 @@ use crate::behaviour::{Behaviour, Build};
 use crate::config::Config;
 use crate::error::Error;
 use crate::exec;
+use crate::layer::proxy_header::{self, Accepts};
+use crate::layer::split_options;
 use crate::protocol::Recipe;
 use crate::sync::OnceLock;
 
@@ -17,7 +19,7 @@ pub(super) fn set(recipes: &[(&str, Build)]) {
 
 /// Whether a helper of this program could build it.
 pub(super) fn knows(recipe: &Recipe) -> bool {
-    recipe.name == exec::NAME || find(recipe).is_some()
+    layered(recipe).is_some_and(|(inner, _)| knows(&inner)) || recipe.name == exec::NAME || find(recipe).is_some()
 }
 
 /// Whether [`processes`] was called: a program that does not call it would start its own `main` again and again.
@@ -29,8 +31,19 @@ fn find(recipe: &Recipe) -> Option<Build> {
     RECIPES.get()?.iter().find(|(name, _)| *name == recipe.name).map(|(_, build)| *build)
 }
 
+/// What is inside of a layer that this library can build itself, and the layer's options.
+fn layered(recipe: &Recipe) -> Option<(Recipe, &[u8])> {
+    let name = recipe.name.strip_prefix(proxy_header::RECIPE)?.strip_prefix('+')?.to_owned();
+    let (options, inner) = split_options(&recipe.options).ok()?;
+    Some((Recipe { name, options: inner.to_vec() }, options))
+}
+
 /// Builds what the recipe says. Runs user code.
 pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
+    if let Some((inner, options)) = layered(recipe) {
+        let accepts = Accepts::from_options(options).map_err(|error| error.to_string())?;
+        return Ok(build(&inner)?.layered(accepts));
+    }
     if recipe.name == exec::NAME {
         return exec::from_options(&recipe.options).ok_or_else(|| "the recipe of a program names none".to_owned());
     }

@@ -1,0 +1,267 @@
+//! The PROXY protocol, versions 1 and 2: a proxy's first bytes say on whose behalf it connects.
+//!
+//! [`Accepts`] reads the header. Which peers are proxies is said by their addresses and never guessed: a proxy's connection has to begin with a
+//! header, and what others send goes to the inner protocol as it is, so that a stranger's header is not believed. From then on the real address
+//! is the peer's wherever the pool names one: [`Peer::remote`], lists, selectors, limits per peer and the admission policy, which is
+//! asked about the real address instead of the proxy's. It stays so when the connection is adopted or moves in an upgrade.
+//!
+//! [`Sends`] writes the header, in a pool that connects; [`Header::bytes`] makes it for a protocol that relays by itself.
+//!
+//! ```
+//! use sockdrawer::layer::Layer;
+//! use sockdrawer::layer::proxy_header::Accepts;
+//! # use sockdrawer::testing::{Bounds, Driver};
+//! # use sockdrawer::{Context, Input, Peer, Protocol, Service, Side, Step};
+//! # struct WhoAmI;
+//! # struct Named(String);
+//! # impl Service for WhoAmI {
+//! #     type Protocol = Named;
+//! #     fn open(&self, peer: &Peer) -> Named {
+//! #         Named(format!("{:?}", peer.remote()))
+//! #     }
+//! # }
+//! # impl Protocol for Named {
+//! #     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+//! #         cx.send(self.0.as_bytes());
+//! #         Step::Continue
+//! #     }
+//! #     fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+//! #         input.take_all();
+//! #         Step::Continue
+//! #     }
+//! # }
+//!
+//! let service = Layer::new(Accepts::from(["10.0.0.0/8".parse()?]), WhoAmI);
+//! # let proxy = Peer::new(Some(([10, 1, 2, 3], 555).into()), Side::Accepted);
+//! # let mut connection = Driver::open_with(service, proxy, Bounds::default());
+//! // A connection from 10.1.2.3:
+//! connection.receive(b"PROXY TCP4 192.0.2.7 198.51.100.1 4321 443\r\n");
+//! assert_eq!(connection.sent(), b"Some(192.0.2.7:4321)");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod header;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use header::{Header, UnknownVersion, Version};
+pub use source::{Source, UnknownSource};
+
+use super::{Filter, Filtering, Progress, Refused};
+use crate::protocol::{CannotRestore, CannotSave, Closing, Input, Output, Peer, Recipe, Saved, Saver, Side, State};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of the recipe of [`Accepts`].
+pub(crate) const RECIPE: &str = "proxy-header";
+/// How long a proxy may take for its header, unless told otherwise. It sends it first of all.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Accepts headers, of either version, from these peers and no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepts {
+    sources: Vec<Source>,
+    within: Duration,
+}
+
+impl Accepts {
+    /// Connections from these sources have to begin with a header within 5 s.
+    pub fn from(sources: impl IntoIterator<Item = Source>) -> Accepts {
+        Accepts { sources: sources.into_iter().collect(), within: WITHIN }
+    }
+
+    /// Sets how long a header may take; then the connection is aborted.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Accepts {
+        self.within = time;
+        self
+    }
+
+    /// From the options of its recipe.
+    pub(crate) fn from_options(options: &[u8]) -> Result<Accepts, CannotRestore> {
+        let mut saved = Saved::new(options);
+        let wrong = || CannotRestore::because("the options are not those of a PROXY header's layer");
+        let within = Duration::from_nanos(saved.u64()?);
+        let texts = std::str::from_utf8(saved.bytes()?).map_err(|_| wrong())?;
+        let sources = texts.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().map_err(|_| wrong()));
+        Ok(Accepts { sources: sources.collect::<Result<_, _>>()?, within })
+    }
+}
+
+impl Filtering for Accepts {
+    type Filter = HeaderFilter;
+
+    fn filter(&self, peer: &Peer) -> HeaderFilter {
+        let expected = peer.side() == Side::Accepted && self.sources.iter().any(|source| source.takes(peer));
+        HeaderFilter { stage: if expected { Stage::Expects } else { Stage::sends(&[]) } }
+    }
+
+    fn restore(&self, _from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
+        Ok(HeaderFilter { stage: Stage::Open })
+    }
+
+    fn handshake_timeout(&self) -> Duration {
+        self.within
+    }
+
+    fn state(&self) -> State {
+        STATE()
+    }
+
+    fn closing(&self, inner: Closing) -> Closing {
+        inner
+    }
+
+    fn learns_peer_address(&self) -> bool {
+        true
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        let mut options = Saver::default();
+        options.u64(u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX));
+        let sources: Vec<String> = self.sources.iter().map(Source::to_string).collect();
+        options.bytes(sources.join(",").as_bytes());
+        Some(Recipe { name: RECIPE.to_owned(), options: options.written().to_vec() })
+    }
+}
+
+/// What the states of both are called: there is nothing in them, because the loop keeps the address.
+const STATE: fn() -> State = || State::of(RECIPE, 1);
+
+type SourceOf = dyn Fn(&Peer) -> Option<SocketAddr> + Send + Sync;
+
+/// Sends a header first, in a pool that connects.
+///
+/// ```
+/// use sockdrawer::layer::proxy_header::{Sends, Version};
+///
+/// // On behalf of clients at 192.0.2.1, a port for each target's.
+/// let sends = Sends::new(Version::V1).on_behalf_of(|peer| Some(([192, 0, 2, 1], peer.remote()?.port()).into()));
+/// # let _ = sends;
+/// ```
+#[derive(Clone)]
+pub struct Sends {
+    version: Version,
+    source: Arc<SourceOf>,
+}
+
+impl fmt::Debug for Sends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sends").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Sends {
+    /// A header for connections that the pool makes for itself: `LOCAL`, or `UNKNOWN` in version 1.
+    pub fn new(version: Version) -> Sends {
+        Sends { version, source: Arc::new(|_| None) }
+    }
+
+    /// Names the peer on whose behalf a connection is, given the target that was connected to; None: for the pool itself.
+    #[must_use]
+    pub fn on_behalf_of(mut self, source: impl Fn(&Peer) -> Option<SocketAddr> + Send + Sync + 'static) -> Sends {
+        self.source = Arc::new(source);
+        self
+    }
+}
+
+impl Filtering for Sends {
+    type Filter = HeaderFilter;
+
+    /// Nothing is sent on a connection that was accepted.
+    fn filter(&self, peer: &Peer) -> HeaderFilter {
+        if peer.side() == Side::Accepted {
+            return HeaderFilter { stage: Stage::sends(&[]) };
+        }
+        let header = (self.source)(peer).map_or(Header::Local, |source| {
+            // A Unix socket has no such address.
+            let nowhere: IpAddr = if source.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            Header::proxied(source, peer.remote().unwrap_or(SocketAddr::new(nowhere, 0)))
+        });
+        HeaderFilter { stage: Stage::sends(&header.bytes(self.version)) }
+    }
+
+    fn restore(&self, _from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
+        Ok(HeaderFilter { stage: Stage::Open })
+    }
+
+    fn state(&self) -> State {
+        STATE()
+    }
+
+    fn closing(&self, inner: Closing) -> Closing {
+        inner
+    }
+}
+
+/// The state of a connection whose first bytes are, or may be, a header.
+#[derive(Debug)]
+pub struct HeaderFilter {
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Expects,
+    /// So many bytes of the header are left, of which nothing is to be learned.
+    Skips(usize, Option<SocketAddr>),
+    /// This is to be sent; what comes is plain.
+    Sends(Box<[u8]>),
+    Open,
+}
+
+impl Stage {
+    fn sends(bytes: &[u8]) -> Stage {
+        Stage::Sends(bytes.into())
+    }
+}
+
+impl Filter for HeaderFilter {
+    fn start(&mut self, wire: &mut Output) {
+        if let Stage::Sends(bytes) = &self.stage {
+            wire.push(bytes);
+        }
+    }
+
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+        if let Stage::Expects = self.stage {
+            let Some((header, length)) = Header::parse(wire.bytes())? else { return Ok(Progress::NeedMore) };
+            self.stage = Stage::Skips(length, header.source());
+        }
+        match &mut self.stage {
+            Stage::Skips(left, source) => {
+                let here = wire.bytes().len().min(*left);
+                wire.take(here);
+                *left -= here;
+                if *left > 0 {
+                    return Ok(Progress::NeedMore);
+                }
+                let source = *source;
+                self.stage = Stage::Open;
+                Ok(Progress::Established(source))
+            }
+            Stage::Sends(_) => {
+                self.stage = Stage::Open;
+                Ok(Progress::Established(None))
+            }
+            Stage::Expects | Stage::Open if wire.is_empty() => Ok(Progress::NeedMore),
+            Stage::Expects | Stage::Open => {
+                plain.extend_from_slice(wire.take_all());
+                Ok(Progress::Plain)
+            }
+        }
+    }
+
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        wire.push(plain);
+    }
+
+    fn goodbye(&mut self, _wire: &mut Output) {}
+
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Ok(())
+    }
+}
