@@ -1,7 +1,7 @@
 //! The filter of one connection: first the handshake, then the session.
 
 use crate::handshake::{Handshake, HandshakeDone, Observer};
-use crate::seam::Pending;
+use crate::seam::{Pending, next_record};
 use crate::session::Session;
 use sockdrawer::layer::{Filter, Progress, Refused};
 use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Saved, Saver};
@@ -124,8 +124,7 @@ impl TlsFilter {
 
     /// Takes one record for a worker, where it is whole.
     fn work(&mut self, mut shaking: Box<Shaking>, wire: &mut Input<'_>) -> Progress {
-        let whole = wire.bytes().first_chunk::<5>().map(|header| 5 + usize::from(u16::from_be_bytes([header[3], header[4]])));
-        match whole.and_then(|length| wire.exactly(length)) {
+        match next_record(wire.bytes()).and_then(|length| wire.exactly(length)) {
             Some(record) => {
                 shaking.records.extend_from_slice(record);
                 self.0 = Stage::Working;
@@ -145,7 +144,12 @@ impl Filter for TlsFilter {
             return session.decode(wire, plain, back);
         }
         match std::mem::replace(&mut self.0, Stage::Failed) {
-            Stage::Handshake(shaking) if shaking.on_workers => Ok(self.work(shaking, wire)),
+            // What a client says first needs no worker.
+            Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => Ok(self.work(shaking, wire)),
+            Stage::Handshake(shaking) if !shaking.records.is_empty() => {
+                self.0 = Stage::Handshake(shaking);
+                Ok(Progress::NeedMore)
+            }
             Stage::Handshake(mut shaking) => {
                 let outcome = shaking.advance(wire, back);
                 self.shaken(shaking, outcome)
