@@ -141,7 +141,11 @@ impl TlsFilter {
 impl Filter for TlsFilter {
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
         if let Stage::Open(session) = &mut self.0 {
-            return session.decode(wire, plain, back);
+            let progress = session.decode(wire, plain, back);
+            if progress.is_err() {
+                self.0 = Stage::Failed;
+            }
+            return progress;
         }
         match std::mem::replace(&mut self.0, Stage::Failed) {
             // What a client says first needs no worker.
@@ -186,10 +190,11 @@ impl Filter for TlsFilter {
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        let Stage::Open(session) = &self.0 else {
-            return Err(CannotSave::because("its TLS handshake is under way"));
-        };
-        session.save(to);
+        match &self.0 {
+            Stage::Open(session) => session.save(to),
+            Stage::Failed => return Err(CannotSave::because("its TLS connection has failed")),
+            _ => return Err(CannotSave::because("its TLS handshake is under way")),
+        }
         Ok(())
     }
 }

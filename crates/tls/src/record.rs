@@ -292,11 +292,11 @@ impl Cipher {
                 Ok((outer, start..start + length))
             };
         }
-        // Content, its type, and zeros to any length.
-        let end = opened.iter().rposition(|byte| *byte != 0).ok_or(BadRecord::OnlyPadding)?;
-        if end > MOST_PLAIN {
-            return Err(BadRecord::TooLong(end));
+        // Content, its type, and zeros: RFC 8446, section 5.4 limits them together.
+        if opened.len() > MOST_PLAIN + 1 {
+            return Err(BadRecord::TooLong(opened.len()));
         }
+        let end = opened.iter().rposition(|byte| *byte != 0).ok_or(BadRecord::OnlyPadding)?;
         Ok((Content(opened[end]), start..start + end))
     }
 
