@@ -170,6 +170,7 @@ fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> Resul
         ConnectionState::BlockedHandshake => Turn::Blocked,
         ConnectionState::WriteTraffic(_) => Turn::Done,
         // It was offered no record beyond the handshake, so the peer sent what it may not send yet.
+        ConnectionState::PeerClosed | ConnectionState::Closed => return Err(rustls::Error::HandshakeNotComplete),
         _ => return Err(rustls::PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()),
     };
     Ok((turn, discard))
@@ -241,9 +242,9 @@ impl std::fmt::Debug for TicketTaker {
     }
 }
 
-/// The name of an alert.
-pub(crate) fn alert_name(alert: u8) -> String {
-    format!("{:?}", AlertDescription::from(alert))
+/// The name of an alert, and what it most likely means: a server of TLS 1.3 refuses a client's certificate after the client's handshake.
+pub(crate) fn alert(alert: u8) -> String {
+    explain::alert(AlertDescription::from(alert))
 }
 
 /// What encrypts: ring.
