@@ -7,6 +7,9 @@ use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
 use zeroize::Zeroize;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// The most records in a row that bring no data: each costs, and nobody needs many.
 const MOST_IDLE_RECORDS: u8 = 32;
 /// The most bytes of a message of the handshake that comes later: a ticket of the longest that the format has.
@@ -136,6 +139,10 @@ impl Session {
         let mut left = &message[..];
         while let Some([kind, length @ ..]) = left.first_chunk::<4>() {
             let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
+            if length > 1 && (*kind, self.end) != (NEW_SESSION_TICKET, End::Client) {
+                // It is refused, and not waited for.
+                return self.message(*kind, &[], false, back);
+            }
             if 4 + length > MOST_MESSAGE {
                 return Err(Refused::because(format!("a TLS handshake message of {length} bytes")));
             }
