@@ -67,15 +67,16 @@
 #[doc(hidden)]
 pub use crate::protocol::Lent;
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, Job, JobResult, Local, Note, Output,
-    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output, Peer,
+    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
-use std::borrow::Cow;
+pub use filter::{Filter, Filtering, Progress, Refused};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod filter;
 mod lending;
 pub mod proxy_header;
 mod spare;
@@ -87,132 +88,6 @@ mod tests;
 const MAX_PLAIN: usize = 64 * 1024;
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
-
-/// What a filter learned from wire bytes, or from a job.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Progress {
-    /// Nothing more can be done until more bytes arrive.
-    NeedMore,
-    /// The handshake is complete, once per connection; with the peer's real address if the filter learned it: see
-    /// [`Filtering::learns_peer_address`].
-    Established(Option<SocketAddr>),
-    /// Plain bytes were appended.
-    Plain,
-    /// The peer said goodbye, as by TLS's close_notify: it will send no more plain bytes.
-    PeerEnded,
-    /// The handshake goes on when this job is done on a worker, such as a signature: [`Filter::job_done`] is called, and wire bytes wait
-    /// until then. Only before [`Progress::Established`]; later it is a bug of the filter, which ends the connection.
-    Work(Job),
-}
-
-/// The wire bytes are not of the filter's protocol, or are forged. The reason is reported as by [`Context::report`]. The connection is
-/// aborted; but in the handshake it is closed where the filter appended something for the peer, such as an alert.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct Refused {
-    why: Cow<'static, str>,
-}
-
-impl Refused {
-    /// With the reason in a few words: `its certificate has expired`. It may be logged, so it holds nothing secret.
-    pub fn because(why: impl Into<Cow<'static, str>>) -> Refused {
-        Refused { why: why.into() }
-    }
-}
-
-/// Turns the wire bytes of one connection into plain bytes and back. A filter has no I/O and no clock.
-pub trait Filter: Send + 'static {
-    /// The connection is open: a filter that speaks first, as a TLS client does, appends its first bytes.
-    fn start(&mut self, _wire: &mut Output) {}
-
-    /// Takes wire bytes, which it may change in place, appends plain bytes, and appends to `back` what the peer must get. Called
-    /// again until it answers [`Progress::NeedMore`]; one call appends one record, so that memory is bounded.
-    ///
-    /// # Errors
-    /// When the bytes are not acceptable.
-    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused>;
-
-    /// The job of [`Progress::Work`] ended. [`Filter::decode`] is called when there are wire bytes, not only because of this.
-    ///
-    /// # Errors
-    /// When the handshake cannot go on, which is the default.
-    fn job_done(&mut self, _result: JobResult, _back: &mut Output) -> Result<Progress, Refused> {
-        Err(Refused::because("a job of its filter has no callback"))
-    }
-
-    /// Appends the wire bytes that carry `plain`, which is never empty.
-    fn encode(&mut self, plain: &[u8], wire: &mut Output);
-
-    /// Appends the wire bytes that tell the peer that no more comes. Called once, after all output was encoded.
-    fn goodbye(&mut self, wire: &mut Output);
-
-    /// The peer's stream ended without [`Progress::PeerEnded`].
-    ///
-    /// # Errors
-    /// When that may be a truncation attack, as without TLS's close_notify: the connection is aborted.
-    fn truncated(&mut self) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    /// Writes the state of an established filter.
-    ///
-    /// # Errors
-    /// When it cannot be saved, which is the default; the connection stays with its service.
-    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
-        Err(CannotSave::because("its layer does not save its state"))
-    }
-}
-
-/// Makes a filter for each connection.
-pub trait Filtering: Send + Sync + 'static {
-    /// The state of one connection.
-    type Filter: Filter;
-
-    /// Makes the filter of a new connection.
-    fn filter(&self, peer: &Peer) -> Self::Filter;
-
-    /// Makes a filter from the state that [`Filter::save`] wrote.
-    ///
-    /// # Errors
-    /// When these bytes are not a state that this filter knows, which is the default.
-    fn restore(&self, _from: &mut Saved<'_>) -> Result<Self::Filter, CannotRestore> {
-        Err(CannotRestore::because("its layer does not restore states"))
-    }
-
-    /// The timeout of the handshake, 10 s by default; then the connection is aborted. It uses the timer until the inner protocol has it.
-    fn handshake_timeout(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-
-    /// The name and the version of the states that its filters save, as [`Service::state`]. Default: none.
-    fn state(&self) -> State {
-        State::none()
-    }
-
-    /// How a connection may end, given what the inner service answers. Default: [`Closing::PeerMaySend`]. A filter whose peers send nothing
-    /// of the filter's own at the end, such as a PROXY header, returns `inner`; a filter whose peers say goodbye must not.
-    fn closing(&self, _inner: Closing) -> Closing {
-        Closing::PeerMaySend
-    }
-
-    /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`]. Default: true.
-    fn needs_peer_address(&self) -> bool {
-        true
-    }
-
-    /// Whether its filters learn the peer's real address, as from a PROXY header. The admission policy is not asked about the address that the
-    /// connection came from then, but when the filter is established: about the real one, or that one if there is no other. A connection that it
-    /// turns away never reaches the inner protocol. Default: false.
-    fn learns_peer_address(&self) -> bool {
-        false
-    }
-
-    /// The name and options from which another process builds this filter. Default: none.
-    fn recipe(&self) -> Option<Recipe> {
-        None
-    }
-}
 
 /// A service whose connections pass a filter. Layers nest.
 #[derive(Debug)]
@@ -481,6 +356,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
+        let peer = self.filter.as_mut().expect(HERE).knows(peer);
         if (handshake.learns || real.is_some()) && !cx.peer_is(&peer, real) {
             return Step::Abort;
         }

@@ -1,14 +1,18 @@
 //! The filter of one connection: first the handshake, then the session.
 
 use crate::handshake::{Handshake, HandshakeDone, Observer};
-use crate::seam::Pending;
+use crate::seam::{Pending, next_record};
 use crate::session::Session;
 use sockdrawer::layer::{Filter, Progress, Refused};
-use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Saved, Saver};
+use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer, Saved, Saver};
 use std::time::{Duration, Instant};
 
 /// TLS on one connection, either end: made by [`Server`](crate::Server) and [`Client`](crate::Client).
-pub struct TlsFilter(Stage);
+pub struct TlsFilter {
+    stage: Stage,
+    /// Until the layer asks for it.
+    agreed: Option<Box<Handshake>>,
+}
 
 // Nearly all connections are open, and a box for each would cost them an allocation.
 #[allow(clippy::large_enum_variant)]
@@ -24,7 +28,7 @@ enum Stage {
 /// Prints how far the connection is, and nothing secret.
 impl std::fmt::Debug for TlsFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TlsFilter").field(&if matches!(self.0, Stage::Open(_)) { "open" } else { "handshake" }).finish()
+        f.debug_tuple("TlsFilter").field(&if matches!(self.stage, Stage::Open(_)) { "open" } else { "handshake" }).finish()
     }
 }
 
@@ -90,13 +94,16 @@ impl Drop for Shaking {
 
 impl TlsFilter {
     pub(crate) fn new(pending: Result<Pending, Refused>, on_workers: bool, observer: Option<Observer>) -> TlsFilter {
-        let Ok(pending) = pending else { return TlsFilter(Stage::Failed) };
+        let Ok(pending) = pending else { return TlsFilter { stage: Stage::Failed, agreed: None } };
         let (records, began, cpu) = (Vec::new(), Instant::now(), Duration::ZERO);
-        TlsFilter(Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })))
+        TlsFilter {
+            stage: Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })),
+            agreed: None,
+        }
     }
 
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
-        Ok(TlsFilter(Stage::Open(Session::restore(from)?)))
+        Ok(TlsFilter { stage: Stage::Open(Session::restore(from)?), agreed: None })
     }
 
     /// What came of a step of the handshake.
@@ -107,12 +114,13 @@ impl TlsFilter {
     ) -> Result<Progress, Refused> {
         match outcome {
             Ok(None) => {
-                self.0 = Stage::Handshake(shaking);
+                self.stage = Stage::Handshake(shaking);
                 Ok(Progress::NeedMore)
             }
             Ok(Some((session, handshake))) => {
                 shaking.tell(Ok(&handshake));
-                self.0 = Stage::Open(session);
+                self.agreed = Some(Box::new(handshake));
+                self.stage = Stage::Open(session);
                 Ok(Progress::Established(None))
             }
             Err(refused) => {
@@ -124,15 +132,14 @@ impl TlsFilter {
 
     /// Takes one record for a worker, where it is whole.
     fn work(&mut self, mut shaking: Box<Shaking>, wire: &mut Input<'_>) -> Progress {
-        let whole = wire.bytes().first_chunk::<5>().map(|header| 5 + usize::from(u16::from_be_bytes([header[3], header[4]])));
-        match whole.and_then(|length| wire.exactly(length)) {
+        match next_record(wire.bytes()).and_then(|length| wire.exactly(length)) {
             Some(record) => {
                 shaking.records.extend_from_slice(record);
-                self.0 = Stage::Working;
+                self.stage = Stage::Working;
                 Progress::Work(shaking.advance_there())
             }
             None => {
-                self.0 = Stage::Handshake(shaking);
+                self.stage = Stage::Handshake(shaking);
                 Progress::NeedMore
             }
         }
@@ -141,17 +148,26 @@ impl TlsFilter {
 
 impl Filter for TlsFilter {
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
-        if let Stage::Open(session) = &mut self.0 {
-            return session.decode(wire, plain, back);
+        if let Stage::Open(session) = &mut self.stage {
+            let progress = session.decode(wire, plain, back);
+            if progress.is_err() {
+                self.stage = Stage::Failed;
+            }
+            return progress;
         }
-        match std::mem::replace(&mut self.0, Stage::Failed) {
-            Stage::Handshake(shaking) if shaking.on_workers => Ok(self.work(shaking, wire)),
+        match std::mem::replace(&mut self.stage, Stage::Failed) {
+            // What a client says first needs no worker.
+            Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => Ok(self.work(shaking, wire)),
+            Stage::Handshake(shaking) if !shaking.records.is_empty() => {
+                self.stage = Stage::Handshake(shaking);
+                Ok(Progress::NeedMore)
+            }
             Stage::Handshake(mut shaking) => {
                 let outcome = shaking.advance(wire, back);
                 self.shaken(shaking, outcome)
             }
             Stage::Working => {
-                self.0 = Stage::Working;
+                self.stage = Stage::Working;
                 Ok(Progress::NeedMore)
             }
             _ => Err(Refused::because("this TLS connection has failed")),
@@ -165,14 +181,21 @@ impl Filter for TlsFilter {
         self.shaken(shaking, outcome)
     }
 
+    fn knows(&mut self, peer: Peer) -> Peer {
+        match self.agreed.take() {
+            Some(handshake) => peer.with_fact(*handshake),
+            None => peer,
+        }
+    }
+
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        if let Stage::Open(session) = &mut self.0 {
+        if let Stage::Open(session) = &mut self.stage {
             session.encode(plain, wire);
         }
     }
 
     fn goodbye(&mut self, wire: &mut Output) {
-        if let Stage::Open(session) = &mut self.0 {
+        if let Stage::Open(session) = &mut self.stage {
             session.goodbye(wire);
         }
     }
@@ -182,10 +205,11 @@ impl Filter for TlsFilter {
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        let Stage::Open(session) = &self.0 else {
-            return Err(CannotSave::because("its TLS handshake is under way"));
-        };
-        session.save(to);
+        match &self.stage {
+            Stage::Open(session) => session.save(to),
+            Stage::Failed => return Err(CannotSave::because("its TLS connection has failed")),
+            _ => return Err(CannotSave::because("its TLS handshake is under way")),
+        }
         Ok(())
     }
 }

@@ -7,6 +7,9 @@ use sockdrawer::{CannotRestore, Output, Saved, Saver};
 use std::ops::Range;
 use zeroize::Zeroize;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// Bytes of a record's header: type, version, length.
 pub(crate) const HEADER: usize = 5;
 /// The most bytes of data in a record: RFC 8446, section 5.1.
@@ -244,6 +247,8 @@ impl Cipher {
     fn seal_one(self, key: &LessSafeKey, direction: &mut Direction, content: Content, plain: &[u8], to: &mut Output) {
         let number = direction.next();
         let nonce = direction.nonce(number);
+        #[cfg(test)]
+        tests::used_once(&direction.key, nonce);
         let is_13 = self.version == Version::Tls13;
         let length = self.explicit() + plain.len() + usize::from(is_13) + TAG;
         let outer = if is_13 { Content::DATA } else { content };
@@ -292,11 +297,11 @@ impl Cipher {
                 Ok((outer, start..start + length))
             };
         }
-        // Content, its type, and zeros to any length.
-        let end = opened.iter().rposition(|byte| *byte != 0).ok_or(BadRecord::OnlyPadding)?;
-        if end > MOST_PLAIN {
-            return Err(BadRecord::TooLong(end));
+        // Content, its type, and zeros: RFC 8446, section 5.4 limits them together.
+        if opened.len() > MOST_PLAIN + 1 {
+            return Err(BadRecord::TooLong(opened.len()));
         }
+        let end = opened.iter().rposition(|byte| *byte != 0).ok_or(BadRecord::OnlyPadding)?;
         Ok((Content(opened[end]), start..start + end))
     }
 

@@ -82,17 +82,11 @@ impl Pending {
         }
     }
 
-    /// Offers rustls one more record, if that is whole. What is no record is offered as it is: rustls says what is wrong with it.
+    /// Offers rustls one more record, if that is whole.
     fn offer_record(&mut self, wire: &[u8]) -> bool {
-        let next = &wire[self.offered..];
-        let Some([kind, _, _, high, low]) = next.first_chunk::<5>() else { return false };
-        let length = 5 + usize::from(u16::from_be_bytes([*high, *low]));
-        let is_record = (20..=23).contains(kind) && length <= 5 + (1 << 14) + 2048;
-        if is_record && next.len() < length {
-            return false;
-        }
-        self.offered = if is_record { self.offered + length } else { wire.len() };
-        true
+        let whole = next_record(&wire[self.offered..]);
+        self.offered += whole.unwrap_or_default();
+        whole.is_some()
     }
 
     fn turn(&mut self, wire: &mut Input<'_>, back: &mut Output) -> Result<(Turn, usize), rustls::Error> {
@@ -150,6 +144,14 @@ impl Pending {
     }
 }
 
+/// The length of the first record, if that is whole. What is no record is offered to rustls as it is, which says what is wrong with it.
+pub(crate) fn next_record(wire: &[u8]) -> Option<usize> {
+    let [kind, _, _, high, low] = wire.first_chunk::<5>()?;
+    let length = 5 + usize::from(u16::from_be_bytes([*high, *low]));
+    let is_record = (20..=23).contains(kind) && length <= 5 + (1 << 14) + 2048;
+    if is_record { (wire.len() >= length).then_some(length) } else { Some(wire.len()) }
+}
+
 /// Does what rustls asks for in one state.
 fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> Result<(Turn, usize), rustls::Error> {
     let UnbufferedStatus { discard, state, .. } = status;
@@ -169,6 +171,7 @@ fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> Resul
         ConnectionState::BlockedHandshake => Turn::Blocked,
         ConnectionState::WriteTraffic(_) => Turn::Done,
         // It was offered no record beyond the handshake, so the peer sent what it may not send yet.
+        ConnectionState::PeerClosed | ConnectionState::Closed => return Err(rustls::Error::HandshakeNotComplete),
         _ => return Err(rustls::PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()),
     };
     Ok((turn, discard))

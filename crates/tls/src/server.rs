@@ -160,7 +160,7 @@ impl ServerOptions {
         config.alpn_protocols = self.alpn;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         match self.tickets.filter(|_| !required) {
-            Some(tickets) => config.ticketer = Arc::new(tickets),
+            Some(tickets) => config.ticketer = tickets.of(self.clients.as_ref().map(|(pem, _)| &pem[..])),
             None => config.send_tls13_tickets = 0,
         }
         config.key_log = KeyCapture::to(self.key_log.as_deref())?;

@@ -6,6 +6,9 @@ use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
 use zeroize::Zeroize;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// The most records in a row that bring no data: each costs, and nobody needs many.
 const MOST_IDLE_RECORDS: u8 = 32;
 /// The most bytes of a message of the handshake that comes later: a ticket of the longest that the format has.
@@ -14,7 +17,9 @@ const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
 const WARNING: u8 = 1;
+const FATAL: u8 = 2;
 const CLOSE_NOTIFY: u8 = 0;
+const INTERNAL_ERROR: u8 = 80;
 const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
 
@@ -23,6 +28,15 @@ const NO_RENEGOTIATION: u8 = 100;
 pub(crate) enum End {
     Server = 0,
     Client = 1,
+}
+
+/// Whether this end has said the last that it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    No = 0,
+    Goodbye = 1,
+    /// Its keys were used up.
+    UsedUp = 2,
 }
 
 /// One end of an established connection. About 250 bytes, and no buffer.
@@ -34,6 +48,7 @@ pub(crate) struct Session {
     pub(crate) receives: Direction,
     /// Records in a row without data.
     idle_records: u8,
+    said: Said,
     rare: Option<Box<Rare>>,
 }
 
@@ -43,7 +58,7 @@ pub(crate) trait TakesTickets: Send + std::fmt::Debug {
 }
 
 /// What few connections have.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Rare {
     /// The start of a message that comes in several records.
     message: Vec<u8>,
@@ -60,11 +75,14 @@ impl Session {
         tickets: Option<Box<dyn TakesTickets>>,
     ) -> Session {
         let rare = tickets.map(|tickets| Box::new(Rare { message: Vec::new(), tickets: Some(tickets) }));
-        Session { cipher, end, sends, receives, idle_records: 0, rare }
+        Session { cipher, end, sends, receives, idle_records: 0, said: Said::No, rare }
     }
 
     /// Takes records until one brought data, which is appended to `plain`.
     pub(crate) fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
+        if self.said == Said::UsedUp {
+            return Err(Refused::because("the keys of a TLS 1.2 connection are used up after 2^24 records: TLS 1.3 renews them"));
+        }
         loop {
             let Some(length) = self.cipher.record_length(wire.bytes()).map_err(refused)? else { return Ok(Progress::NeedMore) };
             if wire.bytes().len() < length {
@@ -74,6 +92,10 @@ impl Session {
             let (content, at) = self.cipher.open(&mut self.receives, record).map_err(refused)?;
             let found = wire.take(length);
             let found = &found[at];
+            if content != Content::HANDSHAKE && self.rare.as_ref().is_some_and(|rare| !rare.message.is_empty()) {
+                // RFC 8446, section 5.1.
+                return Err(Refused::because("another TLS record within a message of the handshake"));
+            }
             if content == Content::DATA && !found.is_empty() {
                 plain.extend_from_slice(found);
                 self.idle_records = 0;
@@ -96,9 +118,7 @@ impl Session {
 
     /// Tickets come before data; a connection that lasts does not keep what takes them.
     fn begins_data(&mut self) {
-        if self.rare.as_ref().is_some_and(|rare| rare.message.is_empty()) {
-            self.rare = None;
-        }
+        self.rare = None;
     }
 
     /// An alert: whether it says goodbye.
@@ -108,7 +128,7 @@ impl Session {
             // A goodbye follows.
             [_, USER_CANCELED] => Ok(false),
             [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
-            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alert::name(other)))),
+            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alert::words(other)))),
             _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
         }
     }
@@ -119,7 +139,9 @@ impl Session {
         }
         if self.cipher.version == Version::Tls12 {
             // The peer asks to renegotiate, which it may not: RFC 5746, section 4.5.
-            self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, NO_RENEGOTIATION], back);
+            if self.said == Said::No && self.cipher.records_left(&self.sends) > 2 {
+                self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, NO_RENEGOTIATION], back);
+            }
             return Ok(());
         }
         let mut message = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.message)).unwrap_or_default();
@@ -127,6 +149,10 @@ impl Session {
         let mut left = &message[..];
         while let Some([kind, length @ ..]) = left.first_chunk::<4>() {
             let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
+            if length > 1 && (*kind, self.end) != (NEW_SESSION_TICKET, End::Client) {
+                // It is refused, and not waited for.
+                return self.message(*kind, &[], false, back);
+            }
             if 4 + length > MOST_MESSAGE {
                 return Err(Refused::because(format!("a TLS handshake message of {length} bytes")));
             }
@@ -145,7 +171,8 @@ impl Session {
         match (kind, body, self.end) {
             (KEY_UPDATE, [asks @ (0 | 1)], _) if is_last => {
                 self.cipher.update(&mut self.receives);
-                if *asks == 1 {
+                // Nothing follows a goodbye: RFC 8446, section 6.1.
+                if *asks == 1 && self.said == Said::No {
                     self.update(false, back);
                 }
                 Ok(())
@@ -166,17 +193,28 @@ impl Session {
     }
 
     pub(crate) fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        if self.said == Said::UsedUp {
+            return;
+        }
         let records = plain.len().div_ceil(crate::record::MOST_PLAIN) as u64;
         // One for the key update, one for the goodbye.
         if self.cipher.records_left(&self.sends) < records + 2 {
-            assert!(self.cipher.version == Version::Tls13, "the keys of a TLS 1.2 connection were used for 2^24 records");
+            if self.cipher.version == Version::Tls12 {
+                // Not a goodbye: bytes are missing.
+                self.cipher.seal(&mut self.sends, Content::ALERT, &[FATAL, INTERNAL_ERROR], wire);
+                self.said = Said::UsedUp;
+                return;
+            }
             self.update(false, wire);
         }
         self.cipher.seal(&mut self.sends, Content::DATA, plain, wire);
     }
 
     pub(crate) fn goodbye(&mut self, wire: &mut Output) {
-        self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, CLOSE_NOTIFY], wire);
+        if self.said == Said::No {
+            self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, CLOSE_NOTIFY], wire);
+            self.said = Said::Goodbye;
+        }
     }
 
     pub(crate) fn save(&self, to: &mut Saver) {
@@ -184,6 +222,7 @@ impl Session {
         to.u64(self.cipher.aead as u64);
         to.u64(self.end as u64);
         to.u64(self.idle_records.into());
+        to.u64(self.said as u64);
         self.sends.save(to);
         self.receives.save(to);
         to.bytes(self.rare.as_ref().map_or(&[], |rare| &rare.message));
@@ -193,15 +232,23 @@ impl Session {
         let another = || CannotRestore::because("the saved TLS state is of another version");
         let versions = [Version::Tls12, Version::Tls13];
         let aeads = [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::Chacha20Poly1305];
-        let (version, aead, end, idle) = (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+        let (version, aead, end, idle, said) = (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
         let version = versions.into_iter().find(|of| *of as u64 == version).ok_or_else(another)?;
         let aead = aeads.into_iter().find(|of| *of as u64 == aead).ok_or_else(another)?;
         let end = [End::Server, End::Client].into_iter().find(|of| *of as u64 == end).ok_or_else(another)?;
+        let said = [Said::No, Said::Goodbye, Said::UsedUp].into_iter().find(|of| *of as u64 == said).ok_or_else(another)?;
         let (sends, receives) = (Direction::restore(from)?, Direction::restore(from)?);
         let message = from.bytes()?.to_vec();
         let rare = (!message.is_empty()).then(|| Box::new(Rare { message, tickets: None }));
         let idle_records = u8::try_from(idle).map_err(|_| another())?;
-        Ok(Session { cipher: Cipher { version, aead }, end, sends, receives, idle_records, rare })
+        Ok(Session { cipher: Cipher { version, aead }, end, sends, receives, idle_records, said, rare })
+    }
+}
+
+/// A part of a ticket is not printed.
+impl std::fmt::Debug for Rare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rare").field("message", &self.message.len()).field("tickets", &self.tickets).finish()
     }
 }
 

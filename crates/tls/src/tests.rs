@@ -116,3 +116,29 @@ fn bytes_come_back_through_both_ends_in_both_versions() {
         assert!(heard(&mut client) == big, "{} bytes came back", heard(&mut client).len());
     }
 }
+
+/// As [`run`], with the jobs of both ends.
+fn run_with_workers(server: &mut ServerEnd, client: &mut ClientEnd) {
+    loop {
+        run(server, client);
+        match (server.has_job(), client.has_job()) {
+            (true, _) => server.run_job(),
+            (_, true) => client.run_job(),
+            _ => return,
+        }
+    }
+}
+
+#[test]
+fn handshakes_run_on_workers_at_both_ends() {
+    let certificate = certificate(&["localhost"]);
+    for version in [crate::Protocol::Tls13, crate::Protocol::Tls12] {
+        let trust = Trust::Authorities(certificate.pem.clone().into_bytes());
+        let client = crate::Client::new(trust).versions(version..=version).on_workers(true);
+        let (mut server, mut client) =
+            ends(Server::new([certificate.identity.clone()]).on_workers(true), client, b"from a worker");
+        run_with_workers(&mut server, &mut client);
+        assert_eq!((server.reports(), client.reports()), (&[][..], &[][..]));
+        assert_eq!(heard(&mut client), b"from a worker");
+    }
+}

@@ -2,6 +2,7 @@
 //! that share the secret accept each other's.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest::{SHA256, digest};
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
@@ -13,7 +14,7 @@ use zeroize::{Zeroize, Zeroizing};
 /// A key makes tickets for so many seconds, and accepts them for as long again.
 const PERIOD: u64 = 6 * 60 * 60;
 const TAG: usize = 16;
-/// Longer than any ticket of this server: RFC 8446 states with the certificates of a client are not made here.
+/// A client whose certificates make a longer one is not resumed.
 const MOST_TICKET: usize = 16 * 1024;
 
 /// The keys of session tickets. Clones are the same keys: give one to each [`Server`](crate::Server) of a program, the next one after a change
@@ -22,11 +23,7 @@ const MOST_TICKET: usize = 16 * 1024;
 /// A key is used for six hours and accepted for six more. Each follows from the one before it, which is then forgotten: what a later key
 /// decrypts does not tell what an earlier one did.
 #[derive(Clone)]
-pub struct Tickets {
-    keys: Arc<Mutex<Keys>>,
-    /// Bound to each ticket.
-    purpose: Arc<[u8]>,
-}
+pub struct Tickets(Arc<Mutex<Keys>>);
 
 struct Keys {
     /// The number of the period since 1970.
@@ -77,18 +74,7 @@ impl Tickets {
     pub fn new() -> Tickets {
         let mut now = [0; 32];
         SystemRandom::new().fill(&mut now).expect("the system has random numbers");
-        Tickets::of(Keys { period: period(), now, before: None })
-    }
-
-    fn of(keys: Keys) -> Tickets {
-        Tickets { keys: Arc::new(Mutex::new(keys)), purpose: Arc::new([]) }
-    }
-
-    /// The same keys, for tickets that are accepted for this purpose alone. A program with several servers gives each its own, such as a name
-    /// and the authorities of its clients: a session of one is not resumed at another, where it may have less rights.
-    #[must_use]
-    pub fn with_purpose(&self, purpose: &[u8]) -> Tickets {
-        Tickets { keys: self.keys.clone(), purpose: purpose.into() }
+        Tickets(Arc::new(Mutex::new(Keys { period: period(), now, before: None })))
     }
 
     /// The keys for another process of this program, which goes on with them: secret.
@@ -106,12 +92,12 @@ impl Tickets {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
         let before = if rest.is_empty() { None } else { Some(rest.try_into().ok()?) };
-        Some(Tickets::of(Keys { period: u64::from_le_bytes(*period), now: *now, before }))
+        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: *now, before }))))
     }
 
     /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
     fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while keys.period < period {
             let next = follows(&keys.now, b"sockdrawer next ticket key");
             keys.before = Some(std::mem::replace(&mut keys.now, next));
@@ -120,7 +106,14 @@ impl Tickets {
         keys
     }
 
-    fn seal(&self, plain: &[u8], period: u64) -> Option<Vec<u8>> {
+    /// The tickets of a server that asks clients for certificates of these authorities, or asks for none. A ticket tells which certificates
+    /// the client showed, so one that a server made which trusts others is not accepted.
+    pub(crate) fn of(self, authorities: Option<&[u8]>) -> Arc<dyn ProducesTickets> {
+        let authorities = authorities.map(|pem| digest(&SHA256, pem).as_ref().to_vec()).unwrap_or_default();
+        Arc::new(Ticketer { tickets: self, authorities })
+    }
+
+    fn seal(&self, plain: &[u8], of: &[u8], period: u64) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
         let key = aead(&self.at(period).now);
@@ -128,12 +121,12 @@ impl Tickets {
         ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(plain);
         let body = &mut ticket[NONCE_LEN..];
-        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(&*self.purpose), body).ok()?;
+        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(of), body).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
     }
 
-    fn open(&self, ticket: &[u8], period: u64) -> Option<Vec<u8>> {
+    fn open(&self, ticket: &[u8], of: &[u8], period: u64) -> Option<Vec<u8>> {
         let (nonce, body) = ticket.split_first_chunk::<NONCE_LEN>()?;
         if body.len() > MOST_TICKET {
             return None;
@@ -144,8 +137,7 @@ impl Tickets {
         };
         keys.into_iter().flatten().find_map(|key| {
             let mut body = body.to_vec();
-            let opened =
-                key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(&*self.purpose), &mut body).ok()?.len();
+            let opened = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(of), &mut body).ok()?.len();
             body.truncate(opened);
             Some(body)
         })
@@ -159,7 +151,15 @@ fn aead(key: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(expanded)
 }
 
-impl ProducesTickets for Tickets {
+/// The tickets of one server.
+#[derive(Debug)]
+struct Ticketer {
+    tickets: Tickets,
+    /// The hash of the authorities of its clients.
+    authorities: Vec<u8>,
+}
+
+impl ProducesTickets for Ticketer {
     fn enabled(&self) -> bool {
         true
     }
@@ -169,11 +169,11 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.seal(plain, period())
+        self.tickets.seal(plain, &self.authorities, period())
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.open(ticket, period())
+        self.tickets.open(ticket, &self.authorities, period())
     }
 }
 
@@ -185,25 +185,25 @@ mod tests {
     fn a_ticket_is_good_for_its_period_and_the_next_in_every_process() {
         let tickets = Tickets::new();
         let start = period();
-        let ticket = tickets.seal(b"a session", start).expect("it seals");
+        let ticket = tickets.seal(b"a session", b"", start).expect("it seals");
         let elsewhere = Tickets::import(&tickets.export()).expect("it wrote them");
         for at in [start, start + 1] {
-            assert_eq!(elsewhere.open(&ticket, at).as_deref(), Some(&b"a session"[..]));
+            assert_eq!(elsewhere.open(&ticket, b"", at).as_deref(), Some(&b"a session"[..]));
         }
-        assert_eq!(elsewhere.open(&ticket, start + 2), None);
+        assert_eq!(elsewhere.open(&ticket, b"", start + 2), None);
         // The time never goes back for keys.
-        assert_eq!(elsewhere.open(&ticket, start), None);
-        assert_eq!(tickets.open(&ticket, start).as_deref(), Some(&b"a session"[..]));
-        assert_eq!(Tickets::new().open(&ticket, start), None);
-        assert_eq!(tickets.with_purpose(b"clients of another authority").open(&ticket, start), None);
+        assert_eq!(elsewhere.open(&ticket, b"", start), None);
+        assert_eq!(tickets.open(&ticket, b"", start).as_deref(), Some(&b"a session"[..]));
+        assert_eq!(Tickets::new().open(&ticket, b"", start), None);
         let again = Tickets::import(&elsewhere.export()).expect("it wrote them");
-        let ticket = again.seal(b"another", start + 2).expect("it seals");
-        assert_eq!(elsewhere.open(&ticket, start + 3).as_deref(), Some(&b"another"[..]));
+        let ticket = again.seal(b"another", b"", start + 2).expect("it seals");
+        assert_eq!(elsewhere.open(&ticket, b"", start + 3).as_deref(), Some(&b"another"[..]));
     }
 
     #[test]
     fn what_is_no_ticket_is_not_opened() {
-        let tickets = Tickets::new();
+        let keys = Tickets::new();
+        let tickets = keys.clone().of(None);
         let ticket = tickets.encrypt(b"a session").expect("it seals");
         for cut in 0..ticket.len() {
             assert_eq!(tickets.decrypt(&ticket[..cut]), None);
@@ -213,6 +213,17 @@ mod tests {
         }
         assert_eq!(tickets.decrypt(&[0; 1 << 17]), None);
         assert!(Tickets::import(b"short").is_none() && Tickets::import(&[0; 41]).is_none());
-        assert_eq!(format!("{tickets:?}"), "Tickets");
+        assert_eq!(format!("{keys:?}"), "Tickets");
+    }
+
+    #[test]
+    fn a_ticket_is_of_the_authorities_that_its_server_trusts() {
+        let keys = Tickets::new();
+        let servers = [None, Some(&b"one"[..]), Some(b"another")].map(|authorities| keys.clone().of(authorities));
+        for (of, maker) in servers.iter().enumerate() {
+            let ticket = maker.encrypt(b"a session").expect("it seals");
+            let accepted = servers.each_ref().map(|server| server.decrypt(&ticket).is_some());
+            assert_eq!(accepted, std::array::from_fn(|at| at == of));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The other end of a connection, and connects that did not reach one.
 
 use crate::net::Address;
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub enum Side {
 }
 
 /// The other end of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Peer {
     remote: Option<SocketAddr>,
     /// The kernel was not asked for the peer's address.
@@ -34,6 +35,21 @@ pub struct Peer {
     lag: Duration,
     connect_time: Duration,
     listener: Option<Arc<Address>>,
+    /// What layers know of it, the innermost first.
+    facts: Option<Arc<Fact>>,
+}
+
+struct Fact {
+    fact: Box<dyn Any + Send + Sync>,
+    next: Option<Arc<Fact>>,
+}
+
+/// What layers know is not printed.
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Peer { remote, side, listener, .. } = self;
+        f.debug_struct("Peer").field("remote", remote).field("side", side).field("listener", listener).finish_non_exhaustive()
+    }
 }
 
 /// [`Peer::UNNAMED`] in one place: made for each connection, it would be dropped for each.
@@ -48,6 +64,7 @@ impl Peer {
         lag: Duration::ZERO,
         connect_time: Duration::ZERO,
         listener: None,
+        facts: None,
     };
 
     /// A peer at `remote`; None for a Unix socket.
@@ -87,6 +104,31 @@ impl Peer {
     #[must_use]
     pub fn with_remote(&self, remote: SocketAddr) -> Peer {
         Peer { remote: Some(remote), unnamed: false, ..self.clone() }
+    }
+
+    /// What a layer of this peer's connection knows of it, such as what was agreed on in a TLS handshake; None where no layer knows a `T`.
+    ///
+    /// A state that is restored, after [`Pool::adopt`](crate::Pool::adopt) or in another process, is given none: a protocol keeps what it needs.
+    ///
+    /// ```
+    /// use sockdrawer::{Peer, Side};
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// struct User(&'static str);
+    /// let peer = Peer::new(None, Side::Accepted).with_fact(User("ada"));
+    /// assert_eq!(peer.fact::<User>(), Some(&User("ada")));
+    /// assert_eq!(peer.fact::<String>(), None);
+    /// ```
+    pub fn fact<T: Any>(&self) -> Option<&T> {
+        let facts = std::iter::successors(self.facts.as_deref(), |fact| fact.next.as_deref());
+        facts.into_iter().find_map(|fact| fact.fact.downcast_ref())
+    }
+
+    /// This peer, with what a layer knows of it.
+    #[must_use]
+    pub fn with_fact(mut self, fact: impl Any + Send + Sync) -> Peer {
+        self.facts = Some(Arc::new(Fact { fact: Box::new(fact), next: self.facts.take() }));
+        self
     }
 
     pub(crate) fn is_unnamed(&self) -> bool {

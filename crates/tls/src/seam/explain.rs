@@ -1,6 +1,6 @@
 //! One line for each way in which a handshake fails: what, why, what to do.
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
 use sockdrawer::layer::Refused;
 
 pub(super) fn refused(error: &Error) -> Refused {
@@ -11,7 +11,22 @@ fn line(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => format!("the peer's certificate {}", certificate(error)),
         Error::NoCertificatesPresented => "the client sent no certificate, and one is required".to_owned(),
-        Error::AlertReceived(alert) => format!("the peer refused the handshake with the TLS alert {alert:?}{}", hint(*alert)),
+        Error::AlertReceived(refusal) => {
+            format!("the peer refused the handshake with the TLS alert {}", crate::alert::words(u8::from(*refusal)))
+        }
+        Error::HandshakeNotComplete => "the peer said goodbye in the TLS handshake".to_owned(),
+        Error::PeerIncompatible(
+            PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => "the server speaks none of the TLS versions that are allowed here".to_owned(),
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::SupportedVersionsExtensionRequired,
+        ) => "the client speaks none of the TLS versions that are allowed here".to_owned(),
+        Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon) => {
+            "both ends have no TLS cipher suite in common".to_owned()
+        }
+        Error::NoApplicationProtocol => "the client offers none of the protocols that are spoken here (ALPN)".to_owned(),
         Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion) => {
             "the peer does not speak TLS".to_owned()
         }
@@ -33,20 +48,5 @@ fn certificate(error: &CertificateError) -> String {
             format!("is for {}, not for {}", presented.join(", "), expected.to_str())
         }
         other => format!("is refused: {other}"),
-    }
-}
-
-/// What the peer most likely means.
-fn hint(alert: AlertDescription) -> &'static str {
-    match alert {
-        AlertDescription::UnknownCA => ": it does not trust the authority of this end's certificate",
-        AlertDescription::CertificateExpired => ": this end's certificate has expired",
-        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => ": it does not accept this end's certificate",
-        AlertDescription::CertificateRequired => ": it requires a client certificate",
-        AlertDescription::ProtocolVersion => ": it speaks other versions of TLS",
-        AlertDescription::HandshakeFailure => ": it found nothing that both ends speak, or requires a client certificate",
-        AlertDescription::NoApplicationProtocol => ": it speaks none of the protocols that were offered (ALPN)",
-        AlertDescription::UnrecognisedName => ": it does not know the name that was asked for (SNI)",
-        _ => "",
     }
 }
