@@ -87,7 +87,9 @@ impl<F: Filter> Lend for Lending<F> {
                     }
                 }
                 // It was established before.
-                Progress::Established(_) | Progress::Work(_) => return Err(refused(Refused)),
+                Progress::Established(_) | Progress::Work(_) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the layer's filter established a connection twice"));
+                }
             }
         }
     }
