@@ -110,11 +110,14 @@ fn is_echoed(pool: &Pool, at: SocketAddr, depth: usize) {
     let both: Vec<u8> = [client.record(b"one "), client.record(b"two")].concat();
     client.write(&both);
     assert_eq!(client.read(7).expect("an answer"), b"one two");
+    let least = client.counts.0;
     client.finish();
     assert_eq!(client.read_all().expect("an orderly end"), (vec![], true));
     assert_empty(pool);
     let (received, sent) = counts(&pool.status());
-    assert_eq!((received - before.0, sent - before.1), client.counts, "wire bytes are counted, each once");
+    assert_eq!(sent - before.1, client.counts.1, "wire bytes are counted, each once");
+    // Of an outer layer's goodbye it is not certain: the handler has ended by the inner one's.
+    assert!((least..=client.counts.0).contains(&(received - before.0)), "{received}, {before:?}, {:?}", client.counts);
 }
 
 pub(crate) fn bytes_are_plain() {
