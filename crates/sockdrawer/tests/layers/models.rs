@@ -34,7 +34,7 @@ pub(crate) async fn echo_async(mut connection: tasks::Connection, info: Info) {
             read = connection.read(&mut bytes) => read.unwrap_or(0),
             () = info.draining() => 0,
         };
-        if read == 0 || connection.write_all(&bytes[..read]).await.is_err() || connection.flush().await.is_err() {
+        if read == 0 || connection.write_all(&bytes[..read]).await.is_err() {
             return;
         }
     }

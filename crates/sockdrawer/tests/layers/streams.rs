@@ -20,7 +20,7 @@ fn large() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 7 % 253) as u8).collect()
 }
 
-/// The handler ends as soon as its last write returns; what the layer still has goes to the peer.
+/// The handler ends as soon as its last write returns, or waits for an answer: what the layer still has goes to the peer.
 pub(crate) fn a_slow_reader_gets_all() {
     in_time(|| {
         let blocking = Behaviour::blocking(|connection| {
@@ -31,6 +31,15 @@ pub(crate) fn a_slow_reader_gets_all() {
             connection.read_exact(&mut [0]).await.expect("it sends");
             connection.write_all(&large()).await.expect("it reads");
         }
+        async fn ask(mut connection: tasks::Connection, _info: Info) {
+            connection.write_all(&large()).await.expect("it reads");
+            connection.read_exact(&mut [0]).await.expect("it answers");
+        }
+        let (_pool, at) = start(Config::accept(under(Behaviour::task(ask), 1)).model(Model::Tasks));
+        let mut client = Client::connect(at, 1);
+        assert!(client.read(LARGE).expect("no part stays behind") == large());
+        client.send(b"!");
+        assert_eq!(client.read_all().expect("an orderly end"), (vec![], true));
         for (model, behaviour) in [(Model::Threads, blocking), (Model::Tasks, Behaviour::task(write))] {
             for depth in [1, 2] {
                 let (pool, at) = start(Config::accept(under(behaviour.clone(), depth)).model(model));
