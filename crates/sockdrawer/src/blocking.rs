@@ -206,10 +206,17 @@ impl Connection {
     /// Waits for the socket, the event or the time.
     fn sleep(&mut self, interest: Interest, until: Option<Instant>) -> io::Result<Woken> {
         let (system, Some(event)) = (&self.lease.leased.system, &self.event) else { return Ok(Woken::Rung) };
+        // A write that timed out has left what a layer encoded.
+        let unsent = self.lease.has_unsent();
+        let interest = Interest { write: interest.write || unsent, ..interest };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let woken = system.wait_for(self.lease.as_fd(), interest, event.as_fd(), left)?;
         if woken == Woken::Rung {
             system.unring(event.as_fd())?;
+        }
+        if unsent {
+            // The next write tells of an error.
+            let _ = self.lease.flush();
         }
         Ok(woken)
     }
@@ -231,7 +238,7 @@ impl Write for Connection {
         Ok(written)
     }
 
-    /// Writes are not buffered. Under a layer, this waits for the rest of a write that timed out.
+    /// Does nothing: writes are not buffered. Under a layer, waits for room for the rest of a write that timed out.
     fn flush(&mut self) -> io::Result<()> {
         self.patiently(WRITE, self.write_timeout, Lease::flush)
     }

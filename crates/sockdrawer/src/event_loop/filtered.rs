@@ -169,11 +169,16 @@ impl Filtered {
     fn decode(&mut self, wire: &mut Wire<'_>) {
         let (mut taken, mut back) = (0, Output::default());
         let decoded = loop {
-            let mut input = Input::new(&mut self.wire[taken..]);
+            let (mut input, before) = (Input::new(&mut self.wire[taken..]), self.plain.len());
             let decoded = self.filter.decode(&mut input, &mut self.plain, &mut back);
             taken += input.taken();
             match decoded {
                 Ok(Decoded::Plain) if self.plain.len() < READ => {}
+                Err(_) => {
+                    // What a filter refuses it may have appended before it knew.
+                    self.plain.truncate(before);
+                    break decoded;
+                }
                 _ => break decoded,
             }
         };

@@ -376,12 +376,6 @@ impl Lease {
         self.filtered.as_ref().is_some_and(|filtered| filtered.has_unsent())
     }
 
-    /// Whether [`Lease::finish`] was called and is to be called again.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn is_finishing(&self) -> bool {
-        self.finished && self.has_unsent()
-    }
-
     fn parts(&mut self) -> (Wire<'_>, Option<&mut Filtered>) {
         let socket = self.socket.as_ref().expect("only dropping it takes the socket").as_fd();
         let wire = Wire { leased: &self.leased, socket, ended: &mut self.peer_ended };
@@ -428,6 +422,12 @@ impl Lease {
             (mut wire, Some(filtered)) => filtered.flush(&mut wire),
             (_, None) => Ok(()),
         }
+    }
+
+    /// Sends what a filter has encoded, then the end if it was asked for.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn send_unsent(&mut self) -> io::Result<()> {
+        if self.finished { self.finish() } else { self.flush() }
     }
 
     /// Tells the peer that no more comes. `WouldBlock` when a filter's bytes are before that and find no room: they go with the lease, at the

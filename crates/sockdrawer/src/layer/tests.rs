@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::blocking::Connection;
+use crate::protocol::Job;
 use crate::protocol::{After, ConnectFailure, Delegate, JobError, Side};
 use crate::testing::{Bounds, Driver, peer};
 use std::io::{Read, Write};

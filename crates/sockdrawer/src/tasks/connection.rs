@@ -10,7 +10,7 @@ use std::io::ErrorKind::{Interrupted, NotConnected, WouldBlock};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll, ready};
+use std::task::{self, Poll, Wake, Waker, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
@@ -27,6 +27,8 @@ pub struct Connection {
     /// Wakers of the tasks that read and write; two halves may be in two tasks.
     reader: LeaseWaker,
     writer: LeaseWaker,
+    /// Under a layer, the task that waited last for room to write.
+    waits_to_write: Option<Waker>,
     info: Info,
 }
 
@@ -34,7 +36,7 @@ impl Connection {
     pub(super) fn new(lease: Lease) -> Connection {
         let info = Info::new(lease.leased.clone(), lease.peer().remote());
         let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
-        Connection { watched: None, lease: Some(lease), reader, writer, info }
+        Connection { watched: None, lease: Some(lease), reader, writer, waits_to_write: None, info }
     }
 
     /// The properties of the connection, and what the pool sends it.
@@ -76,8 +78,8 @@ impl Connection {
             self.watched = Some(reactor::watched(lease.shared(), Interest::READABLE | Interest::WRITABLE)?);
         }
         let watched = self.watched.as_ref().expect("just filled");
-        if interest.is_readable() && lease.is_finishing() {
-            go_on_finishing(watched, lease, cx);
+        if interest.is_readable() && lease.has_unsent() {
+            send_unsent(watched, lease, self.waits_to_write.as_ref(), cx);
         }
         loop {
             let (ready, change) = if interest.is_readable() {
@@ -87,6 +89,9 @@ impl Connection {
             };
             let Poll::Ready(ready) = ready else {
                 change.wakes(cx.waker());
+                if interest.is_writable() && lease.is_filtered() {
+                    self.waits_to_write = Some(cx.waker().clone());
+                }
                 // The connection may have ended before the waker was registered.
                 return if lease.leased.has_ended() { Poll::Ready(Err(Errno::CONNABORTED.into())) } else { Poll::Pending };
             };
@@ -120,14 +125,27 @@ impl Connection {
     }
 }
 
-/// The writing half is gone, and left what a layer had encoded: the reader sends it.
-fn go_on_finishing(watched: &AsyncFd<Arc<OwnedFd>>, lease: &mut Lease, cx: &mut task::Context<'_>) {
-    while let Poll::Ready(Ok(mut ready)) = watched.poll_write_ready(cx) {
-        match lease.finish() {
+/// A reader sends what a layer has encoded and the socket had no room for: the code that wrote it may wait for an answer, or be gone.
+fn send_unsent(watched: &AsyncFd<Arc<OwnedFd>>, lease: &mut Lease, writer: Option<&Waker>, cx: &mut task::Context<'_>) {
+    // A descriptor wakes one task for room.
+    let both = writer.filter(|writer| !writer.will_wake(cx.waker()));
+    let both = both.map(|writer| Waker::from(Arc::new(Both([cx.waker().clone(), writer.clone()]))));
+    let mut cx = task::Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
+    while let Poll::Ready(Ok(mut ready)) = watched.poll_write_ready(&mut cx) {
+        match lease.send_unsent() {
             Err(error) if error.kind() == WouldBlock => ready.clear_ready(),
             // An error means that the connection is gone: the read sees it.
             _ => return,
         }
+    }
+}
+
+/// Wakes two tasks.
+struct Both([Waker; 2]);
+
+impl Wake for Both {
+    fn wake(self: Arc<Both>) {
+        self.0.iter().for_each(Waker::wake_by_ref);
     }
 }
 
@@ -145,11 +163,16 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.call(cx, Interest::WRITABLE, bytes.len(), |lease| lease.send(bytes))
+        let written = self.call(cx, Interest::WRITABLE, bytes.len(), |lease| lease.send(bytes));
+        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.has_unsent()) {
+            // The reader sends it, if it waits by then.
+            lease.leased.wake();
+        }
+        written
     }
 
-    /// Writes are not buffered, but under a layer: its last record waits here until the peer has room for it. A handler that writes and then
-    /// waits for something else flushes first, as for any buffered stream of tokio.
+    /// Writes are not buffered, but under a layer: there the last record may wait for room. What reads the connection sends it as well; code
+    /// that waits for anything else flushes first.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
         self.ready_when(cx, Lease::flush)
     }
@@ -194,12 +217,14 @@ impl AsyncWrite for WriteHalf {
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        if let Some(lease) = &mut lock(&self.0).lease {
-            // An error means that the connection is gone already, or that the reader is to send the rest.
-            let _ = lease.finish();
-            if lease.is_finishing() {
-                lease.leased.wake();
-            }
+        let mut whole = lock(&self.0);
+        let Some(lease) = &mut whole.lease else { return };
+        // An error means that the connection is gone already, or that the reader is to send the rest.
+        let _ = lease.finish();
+        let leased = lease.has_unsent().then(|| lease.leased.clone());
+        drop(whole);
+        if let Some(leased) = leased {
+            leased.wake();
         }
     }
 }
