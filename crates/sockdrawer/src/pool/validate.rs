@@ -161,7 +161,7 @@ fn validate_layers(config: &Config) -> Result<(), Error> {
     if service.is_layered() && service.kind() != Kind::Protocol {
         return invalid(
             "behaviour",
-            "a layer cannot be around a handler or a program, which have the socket itself: use a service",
+            "a layer, such as that of PROXY headers, cannot be around a handler or a program, which read the socket themselves: use a service",
         );
     }
     // Processes of single connections count nothing of each other, and the one that accepts does not read headers.
