@@ -18,6 +18,11 @@ pub fn http(input: &[u8]) {
     fuzzed::http::check(input);
 }
 
+/// The header of the PROXY protocol.
+pub fn proxy_header(input: &[u8]) {
+    fuzzed::proxy_header::check(input);
+}
+
 /// What another process says in an upgrade: one message.
 pub fn upgrade(input: &[u8]) {
     sockdrawer::testing::take_message(input);

@@ -36,3 +36,8 @@ fn client_near_its_seeds() {
 fn http_near_its_seeds() {
     check_near("http", fuzzed::http::check);
 }
+
+#[test]
+fn proxy_header_near_its_seeds() {
+    check_near("proxy_header", fuzzed::proxy_header::check);
+}

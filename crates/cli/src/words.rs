@@ -1,6 +1,6 @@
 //! A plan in words, so that nobody has to guess what a run does.
 
-use crate::values::number;
+use crate::values::{number, proxy_header_text};
 use crate::workload::told;
 use sockdrawer_catalog::time;
 use sockdrawer_load::{End, Plan, Processes, Report, Stage};
@@ -46,6 +46,9 @@ pub(crate) fn start(plan: &Plan) -> String {
     }
     if let Some((first, last)) = plan.local_ports {
         add(format_args!(", ports {first} to {last}"));
+    }
+    if let Some(header) = plan.proxy_header {
+        add(format_args!(", with the PROXY header {}", proxy_header_text(header)));
     }
     if let Processes::Exactly(count) = plan.processes {
         add(format_args!(", by {count} process{}", if count == 1 { "" } else { "es" }));
@@ -164,10 +167,21 @@ mod tests {
             sources: sources(&[2]),
             local_ports: Some((5, 9)),
             processes: Processes::Exactly(3),
+            proxy_header: Some(crate::values::proxy_header("v2").expect("it is one")),
             ..plan(Workload::Hello(Hello))
         };
-        assert!(start(&plan).ends_with(", to a server in this program, from 127.0.0.2, ports 5 to 9, by 3 processes"));
-        let plan = Plan { sources: sources(&[2, 3, 4]), local_ports: None, processes: Processes::Exactly(1), ..plan };
+        assert!(
+            start(&plan).ends_with(
+                ", to a server in this program, from 127.0.0.2, ports 5 to 9, with the PROXY header v2, by 3 processes"
+            )
+        );
+        let plan = Plan {
+            sources: sources(&[2, 3, 4]),
+            local_ports: None,
+            proxy_header: None,
+            processes: Processes::Exactly(1),
+            ..plan
+        };
         assert!(start(&plan).ends_with(", from 127.0.0.2 and 2 more in turn, by 1 process"), "{}", start(&plan));
     }
 

@@ -48,7 +48,7 @@ pub use metrics::{Metrics, metrics};
 pub use numbers::{thousands, time};
 pub use orders::{NoOrder, Order, Orders, Refused};
 pub use part::AgentPart;
-pub use plan::{End, Plan, Processes, Stage};
+pub use plan::{End, Plan, Processes, ProxyHeader, Stage};
 pub use rate::Rate;
 pub use report::{Action, Client, Connections, Report};
 pub use run::{Observer, Run};

@@ -4,7 +4,8 @@ use crate::numbers::float;
 use crate::workload::{Life, Workload};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
-use std::net::IpAddr;
+use sockdrawer::layer::proxy_header::{Sends, Version};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Descriptors of a process that are no connections.
@@ -23,6 +24,8 @@ pub struct Plan {
     pub sources: Vec<IpAddr>,
     /// The first and the last local port; None: those that the machine has for it.
     pub local_ports: Option<(u16, u16)>,
+    /// The header of the PROXY protocol with which each connection begins.
+    pub proxy_header: Option<ProxyHeader>,
     /// The most connections at once; without stages there are to be so many from the first moment.
     pub connections: usize,
     /// How many there are to be, one stage after the other, from none on.
@@ -45,6 +48,21 @@ pub struct Plan {
     pub processes: Processes,
     /// Chooses the bytes of messages, and among pages: the same seed sends the same.
     pub seed: u64,
+}
+
+/// What a connection says of whom it is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyHeader {
+    /// The form of the header.
+    pub version: Version,
+    /// On whose behalf; None: for itself.
+    pub source: Option<SocketAddr>,
+}
+
+impl ProxyHeader {
+    pub(crate) fn sends(self) -> Sends {
+        Sends::new(self.version).on_behalf_of(move |_| self.source)
+    }
 }
 
 /// A way from the connections there were to so many, at a constant rate.
@@ -88,6 +106,7 @@ impl Plan {
             targets: Vec::new(),
             sources: Vec::new(),
             local_ports: None,
+            proxy_header: None,
             connections: 64,
             stages: Vec::new(),
             operations: None,

@@ -46,6 +46,7 @@ mod control;
 mod document;
 mod failure;
 mod hub;
+mod layers;
 mod listen;
 mod log;
 mod metrics;

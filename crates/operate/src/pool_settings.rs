@@ -1,5 +1,6 @@
 //! The settings of a pool: the one table of what each is, and what it does to the pool's configuration.
 
+use crate::layers;
 use crate::listen::{self, Place};
 use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
@@ -72,7 +73,7 @@ const SOCKETS: &str = "Sockets";
 const FAULTS: &str = "Faults";
 
 /// All of them, in the order in which they are applied and shown.
-pub(crate) static SETTINGS: [PoolSetting; 38] = [
+pub(crate) static SETTINGS: [PoolSetting; 39] = [
     setting(
         "listen",
         Kind::List(LISTEN),
@@ -87,6 +88,14 @@ pub(crate) static SETTINGS: [PoolSetting; 38] = [
         "Maximum of connections in the accept queue of each listening socket; the kernel cuts it to net.core.somaxconn",
         "4096",
         |draft, value| put(draft, value, |config, count| *config = config.clone().backlog(u32::try_from(count).unwrap_or(u32::MAX))),
+    )
+    .of(LISTENING),
+    setting(
+        layers::PROXY_PROTOCOL,
+        Kind::Text(layers::SOURCES),
+        "Whose connections have to begin with a PROXY header, v1 or v2: from=10.0.0.0/8 for a network or an address, unix for all at Unix sockets, with commas between. The real address of the peer counts for everything then; other peers' headers are not believed",
+        "none",
+        keeps,
     )
     .of(LISTENING),
     setting("model", Kind::Choice(MODELS), "The model that runs the connections", "loops; exec: fork", |draft, value| {
@@ -451,11 +460,12 @@ pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
 }
 
 /// The configuration of a pool: what its protocol begins with, and what the settings say.
-pub(crate) fn configure(begun: Config, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
+pub(crate) fn configure(mut begun: Config, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
     let (limits, restarts) = (Limits::default(), Restarts::default());
     let idle = Duration::ZERO;
     let probes = Keepalive { idle, interval: Duration::from_secs(15), probes: 4 };
     let keepalive = values.has("keepalive").then_some(probes);
+    begun.behaviour = layers::layered(begun.behaviour, values)?;
     let mut draft = Draft { config: begun, limits, restarts, keepalive, sockets };
     for PoolSetting { setting, models, apply } in &SETTINGS {
         let Some(value) = values.0.get(setting.name) else { continue };

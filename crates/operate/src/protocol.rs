@@ -1,5 +1,6 @@
 //! What pools can run, by name: the protocols that a program registers, with settings of their own.
 
+use crate::layers;
 use crate::setting::{Setting, Values};
 use sockdrawer::Config;
 use std::fmt;
@@ -81,7 +82,7 @@ impl Protocol {
 
     /// Whether `build` would make an equal service of both.
     pub(crate) fn is_same(&self, one: &Values, other: &Values) -> bool {
-        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
+        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied()).chain(layers::SETTINGS);
         seen.all(|name| one.0.get(name) == other.0.get(name))
     }
 }

@@ -1,6 +1,7 @@
 //! What SECURITY.md says, held against the program.
 
 use crate::{control, document, log, pool_settings, server};
+use sockdrawer::layer::proxy_header::{Accepts, Header};
 use sockdrawer_catalog::count::{parse, thousands};
 
 /// The table of SECURITY.md has the values that are in force.
@@ -16,6 +17,9 @@ fn the_limits_on_input_are_those_that_are_written_down() {
         ("Configuration,", document::MAX_BYTES, " bytes"),
         ("Pools of", document::MAX_POOLS, ""),
         ("Name of a pool", document::MAX_NAME, " bytes"),
+        ("A PROXY header of version 1", Header::MOST_V1, " bytes"),
+        ("A PROXY header of version 2", Header::MOST_V2, " bytes"),
+        ("Time that a PROXY header takes", Accepts::WITHIN.as_secs() as usize, " s"),
         ("Connections of the control socket", control::CLIENTS, ""),
         ("Requests of the control socket", control::ANSWERS, ""),
         ("Revisions", server::MOST_HISTORY, ""),

@@ -42,7 +42,8 @@ pub trait Admission: Send + Sync + 'static {
         BeforeAccept::Accept
     }
 
-    /// Called when a connection was accepted, which may still be turned away.
+    /// Called when a connection was accepted, which may still be turned away. Behind a layer that
+    /// [learns who the peer is](crate::layer::Filtering::learns_peer_address) it is called when that is known, and not before.
     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
         let _ = peer;
         AfterAccept::Keep
@@ -123,7 +124,7 @@ pub enum BeforeAccept {
 pub struct NewPeer<'a> {
     /// The listener that accepted the connection.
     pub listener: &'a Address,
-    /// The peer's address; None for a Unix socket.
+    /// The peer's address, behind a proxy the real one; None for a Unix socket.
     pub address: Option<SocketAddr>,
     /// The number of other connections of this peer, as [`Admission::peers`] tells peers apart; None if they are not counted.
     pub peer_connections: Option<usize>,

@@ -409,5 +409,5 @@ fn no_limit_per_peer() {
     let refused = Pool::start(Config::accept(behaviour).model(Model::Threads).listen(any_port()))
         .expect_err("it has the socket")
         .to_string();
-    assert!(refused.contains("a layer cannot be around a handler"), "{refused}");
+    assert!(refused.contains("cannot be around a handler"), "{refused}");
 }

@@ -7,6 +7,7 @@
 pub(crate) mod acks;
 pub(crate) mod client;
 pub(crate) mod http;
+pub(crate) mod proxy_header;
 
 /// What an input says.
 struct Script<'a> {

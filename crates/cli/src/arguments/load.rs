@@ -4,13 +4,14 @@ use super::AgentArguments;
 use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
-    BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage,
+    BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, proxy_header, rate, seed,
+    stage,
 };
 use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
 use sockdrawer::Address;
 use sockdrawer_load::results::Threshold;
-use sockdrawer_load::{Processes, Stage};
+use sockdrawer_load::{Processes, ProxyHeader, Stage};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -71,6 +72,9 @@ pub(crate) struct LoadArguments {
     /// The first and the last local port to connect from: 20000-29999 [default: the machine's range].
     #[arg(help_heading = "Connections", long, value_name = "A-B", value_parser = local_ports)]
     pub(crate) local_ports: Option<(u16, u16)>,
+    /// Begin each connection with a PROXY header, v1 or v2, on behalf of a client at ADDR or of itself: v2,source=192.0.2.7:4321.
+    #[arg(help_heading = "Connections", long, value_name = "VERSION[,source=ADDR]", value_parser = proxy_header)]
+    pub(crate) proxy_protocol: Option<ProxyHeader>,
     #[command(flatten)]
     pub(crate) http: HttpArguments,
     /// Options of acks.

@@ -47,6 +47,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         targets,
         sources,
         local_ports: arguments.local_ports,
+        proxy_header: arguments.proxy_protocol,
         connections: connections(arguments),
         stages: arguments.stage.clone(),
         operations: arguments.operations,
@@ -65,6 +66,9 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     }
     if plan.targets.is_empty() && arguments.many.asked_for() {
         return Err(usage("no target: agents do not reach the server inside this program: name one that they reach"));
+    }
+    if plan.targets.is_empty() && plan.proxy_header.is_some() {
+        return Err(usage("--proxy-protocol: the server inside this program reads no header: name a target that does"));
     }
     if !arguments.yes {
         guard(&plan)?;

@@ -1,6 +1,6 @@
 //! A plan as the text of a file that `--plan` reads as the same plan again.
 
-use crate::values::{Source, Target, processes_text, stage_text};
+use crate::values::{Source, Target, processes_text, proxy_header_text, stage_text};
 use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{End, Plan};
@@ -42,6 +42,9 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     if let Some((first, last)) = plan.local_ports {
         lines.add("local-ports", format!("{first}-{last}"));
     }
+    if let Some(header) = plan.proxy_header {
+        lines.add("proxy-protocol", proxy_header_text(header));
+    }
     if !plan.server_pids.is_empty() {
         lines.add("server-pid", plan.server_pids.iter().map(|pid| i64::from(*pid)).collect::<Vec<_>>());
     }
@@ -77,6 +80,8 @@ mod tests {
             "echo --stage 30s:1 --hold 5 -n 8",
             r#"echo 127.0.0.1:9 --send a"'\\\r\n\xff\0 --expect /\+[\w"']+\r\n/ --interval 1h"#,
             r"ping 127.0.0.1:9 --send é --expect \x2fx/",
+            "ping 127.0.0.1:9 --proxy-protocol v1",
+            "hello 127.0.0.1:9 --proxy-protocol v2,source=[2001:db8::7]:4321",
             "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",
             "http",
             "http --path /a\"b --keep-alive",

@@ -7,7 +7,7 @@ mod network;
 
 pub(crate) use hosts::{Hosts, host, object_name};
 pub(crate) use http::{Body, Field, Method, Path};
-pub(crate) use network::{Source, Target, Url, local_ports};
+pub(crate) use network::{Source, Target, Url, local_ports, proxy_header, proxy_header_text};
 
 use sockdrawer_catalog::count;
 use sockdrawer_catalog::{escapes, time};

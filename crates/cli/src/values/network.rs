@@ -3,6 +3,7 @@
 use super::BadValue;
 use super::http::Path;
 use sockdrawer::Address;
+use sockdrawer_load::ProxyHeader;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -203,6 +204,23 @@ pub(crate) fn local_ports(text: &str) -> Result<(u16, u16), BadValue> {
     ports.ok_or_else(|| BadValue("not a range of ports: write the first and the last, such as 20000-29999".to_owned()))
 }
 
+/// The header of the PROXY protocol: `v2,source=192.0.2.7:4321`.
+pub(crate) fn proxy_header(text: &str) -> Result<ProxyHeader, BadValue> {
+    let (version, source) = text.split_once(',').map_or((text, None), |(version, source)| (version, Some(source)));
+    let source = source.map(|source| source.strip_prefix("source=")?.parse().ok());
+    match (version.parse(), source) {
+        (Ok(version), None) => Ok(ProxyHeader { version, source: None }),
+        (Ok(version), Some(Some(source))) => Ok(ProxyHeader { version, source: Some(source) }),
+        _ => Err(BadValue("not a PROXY header: write v1 or v2, and of a client such as v2,source=192.0.2.7:4321".to_owned())),
+    }
+}
+
+/// As it is read.
+pub(crate) fn proxy_header_text(header: ProxyHeader) -> String {
+    let source = header.source.map(|source| format!(",source={source}")).unwrap_or_default();
+    format!("{}{source}", header.version)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{accepts, refuses};
@@ -297,6 +315,17 @@ mod tests {
             assert_eq!(written.iter().flat_map(|text| sources(text)).collect::<Vec<_>>(), addresses);
             assert!(written.len() <= texts.len(), "{written:?}");
         }
+    }
+
+    #[test]
+    fn a_proxy_header_is_a_version_and_a_client() {
+        for text in ["v1", "v2", "v1,source=192.0.2.7:4321", "v2,source=[2001:db8::7]:1"] {
+            assert_eq!(proxy_header_text(proxy_header(text).expect("it is one")), text);
+        }
+        refuses(
+            proxy_header,
+            &["", "v3", "2", "v2,", "v2,192.0.2.7:4321", "v2,source=192.0.2.7", "v2,source=", "source=192.0.2.7:1"],
+        );
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) struct AcksArguments {
     pub(crate) window: Option<u64>,
     /// Run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
-    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "processes", "server_pid", "dry_run", "seed"])]
+    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "proxy_protocol", "processes", "server_pid", "dry_run", "seed"])]
     pub(crate) ladder: bool,
 }
 

@@ -1,6 +1,7 @@
 //! `sockdrawer serve`, from `listening on` to its exit code.
 
 mod processes;
+mod proxied;
 
 use crate::program::Program;
 use rustix::process::{Pid, Signal, kill_process};

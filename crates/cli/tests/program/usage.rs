@@ -49,6 +49,8 @@ fn protocols() {
     refused("serve", &["no protocol", "echo, hello, ping, http, acks or exec", "try: sockdrawer serve --help"]);
     refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
+    refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);
+    refused("serve exec --proxy-protocol from=::1 -- cat", &["a layer, such as that of PROXY headers, cannot be around"]);
     refused("serve PING", &["did you mean `ping`?"]);
     refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
@@ -297,6 +299,8 @@ fn addresses() {
     refused("load ping --source 127.0.0.0/8", &["--source 127.0.0.0/8", "more than 65536 addresses", "/16"]);
     refused("load ping --source 127.0.0.1/28", &["not where a network begins", "127.0.0.0/28"]);
     refused("load ping --local-ports 9-8", &["--local-ports 9-8", "not a range of ports"]);
+    refused("load ping 9 --proxy-protocol v3", &["--proxy-protocol v3", "not a PROXY header", "v2,source=192.0.2.7:4321"]);
+    refused("load ping --proxy-protocol v2", &["--proxy-protocol", "reads no header", "name a target"]);
     refused("load ping --processes 0", &["--processes 0", "auto, or 1 to 1000"]);
     // As far as a search may go.
     refused("find ping 192.0.2.1:9 --threshold p99<1s", &["192.0.2.1:9 is a public address", "1000000 connections", "--yes"]);

@@ -76,7 +76,11 @@ impl Here {
             connecting.late = Late::MakeUp;
         }
         connecting.timeout = plan.timeout;
-        let config = Config::connect(plan.workload.kind().client(&shared), connecting).settings(|settings| {
+        let mut client = plan.workload.kind().client(&shared);
+        if let Some(header) = plan.proxy_header {
+            client = client.layered(header.sends());
+        }
+        let config = Config::connect(client, connecting).settings(|settings| {
             settings.linger = LINGER;
             // Clients of acks speak to themselves, with unsent messages too.
             settings.max_unsent = None;

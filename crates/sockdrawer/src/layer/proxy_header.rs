@@ -57,8 +57,6 @@ use std::time::Duration;
 
 /// The name of the recipe of [`Accepts`].
 pub(crate) const RECIPE: &str = "proxy-header";
-/// How long a proxy may take for its header, unless told otherwise. It sends it first of all.
-const WITHIN: Duration = Duration::from_secs(5);
 
 /// Accepts headers, of either version, from these peers and no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +66,12 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// Connections from these sources have to begin with a header within 5 s.
+    /// How long a proxy may take for its header, unless told otherwise: 5 s. It sends it first of all.
+    pub const WITHIN: Duration = Duration::from_secs(5);
+
+    /// Connections from these sources have to begin with a header, within [`Accepts::WITHIN`].
     pub fn from(sources: impl IntoIterator<Item = Source>) -> Accepts {
-        Accepts { sources: sources.into_iter().collect(), within: WITHIN }
+        Accepts { sources: sources.into_iter().collect(), within: Accepts::WITHIN }
     }
 
     /// Sets how long a header may take; then the connection is aborted.

@@ -142,7 +142,8 @@ counters! {
     connect_failed,
     /// Connects begun.
     connects,
-    /// Connections that ended, for whatever reason; those turned away are not among them.
+    /// Connections that ended, for whatever reason; those turned away are not among them, whether at the accept or when a layer had learned who the
+    /// peer is: their protocol was never opened.
     closed,
 /// Connections turned away, for whatever reason: the sum of the six that follow. They are counted as accepted too.
     rejected,

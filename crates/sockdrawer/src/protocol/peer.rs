@@ -72,7 +72,7 @@ impl Peer {
         Peer { remote, unnamed: false, side, ..Peer::UNNAMED }
     }
 
-    /// The peer's address. None for a Unix socket, for a service that [does not need it](crate::Service::needs_peer_address), and if the service
+    /// The peer's address, behind a proxy the one that its [header](crate::layer::proxy_header) says. None for a Unix socket, for a service that [does not need it](crate::Service::needs_peer_address), and if the service
     /// came into force at the moment of the accept and the peer was gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote

@@ -61,7 +61,7 @@ impl Filter for Records {
         if !self.established {
             let Some(hello) = wire.exactly(2) else { return Ok(Progress::NeedMore) };
             if hello != b"HI" {
-                return Err(Refused);
+                return Err(Refused::because("a record of another kind"));
             }
             back.push(b"OK");
             self.established = true;
@@ -71,7 +71,7 @@ impl Filter for Records {
             let Some(&[kind, high, low]) = wire.bytes().first_chunk::<HEAD>() else { return Ok(Progress::NeedMore) };
             let length = usize::from(u16::from_be_bytes([high, low]));
             if kind > UPDATED || length == 0 || length > MOST + 1 {
-                return Err(Refused);
+                return Err(Refused::because("a record of another kind"));
             }
             let Some(record) = wire.exactly(HEAD + length) else { return Ok(Progress::NeedMore) };
             let from = plain.len();
@@ -79,7 +79,7 @@ impl Filter for Records {
             self.received += 1;
             let check = plain.pop().expect("a record has a byte at least");
             if check != plain[from..].iter().fold(kind, |sum, byte| sum.wrapping_add(*byte)) {
-                return Err(Refused);
+                return Err(Refused::because("a record of another kind"));
             }
             match kind {
                 DATA => return Ok(Progress::Plain),
@@ -96,7 +96,7 @@ impl Filter for Records {
         self.append(GOODBYE, b"", wire);
     }
     fn truncated(&mut self) -> Result<(), Refused> {
-        Err(Refused)
+        Err(Refused::because("a record of another kind"))
     }
 }
 

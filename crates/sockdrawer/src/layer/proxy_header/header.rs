@@ -3,27 +3,35 @@
 //! Source: "The PROXY protocol, Versions 1 & 2", Willy Tarreau, 2020/03/05, sections 2.1 and 2.2.
 
 use crate::layer::Refused;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// What each header of version 1 begins with, and the most bytes that one has, its line break included.
+/// What each header of version 1 begins with.
 const V1_BEGINS: &[u8] = b"PROXY ";
-pub(super) const V1_MOST: usize = 107;
 /// What each header of version 2 begins with.
 const V2_BEGINS: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The bytes of a header of version 2 before its addresses.
 const V2_FIXED: usize = 16;
-/// The most bytes of a header of version 2 that are accepted. The form allows 65,551, and nothing needs so many.
-pub(super) const V2_MOST: usize = 4096;
 
 /// Which form a header has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Version {
     /// A line of text.
     V1,
     /// Binary: smaller, and quicker to read.
     #[default]
     V2,
+}
+
+/// As it is read.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::V1 => "v1",
+            Version::V2 => "v2",
+        })
+    }
 }
 
 /// Reads `v1` or `v2`.
@@ -71,6 +79,11 @@ pub enum Header {
 }
 
 impl Header {
+    /// The most bytes that a header of version 1 has, its line break included.
+    pub const MOST_V1: usize = 107;
+    /// The most bytes of a header of version 2 that are accepted. The form allows 65,551, and nothing needs so many.
+    pub const MOST_V2: usize = 4096;
+
     /// A header on behalf of a peer that connected to `destination`.
     pub fn proxied(source: SocketAddr, destination: SocketAddr) -> Header {
         Header::Proxied { source, destination }
@@ -114,8 +127,8 @@ impl Header {
     /// because what follows the addresses is not looked at, a checksum neither. None: more bytes are needed.
     ///
     /// # Errors
-    /// When they cannot become a header, as soon as that can be known; of version 1 after 107 bytes at the latest. A header of version 2 with more
-    /// than 4,096 bytes is refused.
+    /// When they cannot become a header, as soon as that can be known; of version 1 after [`Header::MOST_V1`] bytes at the latest. A header of
+    /// version 2 with more than [`Header::MOST_V2`] is refused.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
         let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expected)| byte == expected);
         if begins(V1_BEGINS) && !bytes.is_empty() {
@@ -150,10 +163,10 @@ fn wrong_line() -> Refused {
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
-    let within = &bytes[..bytes.len().min(V1_MOST)];
+    let within = &bytes[..bytes.len().min(Header::MOST_V1)];
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
         return match within.len() {
-            V1_MOST => Err(Refused::because("its PROXY header of version 1 has no end within 107 bytes")),
+            Header::MOST_V1 => Err(Refused::because("its PROXY header of version 1 has no end within 107 bytes")),
             _ => Ok(None),
         };
     };
@@ -203,7 +216,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
     if length < addresses {
         return Err(Refused::because("its PROXY header of version 2 is too short for its addresses"));
     }
-    if V2_FIXED + length > V2_MOST {
+    if V2_FIXED + length > Header::MOST_V2 {
         return Err(Refused::because("its PROXY header of version 2 is longer than 4,096 bytes"));
     }
     let Some(addresses) = bytes.get(V2_FIXED..V2_FIXED + addresses) else { return Ok(None) };

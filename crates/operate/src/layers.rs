@@ -1,0 +1,54 @@
+//! What lies between a pool's sockets and its protocol, by the pool's settings.
+
+use crate::pool_settings::Wrong;
+use crate::setting::{Text, Values};
+use sockdrawer::Behaviour;
+use sockdrawer::layer::proxy_header::{Accepts, Source};
+
+pub(crate) const PROXY_PROTOCOL: &str = "proxy-protocol";
+/// The settings that [`layered`] looks at: with another value a new generation begins.
+pub(crate) const SETTINGS: [&str; 1] = [PROXY_PROTOCOL];
+
+pub(crate) const SOURCES: Text = Text { form: "SOURCE[,SOURCE]...", check: |text| accepts(text).map(drop) };
+
+/// The behaviour behind its layers: what is read first is put around it last.
+pub(crate) fn layered(behaviour: Behaviour, values: &Values) -> Result<Behaviour, Wrong> {
+    match values.text(PROXY_PROTOCOL) {
+        Some(text) => Ok(behaviour.layered(accepts(text).map_err(|why| (PROXY_PROTOCOL, why))?)),
+        None => Ok(behaviour),
+    }
+}
+
+/// Reads `from=10.0.0.0/8,from=::1,unix`.
+fn accepts(text: &str) -> Result<Accepts, String> {
+    let source = |part: &str| match part.strip_prefix("from=") {
+        Some(network) if network != "unix" => network.parse::<Source>().map_err(|error| error.to_string()),
+        None if part == "unix" => Ok(Source::Unix),
+        _ => Err(format!(
+            "has {part:?}: write where proxies connect from, such as from=10.0.0.0/8,from=::1, and unix for Unix sockets"
+        )),
+    };
+    Ok(Accepts::from(text.split(',').map(source).collect::<Result<Vec<_>, _>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_named_one_by_one() {
+        let sources = |texts: &[&str]| Accepts::from(texts.iter().map(|text| text.parse().expect("a source")));
+        assert_eq!(accepts("from=10.0.0.0/8"), Ok(sources(&["10.0.0.0/8"])));
+        assert_eq!(accepts("from=::1,unix,from=127.0.0.1"), Ok(sources(&["::1", "unix", "127.0.0.1"])));
+        for (wrong, about) in [
+            ("", "has \"\": write where proxies connect from"),
+            ("10.0.0.0/8", "has \"10.0.0.0/8\": write where"),
+            ("from=unix", "has \"from=unix\": write where"),
+            ("from=10.0.0.0/33", "`10.0.0.0/33` is no source"),
+            ("from=::1,", "has \"\": write where"),
+        ] {
+            let why = accepts(wrong).expect_err("it is wrong");
+            assert!(why.starts_with(about), "{why}");
+        }
+    }
+}
