@@ -72,6 +72,9 @@ impl std::fmt::Debug for Behaviour {
 /// Builds a behaviour from the options of its [`Recipe`]; registered under the recipe's name.
 pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
 
+/// Puts a layer around a behaviour, from the options of the layer's [`Recipe`]; registered under its name by `sockdrawer::layers`.
+pub type BuildLayer = fn(Behaviour, &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
+
 impl<S: Service> From<S> for Behaviour {
     fn from(service: S) -> Behaviour {
         Behaviour::Protocol(Arc::new(Slabs(Arc::new(service))))

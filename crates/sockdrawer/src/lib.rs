@@ -44,14 +44,14 @@ pub mod testing;
 pub mod upgrade;
 mod wake;
 
-pub use behaviour::{Behaviour, Build, IntoBehaviour};
+pub use behaviour::{Behaviour, Build, BuildLayer, IntoBehaviour};
 pub use config::{Config, Endpoint, Model, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use operation::{Adopted, Drain, Drained, Selector};
-#[cfg(feature = "processes")]
-pub use pool::processes;
 pub use pool::{Applied, Pool};
+#[cfg(feature = "processes")]
+pub use pool::{layers, processes};
 pub use protocol::{
     After, CannotRestore, CannotSave, Closed, Closing, ConnectionId, Context, Delegate, Group, Groups, Handle, Input, Job,
     JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State,

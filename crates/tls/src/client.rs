@@ -154,7 +154,7 @@ impl ClientOptions {
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
-                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.0.clone())))
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.certified.clone())))
             }
         };
         config.alpn_protocols = self.alpn;

@@ -12,12 +12,22 @@ use zeroize::Zeroizing;
 
 /// A certificate chain and its private key: who one end of a connection is.
 #[derive(Clone)]
-pub struct Identity(pub(crate) Arc<CertifiedKey>);
+pub struct Identity {
+    pub(crate) certified: Arc<CertifiedKey>,
+    /// As it was read: another process reads it again.
+    pub(crate) pem: Arc<Pem>,
+}
+
+#[derive(PartialEq, Eq)]
+pub(crate) struct Pem {
+    pub(crate) chain: Vec<u8>,
+    pub(crate) key: Zeroizing<Vec<u8>>,
+}
 
 /// Neither certificates nor keys are printed.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("certificates", &self.0.cert.len()).finish_non_exhaustive()
+        f.debug_struct("Identity").field("certificates", &self.certified.cert.len()).finish_non_exhaustive()
     }
 }
 
@@ -41,17 +51,20 @@ impl Identity {
 
     /// When its certificate expires; None where that cannot be read.
     pub fn expires(&self) -> Option<SystemTime> {
-        crate::validity::not_after(self.0.cert.first()?)
+        crate::validity::not_after(self.certified.cert.first()?)
     }
 
     fn read(chain: &[u8], chain_name: &str, key: &[u8], key_name: &str) -> Result<Identity, Error> {
+        let pem = Arc::new(Pem { chain: chain.to_vec(), key: Zeroizing::new(key.to_vec()) });
         let chain = certificates(chain, chain_name)?;
         let wrong = |why: String| Error::Pem { source_name: key_name.to_owned(), why };
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(format!("no private key in PEM form: {error}")))?;
         let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| wrong(error.to_string()))?;
-        let identity = CertifiedKey::new(chain, key);
-        match identity.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(Identity(Arc::new(identity))),
+        let certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
+                Ok(Identity { certified: Arc::new(certified), pem })
+            }
             Err(rustls::Error::InconsistentKeys(_)) => {
                 Err(wrong(format!("it is not the key of the certificate in {chain_name}")))
             }

@@ -50,6 +50,9 @@ pub use filter::TlsFilter;
 pub use handshake::{Handshake, HandshakeDone, HandshakeKind, Protocol};
 pub use identity::Identity;
 pub use server::{ClientCertificates, Server, ServerOptions};
+
+/// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
+pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);
 pub use tickets::Tickets;
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The accepting end.
 
+mod recipe;
+
+pub(crate) use recipe::build;
+
 use crate::filter::TlsFilter;
 use crate::handshake::{HandshakeDone, Observer, Protocol};
 use crate::identity::certificates;
@@ -11,7 +15,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, Res
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use sockdrawer::layer::Filtering;
-use sockdrawer::{CannotRestore, Peer, Saved, State};
+use sockdrawer::{CannotRestore, Peer, Recipe, Saved, State};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -34,14 +38,12 @@ pub enum ClientCertificates {
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
-    handshake_timeout: Duration,
-    on_workers: bool,
-    observer: Option<Observer>,
+    options: Arc<ServerOptions>,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("handshake_timeout", &self.handshake_timeout).finish_non_exhaustive()
+        f.debug_struct("Server").field("identities", &self.options.identities.len()).finish_non_exhaustive()
     }
 }
 
@@ -82,6 +84,23 @@ impl Server {
             key_log: None,
             observer: None,
         }
+    }
+}
+
+impl Server {
+    /// The certificates.
+    pub fn identities(&self) -> &[Identity] {
+        &self.options.identities
+    }
+
+    /// Whether both serve alike: equal certificates, keys, authorities and options. Tickets and observers are not looked at.
+    pub fn is_same(&self, other: &Server) -> bool {
+        let pem = |server: &Server| server.options.identities.iter().map(|identity| identity.pem.clone()).collect::<Vec<_>>();
+        let [one, two] = [self, other].map(|server| &server.options);
+        let equal = (&one.versions, &one.alpn, &one.clients) == (&two.versions, &two.alpn, &two.clients)
+            && (one.handshake_timeout, one.on_workers) == (two.handshake_timeout, two.on_workers)
+            && (&one.key_log, one.tickets.is_some()) == (&two.key_log, two.tickets.is_some());
+        equal && pem(self) == pem(other)
     }
 }
 
@@ -155,18 +174,17 @@ impl ServerOptions {
             None => builder.with_no_client_auth(),
             Some((pem, certificates)) => builder.with_client_cert_verifier(verifier(pem, *certificates)?),
         };
-        let resolver = Arc::new(ByName::new(self.identities)?);
+        let resolver = Arc::new(ByName::new(&self.identities)?);
         let mut config = builder.with_cert_resolver(resolver);
-        config.alpn_protocols = self.alpn;
+        config.alpn_protocols.clone_from(&self.alpn);
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        match self.tickets.filter(|_| !required) {
+        match self.tickets.clone().filter(|_| !required) {
             Some(tickets) => config.ticketer = tickets.of(self.clients.as_ref().map(|(pem, _)| &pem[..])),
             None => config.send_tls13_tickets = 0,
         }
         config.key_log = KeyCapture::to(self.key_log.as_deref())?;
         config.enable_secret_extraction = true;
-        let (handshake_timeout, on_workers, observer) = (self.handshake_timeout, self.on_workers, self.observer);
-        Ok(Server { config: Arc::new(config), handshake_timeout, on_workers, observer })
+        Ok(Server { config: Arc::new(config), options: Arc::new(self) })
     }
 }
 
@@ -192,8 +210,8 @@ fn verifier(pem: &[u8], certificates_are: ClientCertificates) -> Result<Arc<dyn 
 struct ByName(Vec<Arc<CertifiedKey>>);
 
 impl ByName {
-    fn new(identities: Vec<Identity>) -> Result<ByName, Error> {
-        let certificates: Vec<_> = identities.into_iter().map(|identity| identity.0).collect();
+    fn new(identities: &[Identity]) -> Result<ByName, Error> {
+        let certificates: Vec<_> = identities.iter().map(|identity| identity.certified.clone()).collect();
         for certificate in &certificates {
             certificate.end_entity_cert().and_then(|it| ParsedCertificate::try_from(it).map(drop)).map_err(unusable)?;
         }
@@ -221,7 +239,7 @@ impl Filtering for Server {
     type Filter = TlsFilter;
 
     fn filter(&self, _peer: &Peer) -> TlsFilter {
-        TlsFilter::new(Pending::server(self.config.clone()), self.on_workers, self.observer.clone())
+        TlsFilter::new(Pending::server(self.config.clone()), self.options.on_workers, self.options.observer.clone())
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
@@ -229,7 +247,11 @@ impl Filtering for Server {
     }
 
     fn handshake_timeout(&self) -> Duration {
-        self.handshake_timeout
+        self.options.handshake_timeout
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: recipe::NAME.to_owned(), options: recipe::write(&self.options) })
     }
 
     fn state(&self) -> State {

@@ -29,4 +29,4 @@ pub(crate) use handle::start;
 pub(crate) use listeners::{Inherited, ListeningSockets, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
-pub use processes::processes;
+pub use processes::{layers, processes};

@@ -6,7 +6,7 @@ use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
 use super::registry;
 use super::to_pool::ToPool;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper};
-use crate::behaviour::Build;
+use crate::behaviour::{Build, BuildLayer};
 use crate::config::{Config, Listening, Model};
 use crate::event_loop::generation::Generation;
 use crate::ipc::shared_counters::SharedCounters;
@@ -59,6 +59,12 @@ pub fn processes(recipes: &[(&str, Build)]) {
     if let Some(end) = process::helper_end() {
         run(end);
     }
+}
+
+/// Names layers that helpers can put around what they build, see [`Filtering::recipe`](crate::layer::Filtering::recipe). Call it before
+/// [`processes`]. The layer of PROXY headers is known without.
+pub fn layers(layers: &[(&str, BuildLayer)]) {
+    registry::set_layers(layers);
 }
 
 /// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.

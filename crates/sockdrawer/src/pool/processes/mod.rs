@@ -19,5 +19,5 @@ mod tally;
 mod to_pool;
 mod wire;
 
-pub use helper::processes;
+pub use helper::{layers, processes};
 pub(super) use helpers::Helpers;

@@ -1,7 +1,7 @@
 //! How a program that is started again as a helper knows what to build.
 
 use super::wire::Generated;
-use crate::behaviour::{Behaviour, Build};
+use crate::behaviour::{Behaviour, Build, BuildLayer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::exec;
@@ -10,6 +10,7 @@ use crate::layer::split_options;
 use crate::protocol::Recipe;
 use crate::sync::OnceLock;
 
+static LAYERS: OnceLock<Vec<(String, BuildLayer)>> = OnceLock::new();
 static RECIPES: OnceLock<Vec<(String, Build)>> = OnceLock::new();
 
 /// What helpers of this program may be asked to build. The first call counts.
@@ -17,9 +18,14 @@ pub(super) fn set(recipes: &[(&str, Build)]) {
     let _ = RECIPES.set(recipes.iter().map(|(name, build)| ((*name).to_owned(), *build)).collect());
 }
 
+/// The layers that helpers of this program may be asked to put around what they build. The first call counts.
+pub(super) fn set_layers(layers: &[(&str, BuildLayer)]) {
+    let _ = LAYERS.set(layers.iter().map(|(name, build)| ((*name).to_owned(), *build)).collect());
+}
+
 /// Whether a helper of this program could build it.
 pub(super) fn knows(recipe: &Recipe) -> bool {
-    layered(recipe).is_some_and(|(inner, _)| knows(&inner)) || recipe.name == exec::NAME || find(recipe).is_some()
+    layered(recipe).is_some_and(|(_, inner, _)| knows(&inner)) || recipe.name == exec::NAME || find(recipe).is_some()
 }
 
 /// Whether [`processes`] was called: a program that does not call it would start its own `main` again and again.
@@ -31,18 +37,21 @@ fn find(recipe: &Recipe) -> Option<Build> {
     RECIPES.get()?.iter().find(|(name, _)| *name == recipe.name).map(|(_, build)| *build)
 }
 
-/// What is inside of a layer that this library can build itself, and the layer's options.
-fn layered(recipe: &Recipe) -> Option<(Recipe, &[u8])> {
-    let name = recipe.name.strip_prefix(proxy_header::RECIPE)?.strip_prefix('+')?.to_owned();
+/// The layer around a recipe, what is within, and the layer's options.
+fn layered(recipe: &Recipe) -> Option<(BuildLayer, Recipe, &[u8])> {
+    let (layer, name) = recipe.name.split_once('+')?;
+    let build = match layer {
+        proxy_header::RECIPE => |behaviour: Behaviour, options: &[u8]| Ok(behaviour.layered(Accepts::from_options(options)?)),
+        _ => LAYERS.get()?.iter().find(|(name, _)| name == layer)?.1,
+    };
     let (options, inner) = split_options(&recipe.options).ok()?;
-    Some((Recipe { name, options: inner.to_vec() }, options))
+    Some((build, Recipe { name: name.to_owned(), options: inner.to_vec() }, options))
 }
 
 /// Builds what the recipe says. Runs user code.
 pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
-    if let Some((inner, options)) = layered(recipe) {
-        let accepts = Accepts::from_options(options).map_err(|error| error.to_string())?;
-        return Ok(build(&inner)?.layered(accepts));
+    if let Some((around, inner, options)) = layered(recipe) {
+        return around(build(&inner)?, options).map_err(|error| error.to_string());
     }
     if recipe.name == exec::NAME {
         return exec::from_options(&recipe.options).ok_or_else(|| "the recipe of a program names none".to_owned());
