@@ -51,6 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A helper of models that run in other processes goes no further.
+    sockdrawer::layers(&[sockdrawer_tls::RECIPE]);
     sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES].concat());
     sockdrawer_load::agent();
     match run() {

@@ -2,17 +2,26 @@
 
 use crate::pool_settings::Wrong;
 use crate::setting::{Text, Values};
+use crate::tls::{self, PoolTls};
 use sockdrawer::Behaviour;
 use sockdrawer::layer::proxy_header::{Accepts, Source};
 
 pub(crate) const PROXY_PROTOCOL: &str = "proxy-protocol";
-/// The settings that [`layered`] looks at: with another value a new generation begins.
-pub(crate) const SETTINGS: [&str; 1] = [PROXY_PROTOCOL];
+
+/// Whether the layers of both would be equal, but for the content of files.
+pub(crate) fn is_same(one: &Values, other: &Values) -> bool {
+    let mut names = tls::SETTINGS.iter().map(|setting| setting.name).chain([PROXY_PROTOCOL]);
+    names.all(|name| one.0.get(name) == other.0.get(name))
+}
 
 pub(crate) const SOURCES: Text = Text { form: "SOURCE[,SOURCE]...", check: |text| accepts(text).map(drop) };
 
 /// The behaviour behind its layers: what is read first is put around it last.
-pub(crate) fn layered(behaviour: Behaviour, values: &Values) -> Result<Behaviour, Wrong> {
+pub(crate) fn layered(behaviour: Behaviour, values: &Values, tls: Option<&PoolTls>) -> Result<Behaviour, Wrong> {
+    let behaviour = match tls {
+        Some(tls) => behaviour.layered(tls.server.clone()),
+        None => behaviour,
+    };
     match values.text(PROXY_PROTOCOL) {
         Some(text) => Ok(behaviour.layered(accepts(text).map_err(|why| (PROXY_PROTOCOL, why))?)),
         None => Ok(behaviour),

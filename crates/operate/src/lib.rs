@@ -66,6 +66,7 @@ mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod tls;
 mod totals;
 mod users;
 mod words;

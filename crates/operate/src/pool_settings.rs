@@ -3,6 +3,7 @@
 use crate::layers;
 use crate::listen::{self, Place};
 use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values};
+use crate::tls::{self, PoolTls};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Alarm;
@@ -50,6 +51,11 @@ const fn setting(
     PoolSetting { setting: Setting::new(name, kind, help).unless_given(default), models: &[], apply }
 }
 
+/// A setting of TLS, which is made from all of them together.
+const fn of_tls(at: usize) -> PoolSetting {
+    PoolSetting { setting: tls::SETTINGS[at], models: &[], apply: keeps }
+}
+
 impl PoolSetting {
     const fn of(mut self, group: &'static str) -> PoolSetting {
         self.setting = self.setting.group(group);
@@ -73,7 +79,7 @@ const SOCKETS: &str = "Sockets";
 const FAULTS: &str = "Faults";
 
 /// All of them, in the order in which they are applied and shown.
-pub(crate) static SETTINGS: [PoolSetting; 39] = [
+pub(crate) static SETTINGS: [PoolSetting; 49] = [
     setting(
         "listen",
         Kind::List(LISTEN),
@@ -98,6 +104,16 @@ pub(crate) static SETTINGS: [PoolSetting; 39] = [
         keeps,
     )
     .of(LISTENING),
+    of_tls(0),
+    of_tls(1),
+    of_tls(2),
+    of_tls(3),
+    of_tls(4),
+    of_tls(5),
+    of_tls(6),
+    of_tls(7),
+    of_tls(8),
+    of_tls(9),
     setting("model", Kind::Choice(MODELS), "The model that runs the connections", "loops; exec: fork", |draft, value| {
         let model = Model::ALL.into_iter().find(|model| Value::Text(model.name().to_owned()) == *value);
         update(draft, |config| model.map_or(config.clone(), |model| config.model(model)));
@@ -460,12 +476,17 @@ pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
 }
 
 /// The configuration of a pool: what its protocol begins with, and what the settings say.
-pub(crate) fn configure(mut begun: Config, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
+pub(crate) fn configure(
+    mut begun: Config,
+    values: &Values,
+    tls: Option<&PoolTls>,
+    sockets: &dyn Sockets,
+) -> Result<Config, Wrong> {
     let (limits, restarts) = (Limits::default(), Restarts::default());
     let idle = Duration::ZERO;
     let probes = Keepalive { idle, interval: Duration::from_secs(15), probes: 4 };
     let keepalive = values.has("keepalive").then_some(probes);
-    begun.behaviour = layers::layered(begun.behaviour, values)?;
+    begun.behaviour = layers::layered(begun.behaviour, values, tls)?;
     let mut draft = Draft { config: begun, limits, restarts, keepalive, sockets };
     for PoolSetting { setting, models, apply } in &SETTINGS {
         let Some(value) = values.0.get(setting.name) else { continue };

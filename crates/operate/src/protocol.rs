@@ -82,7 +82,7 @@ impl Protocol {
 
     /// Whether `build` would make an equal service of both.
     pub(crate) fn is_same(&self, one: &Values, other: &Values) -> bool {
-        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied()).chain(layers::SETTINGS);
-        seen.all(|name| one.0.get(name) == other.0.get(name))
+        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
+        layers::is_same(one, other) && seen.all(|name| one.0.get(name) == other.0.get(name))
     }
 }

@@ -8,8 +8,10 @@ use crate::notify::Line;
 use crate::pool_settings::{Wrong, configure, in_files, wrong_setting};
 use crate::protocol::Protocol;
 use crate::systemd::Passed;
+use crate::tls::{self, Handshakes, PoolTls, Watched};
 use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
+use sockdrawer_tls::Tickets;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +29,11 @@ pub(crate) struct Server {
     pub(crate) passed: Passed,
     pub(crate) began: Instant,
     of_command_line: bool,
+    /// Of all pools with TLS, through all changes.
+    pub(crate) tickets: Tickets,
+    pub(crate) watched: Watched,
+    /// By the names of pools, also of those that have ended.
+    handshakes: Mutex<BTreeMap<String, Arc<Handshakes>>>,
     /// Held while pools are changed: one change at a time.
     changing: Mutex<()>,
     /// Held for a moment.
@@ -45,6 +52,8 @@ pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
+    /// Of those pools that have it.
+    pub(crate) tls: BTreeMap<String, PoolTls>,
     /// Configurations before this one, the last one last.
     pub(crate) history: Vec<Arc<Document>>,
     /// The last change, and how long it took.
@@ -55,6 +64,14 @@ pub(crate) struct State {
     pub(crate) ending: bool,
 }
 
+/// What a running pool is to be.
+struct Reconfigured {
+    config: Config,
+    tls: Option<PoolTls>,
+    /// Its behaviour is another because its files have another content.
+    only_files: bool,
+}
+
 /// What becomes of the pools in a change.
 #[derive(Default)]
 struct Work {
@@ -62,6 +79,7 @@ struct Work {
     start: Vec<(String, Config)>,
     change: Vec<(String, Pool, Config)>,
     end: Vec<(String, Pool)>,
+    tls: BTreeMap<String, PoolTls>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,6 +100,9 @@ impl Server {
             passed,
             began: Instant::now(),
             of_command_line,
+            tickets: Tickets::new(),
+            watched: Watched::default(),
+            handshakes: Mutex::default(),
             changing: Mutex::default(),
             state: Mutex::default(),
             removed: Mutex::default(),
@@ -100,13 +121,15 @@ impl Server {
     /// Begins with this configuration. On failure no pool is left.
     pub(crate) fn start(&self, document: Document) -> Result<(), Failure> {
         let _changing = lock(&self.changing);
-        let mut pools = BTreeMap::new();
+        let (mut pools, mut all_tls) = (BTreeMap::new(), BTreeMap::new());
         for (name, of) in &document.pools {
-            let config = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
+            let (config, tls) = self.configure(name, of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
+            all_tls.extend(tls.map(|tls| (name.clone(), tls)));
         }
-        *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, ..State::default() };
+        self.watched.add(&document);
+        *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, tls: all_tls, ..State::default() };
         Ok(())
     }
 
@@ -120,6 +143,15 @@ impl Server {
     pub(crate) fn note_unused_sockets(&self) {
         for line in self.passed.unused(&self.state().document) {
             self.hub.note("SocketUnused", &serde_json::json!(line), &line);
+        }
+    }
+
+    /// Says which certificates have expired, or will soon.
+    pub(crate) fn note_certificates(&self) {
+        for tls in self.state().tls.values() {
+            if let Some(line) = tls::expiring(&tls.certificates) {
+                self.hub.note("CertificateExpires", &serde_json::json!(line), &line);
+            }
         }
     }
 
@@ -143,23 +175,37 @@ impl Server {
         move |event: &Event| hub.tell(&name, event)
     }
 
-    /// The configuration of a pool that begins.
-    fn configure(&self, of: &PoolDocument) -> Result<Config, Wrong> {
+    /// The handshakes of each pool that has or had TLS.
+    pub(crate) fn handshakes(&self) -> Vec<(String, Arc<Handshakes>)> {
+        lock(&self.handshakes).iter().map(|(name, of)| (name.clone(), of.clone())).collect()
+    }
+
+    /// The configuration of a pool that begins, and its TLS.
+    fn configure(&self, name: &str, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
         let protocol = self.known().protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        configure(begun, &of.values, &self.passed)
+        let counted = of.values.has(tls::CERTIFICATE).then(|| lock(&self.handshakes).entry(name.to_owned()).or_default().clone());
+        let tls = tls::of(&of.values, &self.tickets, counted.as_ref())?;
+        Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
     }
 
     /// The configuration of a pool that runs, as this document wants it.
-    fn reconfigure(&self, (from, to): (&PoolDocument, &PoolDocument), pool: &Pool) -> Result<Config, Wrong> {
+    fn reconfigure(
+        &self,
+        name: &str,
+        (from, to): (&PoolDocument, &PoolDocument),
+        (pool, old): (&Pool, Option<&PoolTls>),
+    ) -> Result<Reconfigured, Wrong> {
         let running = pool.config();
-        let mut wanted = self.configure(to)?;
+        let (mut config, tls) = self.configure(name, to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
-        if from.protocol == to.protocol && protocol.is_same(&from.values, &to.values) {
-            wanted.behaviour = running.behaviour.clone();
+        let is_same = from.protocol == to.protocol && protocol.is_same(&from.values, &to.values);
+        let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
+        if is_same && !other_files {
+            config.behaviour = running.behaviour.clone();
         }
-        wanted.observer.clone_from(&running.observer);
-        Ok(wanted)
+        config.observer.clone_from(&running.observer);
+        Ok(Reconfigured { config, tls, only_files: is_same && other_files })
     }
 
     /// Changes all pools to what is wanted; `based_on` is the revision, and a change that is based on another is refused. Either everything is
@@ -189,7 +235,7 @@ impl Server {
             return Err(Unchanged::Refused("the program is ending: start it again with the change".to_owned()));
         }
         let document = wanted(&state)?;
-        let work = self.plan(&state, &document)?;
+        let mut work = self.plan(&state, &document)?;
         let unchanged = Changed { revision: state.revision, committed: false, plan: work.plan.clone(), took: since.elapsed() };
         if dry_run || work.plan.is_empty() {
             return Ok(unchanged);
@@ -199,12 +245,18 @@ impl Server {
                 "{step}: nothing was changed; leave it as it is, or start the program again"
             )));
         }
+        let all_tls = std::mem::take(&mut work.tls);
         let pools = self.carry_out(&state, work)?;
-        let revision = state.revision + 1;
+        self.watched.add(&document);
+        // Other files change no configuration.
+        let is_same = document == *state.document;
+        let revision = state.revision + u64::from(!is_same);
         let took = since.elapsed();
         let mut now = lock(&self.state);
         let mut history = std::mem::take(&mut now.history);
-        if goes_back {
+        if is_same {
+            // A rollback goes back to another configuration.
+        } else if goes_back {
             history.pop();
         } else {
             history.push(state.document);
@@ -215,6 +267,7 @@ impl Server {
             revision,
             document: Arc::new(document),
             pools,
+            tls: all_tls,
             history,
             last_change: Some(took),
             changes: state.changes + 1,
@@ -224,6 +277,7 @@ impl Server {
         drop(now);
         lock(&self.removed).extend(gone);
         self.note_unused_sockets();
+        self.note_certificates();
         Ok(Changed { revision, committed: true, took, ..unchanged })
     }
 
@@ -264,7 +318,8 @@ impl Server {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
-                let config = self.configure(to).map_err(wrong)?;
+                let (config, tls) = self.configure(name, to).map_err(wrong)?;
+                work.tls.extend(tls.map(|tls| (name.clone(), tls)));
                 work.plan.push(Step::new(
                     name,
                     "pool",
@@ -274,11 +329,16 @@ impl Server {
                 work.start.push((name.clone(), config));
                 continue;
             };
-            let config = self.reconfigure((from, to), pool).map_err(wrong)?;
+            let old = state.tls.get(name);
+            let Reconfigured { config, tls, only_files } = self.reconfigure(name, (from, to), (pool, old)).map_err(wrong)?;
+            work.tls.extend(tls.map(|tls| (name.clone(), tls)));
             let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
             for change in plan.changes {
-                let setting = in_files(change.setting).unwrap_or(change.setting);
-                work.plan.push(Step::new(name, setting, Step::how(change.how), change.detail));
+                let (setting, detail) = match change.setting {
+                    "behaviour" if only_files => (tls::CERTIFICATE, "the files have another content".to_owned()),
+                    other => (in_files(other).unwrap_or(other), change.detail),
+                };
+                work.plan.push(Step::new(name, setting, Step::how(change.how), detail));
             }
             work.change.push((name.clone(), pool.clone(), config));
             self.plan_kept(&mut work, name, (from, to));

@@ -2,6 +2,7 @@
 
 use crate::metrics::not_ready;
 use crate::operator::Operator;
+use crate::tls::Certificate;
 use crate::words::readiness;
 use serde::Serialize;
 use sockdrawer::Pool;
@@ -42,6 +43,16 @@ struct PoolStatus {
     delegates_waiting: usize,
     restarts: usize,
     counts: Counts,
+    /// Of a pool that serves TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<TlsStatus>,
+}
+
+#[derive(Serialize)]
+struct TlsStatus {
+    certificates: Vec<Certificate>,
+    /// Handshakes of this process: full, resumed and failed.
+    handshakes: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -64,9 +75,14 @@ struct Process {
 
 pub(super) fn of(operator: &Operator) -> Status {
     let state = operator.server.state();
+    let handshakes = operator.server.handshakes();
     let pool = |(name, pool): (&String, &Pool)| {
         let protocol = state.document.pools.get(name).map_or("", |pool| pool.protocol);
-        (name.clone(), pool_status(protocol, pool))
+        let tls = state.tls.get(name).map(|tls| TlsStatus {
+            certificates: tls.certificates.clone(),
+            handshakes: handshakes.iter().filter(|(of, _)| of == name).flat_map(|(_, of)| of.counts()).collect(),
+        });
+        (name.clone(), pool_status(protocol, pool, tls))
     };
     let pools: BTreeMap<_, _> = state.pools.iter().map(pool).collect();
     Status {
@@ -82,7 +98,7 @@ pub(super) fn of(operator: &Operator) -> Status {
     }
 }
 
-fn pool_status(protocol: &'static str, pool: &Pool) -> PoolStatus {
+fn pool_status(protocol: &'static str, pool: &Pool, tls: Option<TlsStatus>) -> PoolStatus {
     let (status, config) = (pool.status(), pool.config());
     let listener = |one: sockdrawer::observe::ListenerStatus| Listener {
         address: one.address.to_string(),
@@ -114,5 +130,6 @@ fn pool_status(protocol: &'static str, pool: &Pool) -> PoolStatus {
         delegates_waiting: status.delegates_waiting,
         restarts: status.restarts,
         counts: status.counts,
+        tls,
     }
 }

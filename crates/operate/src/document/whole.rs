@@ -3,8 +3,10 @@
 use crate::pool_settings::{Sockets, Wrong, configure};
 use crate::protocol::Protocol;
 use crate::setting::Values;
+use crate::tls;
 use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Error, Pool};
+use sockdrawer_tls::Tickets;
 
 /// Sockets that systemd will have made: each stands for itself.
 struct Unresolved;
@@ -19,7 +21,8 @@ impl Sockets for Unresolved {
 /// Checks what the settings are together. Nothing is started.
 pub(super) fn check(protocol: &Protocol, values: &Values) -> Result<(), Wrong> {
     let begun = (protocol.build)(values).map_err(|why| ("protocol", why))?;
-    let config = configure(begun, values, &Unresolved)?;
+    let tls = tls::of(values, &Tickets::new(), None)?;
+    let config = configure(begun, values, tls.as_ref(), &Unresolved)?;
     Pool::check(&config).map_err(|error| match &error {
         Error::Invalid { setting, reason } => (in_files(setting), reason.clone()),
         Error::Address { source, .. } => ("listen", source.to_string()),

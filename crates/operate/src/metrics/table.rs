@@ -5,6 +5,7 @@ use crate::process;
 use crate::totals::{Histogram, RESTARTS, Totals};
 use sockdrawer::observe::{ListenerStatus, Readiness, Status};
 use sockdrawer_catalog::openmetrics::{Family, Kind, Writer, float};
+use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 /// A family, and where its values come from.
@@ -124,6 +125,23 @@ pub(super) static METRICS: &[Metric] = &[
         ],
     )
     .by("reason"),
+    counter(
+        "sockdrawer_tls_handshakes",
+        "TLS handshakes that ended, by what came of them. Those of connections in other processes are not counted.",
+        &[("full", "tls_full"), ("resumed", "tls_resumed"), ("failed", "tls_failed")],
+    )
+    .by("outcome"),
+    program(
+        "sockdrawer_tls_certificate_expiry_seconds",
+        Kind::Gauge,
+        "When the certificate in a file expires, in seconds since 1970.",
+        |view| {
+            let all = view.state.tls.values().flat_map(|tls| &tls.certificates);
+            let known: BTreeMap<_, _> = all.filter_map(|one| Some((one.file.clone(), one.expires?))).collect();
+            known.into_iter().map(|(file, expires)| (file, float(expires))).collect()
+        },
+    )
+    .by("certificate"),
     counter(
         "sockdrawer_connections_ended",
         "Connections that did not end in order, by the reason; closed connections that are not here ended as their protocol asked.",

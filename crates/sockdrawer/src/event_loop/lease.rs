@@ -367,6 +367,7 @@ impl Lease {
 
     /// Whether bytes pass a filter: then readiness of the socket is not yet input, and a short read or write does not say that the socket is
     /// empty or full.
+    #[cfg(feature = "tokio")]
     pub(crate) fn is_filtered(&self) -> bool {
         self.filtered.is_some()
     }

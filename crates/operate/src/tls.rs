@@ -1,0 +1,200 @@
+//! TLS of pools: certificates and keys are read from files, which are looked at again when they change.
+
+mod watch;
+
+pub(crate) use watch::{Watched, watch};
+
+use crate::pool_settings::Wrong;
+use crate::setting::{Kind, Setting, Text, Values};
+use serde::Serialize;
+use sockdrawer_tls::{ClientCertificates, HandshakeDone, HandshakeKind, Identity, Protocol, Server, ServerOptions, Tickets};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const FILE: Text = Text { form: "FILE", check: |_| Ok(()) };
+const GROUP: &str = "TLS";
+
+pub(crate) const CERTIFICATE: &str = "tls-cert";
+const KEY: &str = "tls-key";
+const AUTHORITIES: &str = "tls-client-ca";
+const CLIENTS: &str = "tls-clients";
+const ALPN: &str = "tls-alpn";
+const VERSION: &str = "tls-version";
+const TIMEOUT: &str = "tls-handshake-timeout";
+const WORKERS: &str = "tls-on-workers";
+const TICKETS: &str = "tls-tickets";
+const KEY_LOG: &str = "tls-key-log";
+
+const fn setting(name: &'static str, kind: Kind, help: &'static str, default: &'static str) -> Setting {
+    Setting::new(name, kind, help).unless_given(default).group(GROUP)
+}
+
+/// What a pool's TLS is made of: with another value a new generation begins.
+pub(crate) const SETTINGS: [Setting; 10] = [
+    setting(
+        CERTIFICATE,
+        Kind::List(FILE),
+        "Serve TLS with the certificate chain in this file, PEM. With several, the client's name (SNI) chooses, else the first. The files are watched: a change begins a new generation, open connections go on. May be repeated",
+        "no TLS",
+    ),
+    setting(
+        KEY,
+        Kind::List(FILE),
+        "The private key of the certificate at this place among tls-cert, PEM. May be repeated",
+        "none",
+    ),
+    setting(
+        AUTHORITIES,
+        Kind::Text(FILE),
+        "Ask clients for a certificate that an authority in this file signed, PEM; these clients' handshakes are not resumed if it is required",
+        "clients are not asked",
+    ),
+    setting(
+        CLIENTS,
+        Kind::Choice(&["required", "optional"]),
+        "With tls-client-ca: whether a client without a certificate is refused",
+        "required",
+    ),
+    setting(
+        ALPN,
+        Kind::List(Text { form: "PROTOCOL", check: |_| Ok(()) }),
+        "A protocol of the application that is agreed on (ALPN), such as http/1.1, the preferred first. May be repeated",
+        "none",
+    ),
+    setting(VERSION, Kind::Choice(&["1.2", "1.3"]), "The lowest version of TLS that is spoken", "1.2"),
+    setting(
+        TIMEOUT,
+        Kind::PositiveTime,
+        "The timeout of the TLS handshake; a connection whose handshake is not complete by then is closed",
+        "10s",
+    ),
+    setting(
+        WORKERS,
+        Kind::Switch,
+        "Run TLS handshakes on workers, so that signatures hold up no other connection of a loop; costs more CPU time in all",
+        "false",
+    ),
+    setting(TICKETS, Kind::Switch, "Give clients tickets by which their next handshake is resumed", "true"),
+    setting(
+        KEY_LOG,
+        Kind::Text(FILE),
+        "Append the secrets of all connections to this file, in the form of SSLKEYLOGFILE, for debugging: its readers can read all that is sent",
+        "none",
+    ),
+];
+
+/// The TLS of a pool, as it is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolTls {
+    pub(crate) server: Server,
+    pub(crate) certificates: Vec<Certificate>,
+}
+
+/// One certificate of a pool.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Certificate {
+    pub(crate) file: String,
+    /// In seconds since 1970; None where the certificate does not say it in a form that is known.
+    pub(crate) expires: Option<u64>,
+}
+
+/// What the settings of a pool say; None: no TLS.
+pub(crate) fn of(values: &Values, tickets: &Tickets, handshakes: Option<&Arc<Handshakes>>) -> Result<Option<PoolTls>, Wrong> {
+    let (chains, keys) = (values.list(CERTIFICATE), values.list(KEY));
+    if chains.is_empty() {
+        let stray = SETTINGS.iter().map(|setting| setting.name).find(|name| values.has(name));
+        return stray.map_or(Ok(None), |name| Err((name, format!("is for TLS: set {CERTIFICATE} and {KEY} too"))));
+    }
+    if chains.len() != keys.len() {
+        let (certificates, keys) = (chains.len(), keys.len());
+        return Err((
+            KEY,
+            format!("is needed once for each {CERTIFICATE}: there are {certificates} certificates and {keys} keys"),
+        ));
+    }
+    let mut identities = Vec::new();
+    for (chain, key) in chains.iter().zip(keys) {
+        identities.push(Identity::from_files(chain, key).map_err(|error| (CERTIFICATE, error.to_string()))?);
+    }
+    let certificates = chains.iter().zip(&identities).map(|(file, identity)| {
+        let expires = identity.expires().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        Certificate { file: file.clone(), expires: expires.map(|since| since.as_secs()) }
+    });
+    let certificates = certificates.collect();
+    let mut options = options(values, Server::new(identities), tickets)?;
+    if let Some(handshakes) = handshakes.cloned() {
+        options = options.observe(move |done| handshakes.count(done));
+    }
+    let server = options.build().map_err(|error| (CERTIFICATE, error.to_string()))?;
+    Ok(Some(PoolTls { server, certificates }))
+}
+
+fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Result<ServerOptions, Wrong> {
+    if let Some(file) = values.text(AUTHORITIES) {
+        let pem = std::fs::read(file).map_err(|error| (AUTHORITIES, format!("{file}: {error}")))?;
+        let optional = values.text(CLIENTS) == Some("optional");
+        options =
+            options.client_authorities(pem, if optional { ClientCertificates::Optional } else { ClientCertificates::Required });
+    } else if values.has(CLIENTS) {
+        return Err((CLIENTS, format!("is for {AUTHORITIES}, which is not set: set it too")));
+    }
+    if values.text(VERSION) == Some("1.3") {
+        options = options.versions(Protocol::Tls13..=Protocol::Tls13);
+    }
+    if let Some(timeout) = values.time(TIMEOUT) {
+        options = options.handshake_timeout(timeout);
+    }
+    let with_tickets = values.switch(TICKETS) != Some(false);
+    let options = options.alpn(values.list(ALPN).iter().map(|protocol| protocol.as_bytes().to_vec()));
+    let options = options.on_workers(values.switch(WORKERS) == Some(true)).tickets(with_tickets.then(|| tickets.clone()));
+    Ok(options.key_log(values.text(KEY_LOG).map(PathBuf::from)))
+}
+
+/// The files of a pool's certificates, keys and authorities.
+fn files(values: &Values) -> impl Iterator<Item = &Path> {
+    let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| values.list(name));
+    lists.map(Path::new).chain(values.text(AUTHORITIES).map(Path::new))
+}
+
+/// The handshakes of a pool, counted. Models that run connections in other processes do not count here.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    full: AtomicU64,
+    resumed: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Handshakes {
+    fn count(&self, done: &HandshakeDone<'_>) {
+        let counter = match done.outcome {
+            Ok(handshake) if handshake.kind == HandshakeKind::Resumed => &self.resumed,
+            Ok(_) => &self.full,
+            Err(_) => &self.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// By what came of them.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 3] {
+        [("full", &self.full), ("resumed", &self.resumed), ("failed", &self.failed)]
+            .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    }
+}
+
+/// A certificate that has expired, or will within two weeks, in a line.
+pub(crate) fn expiring(certificates: &[Certificate]) -> Option<String> {
+    const SOON: u64 = 14 * 24 * 60 * 60;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let first = certificates.iter().filter(|certificate| certificate.expires.is_some()).min_by_key(|one| one.expires)?;
+    let expires = first.expires?;
+    match expires.checked_sub(now) {
+        None => Some(format!("the certificate in {} has expired: clients will refuse it; renew it", first.file)),
+        Some(left) if left < SOON => {
+            let days = left / (24 * 60 * 60);
+            Some(format!("the certificate in {} expires in {days} days: renew it", first.file))
+        }
+        Some(_) => None,
+    }
+}
