@@ -304,7 +304,8 @@ fn an_adoption() {
         let (pool, at) = start(of(model).admission(Limits::default().per_peer(PerPeer::address(2))));
         let mut clients = [1, 1, 2].map(|last| served(at, last));
         let mut half = connect(at);
-        assert!(pool.wait(PATIENCE, |status| status.connections == 4));
+        // It is listed from when it belongs to a generation.
+        assert!(pool.wait(PATIENCE, |_| pool.connections(&Selector::All).len() == 4));
         pool.reconfigure(pool.config().behaviour(Behaviour::from(Named).layered(accepts()))).expect("another behaviour");
         let adopted = pool.adopt(&Selector::All);
         assert_eq!((adopted.moved, adopted.stayed), (3, 1), "{model}: {adopted:?}");
