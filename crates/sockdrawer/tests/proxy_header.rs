@@ -355,10 +355,12 @@ fn half_headers() {
     let (pool, at) = start(Config::accept(Behaviour::from(Named).layered(accepts)).loops(2).limit(MANY + 10));
     let whole = Header::proxied(real(1), at).bytes(Version::V1);
     let began = Instant::now();
-    let mut clients: Vec<TcpStream> = (0..MANY).map(|_| connect(at)).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
+    let half = |number: usize| {
+        let mut client = connect(at);
         client.write_all(&whole[..number % whole.len()]).expect("it stands");
-    }
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..MANY).map(half).collect();
     // They hold up no other.
     let mut other = served(at, 2);
     assert!(common::echoes(&mut other, b"hello"));
