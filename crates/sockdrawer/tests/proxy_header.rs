@@ -304,7 +304,8 @@ fn an_adoption() {
         let (pool, at) = start(of(model).admission(Limits::default().per_peer(PerPeer::address(2))));
         let mut clients = [1, 1, 2].map(|last| served(at, last));
         let mut half = connect(at);
-        assert!(pool.wait(PATIENCE, |status| status.connections == 4));
+        // It is listed from when it belongs to a generation.
+        assert!(pool.wait(PATIENCE, |_| pool.connections(&Selector::All).len() == 4));
         pool.reconfigure(pool.config().behaviour(Behaviour::from(Named).layered(accepts()))).expect("another behaviour");
         let adopted = pool.adopt(&Selector::All);
         assert_eq!((adopted.moved, adopted.stayed), (3, 1), "{model}: {adopted:?}");
@@ -354,10 +355,12 @@ fn half_headers() {
     let (pool, at) = start(Config::accept(Behaviour::from(Named).layered(accepts)).loops(2).limit(MANY + 10));
     let whole = Header::proxied(real(1), at).bytes(Version::V1);
     let began = Instant::now();
-    let mut clients: Vec<TcpStream> = (0..MANY).map(|_| connect(at)).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
+    let half = |number: usize| {
+        let mut client = connect(at);
         client.write_all(&whole[..number % whole.len()]).expect("it stands");
-    }
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..MANY).map(half).collect();
     // They hold up no other.
     let mut other = served(at, 2);
     assert!(common::echoes(&mut other, b"hello"));

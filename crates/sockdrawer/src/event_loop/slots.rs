@@ -47,7 +47,7 @@ pub(super) struct Extra {
     /// The unsent bytes at which `writable` is to be called.
     pub(super) wake_below: Option<u32>,
     /// The peer's address, where a layer learned another than the kernel knows.
-    pub(super) remote: Option<SocketAddr>,
+    pub(super) remote: Option<Box<SocketAddr>>,
     /// Admission turned it away when its peer was known: it is counted as rejected, and not as closed.
     pub(super) turned_away: bool,
 }

@@ -109,7 +109,7 @@ impl Filtering for Accepts {
     }
 
     fn state(&self) -> State {
-        STATE()
+        state()
     }
 
     fn closing(&self, inner: Closing) -> Closing {
@@ -130,7 +130,9 @@ impl Filtering for Accepts {
 }
 
 /// What the states of both are called: there is nothing in them, because the loop keeps the address.
-const STATE: fn() -> State = || State::of(RECIPE, 1);
+fn state() -> State {
+    State::of(RECIPE, 1)
+}
 
 type SourceOf = dyn Fn(&Peer) -> Option<SocketAddr> + Send + Sync;
 
@@ -190,7 +192,7 @@ impl Filtering for Sends {
     }
 
     fn state(&self) -> State {
-        STATE()
+        state()
     }
 
     fn closing(&self, inner: Closing) -> Closing {

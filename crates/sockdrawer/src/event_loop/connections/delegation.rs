@@ -60,7 +60,7 @@ impl Connections {
         let kept = self.kept.bytes(slot).to_vec();
         self.forget_kept(slot);
         let ends_by = self.ends_by(slot);
-        let remote = self.slots.extra(slot).and_then(|extra| extra.remote);
+        let remote = self.learned_remote(slot);
         let record = self.slots.at(slot);
         let leaving = LeaseStart {
             token,

@@ -74,9 +74,14 @@ impl Connections {
 
     /// The address of the peer, whatever the kernel says.
     pub(super) fn set_remote(&mut self, slot: u32, remote: SocketAddr) {
-        self.slots.make_extra(slot).remote = Some(remote);
+        self.slots.make_extra(slot).remote = Some(Box::new(remote));
         self.snapshot.iter().for_each(|snapshot| snapshot.came_from(remote));
         self.page.iter().for_each(|page| page.set_peer(remote));
+    }
+
+    /// The address that a layer learned.
+    pub(super) fn learned_remote(&self, slot: u32) -> Option<SocketAddr> {
+        self.slots.extra(slot).and_then(|extra| extra.remote.as_deref().copied())
     }
 
     /// Whether admission turned the connection away when its peer was known.

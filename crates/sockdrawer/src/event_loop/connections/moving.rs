@@ -201,7 +201,7 @@ impl Connections {
         let extra = self.slots.extra(slot);
         let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let wake_below = extra.and_then(|extra| extra.wake_below);
-        let peer = extra.and_then(|extra| extra.remote).map(|remote| remote.to_string());
+        let peer = extra.and_then(|extra| extra.remote.as_ref()).map(|remote| remote.to_string());
         let record = self.slots.at(slot);
         let id = record.id.0;
         if let Some(frozen) = self.moving.frozen.get_mut(&id) {

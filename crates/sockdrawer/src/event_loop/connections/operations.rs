@@ -114,7 +114,7 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             return self.connecting_to(slot);
         }
-        if let Some(remote) = self.slots.extra(slot).and_then(|extra| extra.remote) {
+        if let Some(remote) = self.learned_remote(slot) {
             return Some(remote);
         }
         self.with_socket(slot, |system, socket| system.peer_address(socket)).ok().flatten()
