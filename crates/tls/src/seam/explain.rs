@@ -12,7 +12,6 @@ fn line(error: &Error) -> String {
         Error::InvalidCertificate(error) => format!("the peer's certificate {}", certificate(error)),
         Error::NoCertificatesPresented => "the client sent no certificate, and one is required".to_owned(),
         Error::AlertReceived(refusal) => format!("the peer refused the handshake with the TLS alert {}", alert(*refusal)),
-        Error::HandshakeNotComplete => "the peer said goodbye in the TLS handshake".to_owned(),
         Error::PeerIncompatible(
             PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
         ) => "the server speaks none of the TLS versions that are allowed here".to_owned(),
@@ -43,7 +42,12 @@ fn certificate(error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "is for another name".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            format!("is for {}, not for {}", presented.join(", "), expected.to_str())
+            // Each is printed as `DnsName("localhost")`.
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>().join(", ");
+            format!("is for {names}, not for {}", expected.to_str())
+        }
+        CertificateError::BadSignature => {
+            "has a signature that is not of the trusted authority with that name: was the authority made anew?".to_owned()
         }
         other => format!("is refused: {other}"),
     }
@@ -57,8 +61,9 @@ pub(super) fn alert(alert: AlertDescription) -> String {
 fn hint(alert: AlertDescription) -> &'static str {
     match alert {
         AlertDescription::UnknownCA => ": it does not trust the authority of this end's certificate",
-        AlertDescription::CertificateExpired => ": this end's certificate has expired",
+        AlertDescription::CertificateExpired => ": this end's certificate has expired, or is not valid yet",
         AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => ": it does not accept this end's certificate",
+        AlertDescription::DecryptError => ": it found a signature of this end's certificate wrong",
         AlertDescription::CertificateRequired => ": it requires a client certificate",
         AlertDescription::ProtocolVersion => ": it speaks other versions of TLS",
         AlertDescription::HandshakeFailure => ": it found nothing that both ends speak, or requires a client certificate",
