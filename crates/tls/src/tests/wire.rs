@@ -125,3 +125,25 @@ fn a_hello_in_the_smallest_records_is_a_hello() {
         assert_eq!(heard(&mut client), b"hello");
     }
 }
+
+#[test]
+fn a_message_that_has_no_end_is_bounded_on_workers_too() {
+    let certificate = certificate(&["localhost"]);
+    for on_workers in [false, true] {
+        let server = Server::new([certificate.identity.clone()]).on_workers(on_workers).build().expect("a server");
+        let mut server = Driver::open(Layer::new(server, Echo));
+        // The start of a hello of 65,531 bytes, in records of 100.
+        server.receive(&[22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb]);
+        let record = [&[22, 3, 1, 0, 100][..], &[3; 100]].concat();
+        let mut sent = 0;
+        while server.closed().is_none() && sent < 650 {
+            while server.has_job() {
+                server.run_job();
+            }
+            server.receive(&record);
+            sent += 1;
+        }
+        let closed = if on_workers { Closed::Aborted } else { Closed::TooLong };
+        assert_eq!((server.closed(), sent), (Some(closed), 625), "{:?}", server.reports());
+    }
+}
