@@ -102,6 +102,16 @@ impl TlsFilter {
         Ok(TlsFilter(Stage::Open(Session::restore(from)?)))
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn established(session: Session) -> TlsFilter {
+        TlsFilter(Stage::Open(session))
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn session(&mut self) -> Option<&mut Session> {
+        if let Stage::Open(session) = &mut self.0 { Some(session) } else { None }
+    }
+
     /// What came of a step of the handshake.
     fn shaken(
         &mut self,

@@ -35,6 +35,8 @@ mod client;
 mod error;
 mod filter;
 mod handshake;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod identity;
 mod record;
 mod seam;
@@ -49,6 +51,12 @@ pub use handshake::{Handshake, HandshakeDone, HandshakeKind, Protocol};
 pub use identity::Identity;
 pub use server::{ClientCertificates, Server, ServerOptions};
 pub use tickets::Tickets;
+
+/// For the fuzz target `tls`: takes the bytes of a hostile peer.
+#[cfg(fuzzing)]
+pub fn take_bytes(input: &[u8]) {
+    hostile::check(input);
+}
 
 #[cfg(test)]
 mod tests;
