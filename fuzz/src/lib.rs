@@ -1,4 +1,4 @@
-//! The checks are the catalog's own tests; see there what an input says. The one of `upgrade` is the library's.
+//! The checks are the catalog's own tests; see there what an input says. Those of `tls` and `upgrade` are of their crates.
 
 #[path = "../../crates/catalog/tests/fuzzed/mod.rs"]
 mod fuzzed;
@@ -21,6 +21,11 @@ pub fn http(input: &[u8]) {
 /// The header of the PROXY protocol.
 pub fn proxy_header(input: &[u8]) {
     fuzzed::proxy_header::check(input);
+}
+
+/// What a peer sends to an end of TLS.
+pub fn tls(input: &[u8]) {
+    sockdrawer_tls::take_bytes(input);
 }
 
 /// What another process says in an upgrade: one message.

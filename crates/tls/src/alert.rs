@@ -11,8 +11,9 @@ pub(crate) fn words(alert: u8) -> String {
 fn hint(alert: AlertDescription) -> &'static str {
     match alert {
         AlertDescription::UnknownCA => ": it does not trust the authority of this end's certificate",
-        AlertDescription::CertificateExpired => ": this end's certificate has expired",
+        AlertDescription::CertificateExpired => ": this end's certificate has expired, or is not valid yet",
         AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => ": it does not accept this end's certificate",
+        AlertDescription::DecryptError => ": it found a signature of this end's certificate wrong",
         AlertDescription::CertificateRequired => ": it requires a client certificate",
         AlertDescription::ProtocolVersion => ": it speaks other versions of TLS",
         AlertDescription::HandshakeFailure => ": it found nothing that both ends speak, or requires a client certificate",

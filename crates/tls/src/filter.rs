@@ -7,6 +7,9 @@ use sockdrawer::layer::{Filter, Progress, Refused};
 use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer, Saved, Saver};
 use std::time::{Duration, Instant};
 
+/// Bytes of records that rustls has not taken, on workers: a message may be as long as where a pool keeps them, by default.
+const MOST_RECORDS: usize = 64 * 1024;
+
 /// TLS on one connection, either end: made by [`Server`](crate::Server) and [`Client`](crate::Client).
 pub struct TlsFilter {
     stage: Stage,
@@ -106,6 +109,16 @@ impl TlsFilter {
         Ok(TlsFilter { stage: Stage::Open(Session::restore(from)?), agreed: None })
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn established(session: Session) -> TlsFilter {
+        TlsFilter { stage: Stage::Open(session), agreed: None }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn session(&mut self) -> Option<&mut Session> {
+        if let Stage::Open(session) = &mut self.stage { Some(session) } else { None }
+    }
+
     /// What came of a step of the handshake.
     fn shaken(
         &mut self,
@@ -131,16 +144,21 @@ impl TlsFilter {
     }
 
     /// Takes one record for a worker, where it is whole.
-    fn work(&mut self, mut shaking: Box<Shaking>, wire: &mut Input<'_>) -> Progress {
+    fn work(&mut self, mut shaking: Box<Shaking>, wire: &mut Input<'_>) -> Result<Progress, Refused> {
         match next_record(wire.bytes()).and_then(|length| wire.exactly(length)) {
             Some(record) => {
                 shaking.records.extend_from_slice(record);
+                if shaking.records.len() > MOST_RECORDS {
+                    let refused = Refused::because("a message of the TLS handshake in more than 64 KiB of records");
+                    shaking.tell(Err(&refused));
+                    return Err(refused);
+                }
                 self.stage = Stage::Working;
-                Progress::Work(shaking.advance_there())
+                Ok(Progress::Work(shaking.advance_there()))
             }
             None => {
                 self.stage = Stage::Handshake(shaking);
-                Progress::NeedMore
+                Ok(Progress::NeedMore)
             }
         }
     }
@@ -157,7 +175,7 @@ impl Filter for TlsFilter {
         }
         match std::mem::replace(&mut self.stage, Stage::Failed) {
             // What a client says first needs no worker.
-            Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => Ok(self.work(shaking, wire)),
+            Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => self.work(shaking, wire),
             Stage::Handshake(shaking) if !shaking.records.is_empty() => {
                 self.stage = Stage::Handshake(shaking);
                 Ok(Progress::NeedMore)

@@ -36,6 +36,8 @@ mod client;
 mod error;
 mod filter;
 mod handshake;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod identity;
 mod record;
 mod seam;
@@ -54,6 +56,12 @@ pub use server::{ClientCertificates, Server, ServerOptions};
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
 pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);
 pub use tickets::Tickets;
+
+/// For the fuzz target `tls`: takes the bytes of a hostile peer.
+#[cfg(fuzzing)]
+pub fn take_bytes(input: &[u8]) {
+    hostile::check(input);
+}
 
 #[cfg(test)]
 mod tests;

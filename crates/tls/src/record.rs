@@ -7,6 +7,8 @@ use sockdrawer::{CannotRestore, Output, Saved, Saver};
 use std::ops::Range;
 use zeroize::Zeroize;
 
+#[cfg(any(test, fuzzing))]
+mod forge;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -64,20 +64,16 @@ impl Pending {
     /// Goes on with the handshake as far as the wire bytes allow. Returns whether it is complete. After an error, `back` has the alert.
     pub(crate) fn advance(&mut self, wire: &mut Input<'_>, back: &mut Output) -> Result<bool, Refused> {
         loop {
-            let (turn, taken) = match self.turn(wire, back) {
-                Ok(turn) => turn,
+            match self.turn(wire, back) {
+                Ok(Turn::Done) => return Ok(true),
+                Ok(Turn::Again) => {}
+                Ok(Turn::Blocked) if self.offer_record(wire.bytes()) => {}
+                Ok(Turn::Blocked) => return Ok(false),
                 Err(error) => {
-                    self.encode_alert(back);
+                    // It has an alert to say, and looks at no more bytes until that is said. Then it would: it panics where it failed before.
+                    while self.wants_write() && self.turn(wire, back).is_ok() {}
                     return Err(explain::refused(&error));
                 }
-            };
-            wire.take(taken);
-            self.offered -= taken;
-            match turn {
-                Turn::Done => return Ok(true),
-                Turn::Again => {}
-                Turn::Blocked if self.offer_record(wire.bytes()) => {}
-                Turn::Blocked => return Ok(false),
             }
         }
     }
@@ -89,21 +85,28 @@ impl Pending {
         whole.is_some()
     }
 
-    fn turn(&mut self, wire: &mut Input<'_>, back: &mut Output) -> Result<(Turn, usize), rustls::Error> {
+    fn turn(&mut self, wire: &mut Input<'_>, back: &mut Output) -> Result<Turn, rustls::Error> {
         let offered = &mut wire.bytes_mut()[..self.offered];
         self.captured.listen();
-        let turn = match &mut self.connection {
+        let (taken, turn) = match &mut self.connection {
             Connection::Server(connection) => act(connection.process_tls_records(offered), back),
             Connection::Client(connection) => act(connection.process_tls_records(offered), back),
         };
         self.captured.take();
-        let (turn, taken) = turn?;
-        let is_done = matches!(turn, Turn::Done) && !self.is_handshaking();
-        Ok(match turn {
+        wire.take(taken);
+        self.offered -= taken;
+        Ok(match turn? {
             // Half a round trip earlier a server could send, but may not receive yet.
-            Turn::Done if !is_done => (Turn::Blocked, taken),
-            turn => (turn, taken),
+            Turn::Done if self.is_handshaking() => Turn::Blocked,
+            turn => turn,
         })
+    }
+
+    fn wants_write(&self) -> bool {
+        match &self.connection {
+            Connection::Server(connection) => connection.wants_write(),
+            Connection::Client(connection) => connection.wants_write(),
+        }
     }
 
     fn is_handshaking(&self) -> bool {
@@ -111,13 +114,6 @@ impl Pending {
             Connection::Server(connection) => connection.is_handshaking(),
             Connection::Client(connection) => connection.is_handshaking(),
         }
-    }
-
-    fn encode_alert(&mut self, back: &mut Output) {
-        while let Ok((Turn::Again, _)) = match &mut self.connection {
-            Connection::Server(connection) => act(connection.process_tls_records(&mut []), back),
-            Connection::Client(connection) => act(connection.process_tls_records(&mut []), back),
-        } {}
     }
 
     /// The established connection, and what was agreed on.
@@ -152,10 +148,14 @@ pub(crate) fn next_record(wire: &[u8]) -> Option<usize> {
     if is_record { (wire.len() >= length).then_some(length) } else { Some(wire.len()) }
 }
 
-/// Does what rustls asks for in one state.
-fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> Result<(Turn, usize), rustls::Error> {
+/// Does what rustls asks for in one state. Returns how many bytes it has taken, after an error too.
+fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> (usize, Result<Turn, rustls::Error>) {
     let UnbufferedStatus { discard, state, .. } = status;
-    let turn = match state? {
+    (discard, state.and_then(|state| act_in(state, back)))
+}
+
+fn act_in<Data>(state: ConnectionState<'_, '_, Data>, back: &mut Output) -> Result<Turn, rustls::Error> {
+    Ok(match state {
         ConnectionState::EncodeTlsData(mut data) => {
             if let Err(rustls::unbuffered::EncodeError::InsufficientSize(needed)) = data.encode(&mut []) {
                 let mut record = vec![0; needed.required_size];
@@ -171,10 +171,8 @@ fn act<Data>(status: UnbufferedStatus<'_, '_, Data>, back: &mut Output) -> Resul
         ConnectionState::BlockedHandshake => Turn::Blocked,
         ConnectionState::WriteTraffic(_) => Turn::Done,
         // It was offered no record beyond the handshake, so the peer sent what it may not send yet.
-        ConnectionState::PeerClosed | ConnectionState::Closed => return Err(rustls::Error::HandshakeNotComplete),
         _ => return Err(rustls::PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()),
-    };
-    Ok((turn, discard))
+    })
 }
 
 fn agreed<Data>(connection: &UnbufferedConnectionCommon<Data>, server_name: Option<String>) -> Handshake {
@@ -245,6 +243,10 @@ impl std::fmt::Debug for TicketTaker {
 
 /// What encrypts: ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
+    #[cfg(test)]
+    if let Some(only) = crate::tests::provider_of_one_suite() {
+        return only;
+    }
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())).clone()
 }

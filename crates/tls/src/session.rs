@@ -12,7 +12,7 @@ pub(crate) mod tests;
 /// The most records in a row that bring no data: each costs, and nobody needs many.
 const MOST_IDLE_RECORDS: u8 = 32;
 /// The most bytes of a message of the handshake that comes later: a ticket of the longest that the format has.
-const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
+pub(crate) const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
 
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
@@ -215,6 +215,12 @@ impl Session {
             self.cipher.seal(&mut self.sends, Content::ALERT, &[WARNING, CLOSE_NOTIFY], wire);
             self.said = Said::Goodbye;
         }
+    }
+
+    /// Bytes that it holds of a message.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.message.len())
     }
 
     pub(crate) fn save(&self, to: &mut Saver) {

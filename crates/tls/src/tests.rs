@@ -1,27 +1,69 @@
 //! Both ends against each other, without sockets.
 
-use crate::{ClientOptions, Identity, Server, ServerOptions, Trust};
-use rcgen::{CertificateParams, KeyPair};
+use crate::{Client, ClientOptions, Identity, Server, ServerOptions, Trust};
+use rcgen::{CertificateParams, Issuer, KeyPair};
+use rustls::CipherSuite;
+use rustls::crypto::CryptoProvider;
 use sockdrawer::layer::Layer;
 use sockdrawer::testing::Driver;
 use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+use std::cell::Cell;
+use std::sync::Arc;
+
+mod failures;
+mod handshakes;
+mod wire;
 
 /// A certificate that signed itself, as its own authority.
-pub(crate) struct Certificate {
-    pub(crate) pem: String,
-    pub(crate) identity: Identity,
+struct Certificate {
+    pem: String,
+    identity: Identity,
 }
 
-pub(crate) fn certificate(names: &[&str]) -> Certificate {
+fn parameters(names: &[&str]) -> CertificateParams {
+    CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("names")
+}
+
+fn certificate(names: &[&str]) -> Certificate {
+    signed_by_itself(&parameters(names))
+}
+
+fn signed_by_itself(parameters: &CertificateParams) -> Certificate {
     let key = KeyPair::generate().expect("a key");
-    let parameters = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("names");
     let pem = parameters.self_signed(&key).expect("a certificate").pem();
     let identity = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).expect("they go together");
     Certificate { pem, identity }
 }
 
+/// An authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        let mut parameters = parameters(&[]);
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = parameters.self_signed(&key).expect("a certificate").pem();
+        Authority { pem, issuer: Issuer::new(parameters, key) }
+    }
+
+    fn signs(&self, parameters: &CertificateParams) -> Identity {
+        let key = KeyPair::generate().expect("a key");
+        let pem = parameters.signed_by(&key, &self.issuer).expect("a certificate").pem();
+        Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).expect("they go together")
+    }
+
+    fn trusted(&self) -> ClientOptions {
+        Client::new(Trust::Authorities(self.pem.clone().into_bytes()))
+    }
+}
+
 /// Sends all back.
-pub(crate) struct Echo;
+struct Echo;
 
 impl Service for Echo {
     type Protocol = Echo;
@@ -38,13 +80,13 @@ impl Protocol for Echo {
 }
 
 /// Says this, and keeps what comes.
-pub(crate) struct Says(pub(crate) Vec<u8>);
+struct Says(Vec<u8>);
 
 #[derive(Default)]
-pub(crate) struct Said {
+struct Said {
     first: Vec<u8>,
-    pub(crate) heard: Vec<u8>,
-    pub(crate) ended: bool,
+    heard: Vec<u8>,
+    ended: bool,
 }
 
 impl Service for Says {
@@ -74,21 +116,41 @@ impl Protocol for Said {
     }
 }
 
-pub(crate) type ServerEnd = Driver<Layer<Server, Echo>>;
-pub(crate) type ClientEnd = Driver<Layer<crate::Client, Says>>;
+type ServerEnd = Driver<Layer<Server, Echo>>;
+type ClientEnd = Driver<Layer<Client, Says>>;
 
-pub(crate) fn ends(server: ServerOptions, client: ClientOptions, says: &[u8]) -> (ServerEnd, ClientEnd) {
-    let server = Driver::open(Layer::new(server.build().expect("a server"), Echo));
-    let client = Driver::open(Layer::new(client.name("localhost").build().expect("a client"), Says(says.to_vec())));
-    (server, client)
+thread_local!(static ONLY: Cell<Option<CipherSuite>> = const { Cell::new(None) });
+
+/// What is built on this thread from now on speaks one cipher suite, or all.
+fn only(suite: Option<CipherSuite>) {
+    ONLY.set(suite);
 }
 
-/// Carries bytes both ways until both ends are silent.
-pub(crate) fn run(server: &mut ServerEnd, client: &mut ClientEnd) {
+pub(crate) fn provider_of_one_suite() -> Option<Arc<CryptoProvider>> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    let suite = ONLY.get()?;
+    provider.cipher_suites.retain(|of| of.suite() == suite);
+    Some(Arc::new(provider))
+}
+
+/// A new connection.
+fn join(server: &Server, client: &Client, says: &[u8]) -> (ServerEnd, ClientEnd) {
+    (Driver::open(Layer::new(server.clone(), Echo)), Driver::open(Layer::new(client.clone(), Says(says.to_vec()))))
+}
+
+fn trusting(certificate: &Certificate) -> ClientOptions {
+    Client::new(Trust::Authorities(certificate.pem.clone().into_bytes()))
+}
+
+/// Carries bytes both ways, and runs jobs, until both ends are silent.
+fn run(server: &mut ServerEnd, client: &mut ClientEnd) {
     loop {
         let (to_server, to_client) = (client.sent(), server.sent());
-        if to_server.is_empty() && to_client.is_empty() {
-            return;
+        match (server.has_job(), client.has_job()) {
+            (true, _) => server.run_job(),
+            (_, true) => client.run_job(),
+            _ if to_server.is_empty() && to_client.is_empty() => return,
+            _ => {}
         }
         if !to_server.is_empty() && server.closed().is_none() {
             server.receive(&to_server);
@@ -101,44 +163,4 @@ pub(crate) fn run(server: &mut ServerEnd, client: &mut ClientEnd) {
 
 fn heard(client: &mut ClientEnd) -> Vec<u8> {
     client.local::<Vec<u8>>().expect("made by the service").clone()
-}
-
-#[test]
-fn bytes_come_back_through_both_ends_in_both_versions() {
-    let certificate = certificate(&["localhost"]);
-    let big: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
-    for version in [crate::Protocol::Tls13, crate::Protocol::Tls12] {
-        let trust = Trust::Authorities(certificate.pem.clone().into_bytes());
-        let client = crate::Client::new(trust).versions(version..=version);
-        let (mut server, mut client) = ends(Server::new([certificate.identity.clone()]), client, &big);
-        run(&mut server, &mut client);
-        assert_eq!((server.reports(), client.reports()), (&[][..], &[][..]));
-        assert!(heard(&mut client) == big, "{} bytes came back", heard(&mut client).len());
-    }
-}
-
-/// As [`run`], with the jobs of both ends.
-fn run_with_workers(server: &mut ServerEnd, client: &mut ClientEnd) {
-    loop {
-        run(server, client);
-        match (server.has_job(), client.has_job()) {
-            (true, _) => server.run_job(),
-            (_, true) => client.run_job(),
-            _ => return,
-        }
-    }
-}
-
-#[test]
-fn handshakes_run_on_workers_at_both_ends() {
-    let certificate = certificate(&["localhost"]);
-    for version in [crate::Protocol::Tls13, crate::Protocol::Tls12] {
-        let trust = Trust::Authorities(certificate.pem.clone().into_bytes());
-        let client = crate::Client::new(trust).versions(version..=version).on_workers(true);
-        let (mut server, mut client) =
-            ends(Server::new([certificate.identity.clone()]).on_workers(true), client, b"from a worker");
-        run_with_workers(&mut server, &mut client);
-        assert_eq!((server.reports(), client.reports()), (&[][..], &[][..]));
-        assert_eq!(heard(&mut client), b"from a worker");
-    }
 }

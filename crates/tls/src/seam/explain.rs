@@ -14,7 +14,6 @@ fn line(error: &Error) -> String {
         Error::AlertReceived(refusal) => {
             format!("the peer refused the handshake with the TLS alert {}", crate::alert::words(u8::from(*refusal)))
         }
-        Error::HandshakeNotComplete => "the peer said goodbye in the TLS handshake".to_owned(),
         Error::PeerIncompatible(
             PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
         ) => "the server speaks none of the TLS versions that are allowed here".to_owned(),
@@ -45,7 +44,12 @@ fn certificate(error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "is for another name".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            format!("is for {}, not for {}", presented.join(", "), expected.to_str())
+            // Each is printed as `DnsName("localhost")`.
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>().join(", ");
+            format!("is for {names}, not for {}", expected.to_str())
+        }
+        CertificateError::BadSignature => {
+            "has a signature that is not of the trusted authority with that name: was the authority made anew?".to_owned()
         }
         other => format!("is refused: {other}"),
     }
