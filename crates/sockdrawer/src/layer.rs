@@ -1,7 +1,9 @@
 //! Layers: a service around a service, for what lies between the socket and the protocol, such as TLS or a PROXY header.
 //!
 //! You write a [`Filter`], which turns wire bytes into plain ones and back. [`Layer`] does the rest: the inner protocol is opened
-//! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local.
+//! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local. Code to which it
+//! delegates its connection sees plain bytes as well: the filter goes with the connection and comes back with it. For handlers, and any
+//! other behaviour, there is [`Behaviour::layered`](crate::Behaviour::layered).
 //!
 //! ```
 //! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};

@@ -669,4 +669,17 @@ fn every_method_of_the_traits_is_forwarded() {
             assert!(called.iter().any(|call| layer.contains(call.as_str())), "the layer does not call the inner `{method}`");
         }
     }
+    let erased = include_str!("../behaviour/erased.rs");
+    for (head, implementation, to) in [
+        ("pub trait Protocol:", "Protocol for Boxed {", ["self.0."; 2]),
+        ("pub trait Service:", "Service for Erased {", ["self.service.", "self.within."]),
+    ] {
+        let forwarding = block(erased, implementation);
+        for method in functions(block(traits, head)) {
+            assert!(
+                to.iter().any(|to| forwarding.contains(&format!("{to}{method}("))),
+                "`{implementation}` does not pass `{method}` on"
+            );
+        }
+    }
 }
