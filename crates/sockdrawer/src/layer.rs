@@ -72,24 +72,24 @@ use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, Job, JobResult, Local, Note, Output,
     Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
-use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod finish;
 mod lending;
+mod spare;
 #[cfg(test)]
 mod tests;
+
+use finish::Finish;
 
 /// Maximum of plain bytes that the inner protocol may leave untaken; more aborts the connection. Equal to the default of a pool's
 /// `max_partial`.
 const MAX_PLAIN: usize = 64 * 1024;
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
-/// The number of spare buffers per thread, and the largest capacity in bytes that is kept.
-const SPARE_BUFFERS: usize = 4;
-const SPARE_BYTES: usize = 512 * 1024;
 
 /// What a filter learned from wire bytes, or from a job.
 #[derive(Debug)]
@@ -332,24 +332,6 @@ struct Handshake<S> {
     timeout: Duration,
 }
 
-/// How far the end of this side's stream is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Finish {
-    No,
-    /// The filter said goodbye; [`Step::EndOutput`] is still to be returned, by a callback that has nothing else to ask for.
-    Owed,
-    Said,
-}
-
-impl Finish {
-    fn from_number(number: u64) -> Result<Finish, CannotRestore> {
-        [Finish::No, Finish::Owed, Finish::Said]
-            .into_iter()
-            .find(|finish| *finish as u64 == number)
-            .ok_or_else(|| CannotRestore::because("the saved state of its layer is of another version"))
-    }
-}
-
 impl<F: Filter, S: Service> Layered<F, S> {
     /// Every callback of the inner protocol goes through here: its output is encoded and its step noted. A goodbye of the inner
     /// protocol becomes the filter's; `Finish` is owed until [`Layered::answer`] can return it.
@@ -378,22 +360,6 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.finish = Finish::Owed;
         }
         if matches!(step, Step::EndOutput) { Step::Continue } else { step }
-    }
-
-    /// A note that brings the filter back from a lease is unpacked: the filter goes on here, as it is now.
-    fn regain(&mut self, note: Note) -> Note {
-        let back = match note.take::<lending::Back<F>>() {
-            Ok(back) if self.filter.is_none() => back,
-            Ok(other) => return Note::value(other),
-            Err(note) => return note,
-        };
-        (self.filter, self.plain, self.searched, self.job) = (Some(back.filter), back.plain, 0, false);
-        self.end_owed |= back.ended && !self.peer_ended;
-        self.peer_ended = back.ended;
-        if back.finished && self.finish == Finish::No {
-            self.finish = Finish::Said;
-        }
-        back.note
     }
 
     /// Whether the inner protocol may not be offered plain bytes or their end now.
@@ -619,31 +585,6 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn lend(&mut self) -> Option<Lent> {
         let Stage::Open(protocol) = &mut self.stage else { return None };
         let inner = protocol.lend();
-        let (filter, plain) = (self.filter.take()?, std::mem::take(&mut self.plain));
-        Some(lending::lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
-    }
-}
-
-/// Spare buffers. They belong to the thread, not to the connection: an idle connection holds no buffer, and a busy connection
-/// allocates none.
-mod spare {
-    use super::{RefCell, SPARE_BUFFERS, SPARE_BYTES};
-
-    thread_local!(static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
-
-    pub(super) fn take() -> Vec<u8> {
-        SPARE.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
-    }
-
-    pub(super) fn give(mut buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > SPARE_BYTES {
-            return;
-        }
-        buffer.clear();
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_BUFFERS {
-                spare.push(buffer);
-            }
-        });
+        self.lend_filter(inner)
     }
 }

@@ -1,10 +1,11 @@
 //! A toy TLS around a request-and-answer protocol: a 2-byte hello each way, then xor 0x55; 0xFF on the wire is the goodbye.
 
+mod jobs;
+mod lending;
+
 use super::*;
-use crate::blocking::Connection;
-use crate::protocol::{After, ConnectFailure, Delegate, JobError, Side};
+use crate::protocol::{ConnectFailure, JobError, Side};
 use crate::testing::{Bounds, Driver, peer};
-use std::io::{Read, Write};
 
 struct Xor {
     strict: bool,
@@ -267,106 +268,6 @@ fn a_handshake_that_is_wrong_cut_off_or_slow_is_aborted_and_a_drained_one_closed
     assert_eq!(slow.local::<Vec<String>>(), Some(&mut vec![]));
 }
 
-/// Its hello of a byte is answered by so many jobs, one after another; then bytes pass as they are.
-#[derive(Clone, Copy)]
-struct Slow {
-    left: u8,
-}
-struct SlowLayer(Slow);
-
-impl Filtering for SlowLayer {
-    type Filter = Slow;
-    fn filter(&self, _peer: &Peer) -> Slow {
-        self.0
-    }
-}
-impl Filter for Slow {
-    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
-        if wire.is_empty() {
-            return Ok(Progress::NeedMore);
-        }
-        match (wire.take(1), self.left) {
-            (b"!", 0) => Ok(Progress::Work(Job::new(|| ()))),
-            (byte, 0) => {
-                plain.extend_from_slice(byte);
-                Ok(Progress::Plain)
-            }
-            _ => {
-                back.push(b"a");
-                Ok(Progress::Work(Job::new(|| b'b')))
-            }
-        }
-    }
-    fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
-        back.push(&[result.take::<u8>().map_err(|_| Refused)?]);
-        self.left -= 1;
-        Ok(if self.left == 0 { Progress::Established(None) } else { Progress::Work(Job::new(|| b'c')) })
-    }
-    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        wire.push(plain);
-    }
-    fn goodbye(&mut self, _wire: &mut Output) {}
-}
-
-fn slow(jobs: u8) -> Driver<Layer<SlowLayer, Commands>> {
-    let mut connection = Driver::open(Layer::new(SlowLayer(Slow { left: jobs }), Commands));
-    connection.receive(b"HPing");
-    assert!(connection.has_job());
-    assert_eq!((connection.sent(), connection.kept()), (b"a".to_vec(), &b"Ping"[..]), "wire bytes wait for the job");
-    connection
-}
-
-#[test]
-fn a_handshake_goes_on_when_its_jobs_are_done() {
-    let mut connection = slow(2);
-    connection.run_job();
-    assert_eq!((connection.has_job(), connection.sent()), (true, b"b".to_vec()));
-    connection.run_job();
-    assert_eq!((connection.has_job(), connection.sent()), (false, b"cwelcome Pong".to_vec()));
-    assert_eq!(connection.timer(), None, "the handshake is over");
-    // From now on jobs are the inner protocol's.
-    connection.receive(b"slow");
-    connection.run_job();
-    assert_eq!(connection.sent(), b"<done>");
-    connection.receive(b"!");
-    assert_eq!(connection.closed(), Some(Closed::Panicked), "an established filter has no jobs");
-}
-
-#[test]
-fn a_handshake_ends_with_its_job_its_time_or_its_peer() {
-    let mut refused = slow(1);
-    refused.fail_job(JobError::QueueFull);
-    assert_eq!(refused.closed(), Some(Closed::Aborted));
-    let mut late = slow(1);
-    late.advance(Duration::from_secs(10));
-    assert_eq!(late.closed(), Some(Closed::Aborted));
-    late.run_job();
-    let mut ended = slow(2);
-    ended.finish();
-    assert_eq!(ended.closed(), None, "the end waits for the job, too");
-    ended.run_job();
-    ended.run_job();
-    assert_eq!((ended.sent(), ended.closed()), (b"bcwelcome Pong<end>".to_vec(), Some(Closed::Orderly)));
-    // A filter that is not prepared for a job.
-    struct Careless;
-    impl Filtering for Careless {
-        type Filter = Careless;
-        fn filter(&self, _peer: &Peer) -> Careless {
-            Careless
-        }
-    }
-    impl Filter for Careless {
-        fn decode(&mut self, _wire: &mut Input<'_>, _plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
-            Ok(Progress::Work(Job::new(|| ())))
-        }
-        fn encode(&mut self, _plain: &[u8], _wire: &mut Output) {}
-        fn goodbye(&mut self, _wire: &mut Output) {}
-    }
-    let mut careless = Driver::open(Layer::new(Careless, Commands));
-    careless.run_job();
-    assert_eq!(careless.closed(), Some(Closed::Aborted));
-}
-
 #[test]
 fn an_end_without_goodbye_is_the_filters_to_judge() {
     let mut lenient = open();
@@ -532,112 +433,6 @@ fn what_a_service_says_of_itself_passes_the_layer() {
     let mut local = layer.local();
     layer.connect_failed(&ConnectFailure { target: None, errno: 111, after: Duration::ZERO, lag: Duration::ZERO }, &mut *local);
     assert_eq!(local.downcast_ref::<Vec<String>>(), Some(&vec!["refused 111".to_owned()]));
-}
-
-/// `give` lends the connection to code that answers each `ask ` by `told`, up to the end, `back`, or `fins`, which finishes. The other commands
-/// are echoed.
-#[derive(Default)]
-struct Lender {
-    finished: bool,
-}
-
-impl Service for Lender {
-    type Protocol = Lender;
-    fn open(&self, _peer: &Peer) -> Lender {
-        Lender::default()
-    }
-}
-impl Protocol for Lender {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(command) = input.exactly(4) {
-            match command {
-                b"give" => return Step::Delegate(Delegate::new(lessee)),
-                command => cx.send(&[b"<", command, b">"].concat()),
-            }
-        }
-        Step::Continue
-    }
-    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
-        if !self.finished {
-            cx.send(b"<end>");
-        }
-        Step::Close
-    }
-    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        cx.send(note.bytes().expect("bytes"));
-        self.finished = note.bytes() == Some(b"");
-        Step::Continue
-    }
-}
-
-fn lessee(connection: &mut Connection) -> After {
-    let mut command = [0; 4];
-    while connection.read_exact(&mut command).is_ok() {
-        match &command {
-            b"back" => return After::Return(Note::from(&b"<back>"[..])),
-            b"fins" => {
-                connection.finish().expect("it stands");
-                return After::Return(Note::from(&b""[..]));
-            }
-            _ => connection.write_all(b"told").expect("it stands"),
-        }
-    }
-    After::End
-}
-
-/// What the peer of the lease received, up to the end of the lease's socket.
-fn lend<F: Filtering>(connection: &mut Driver<Layer<F, Lender>>, sends: &[u8], ends: bool) -> Vec<u8> {
-    let (told, tells) = std::sync::mpsc::channel();
-    connection.run_delegate(move |mut peer| {
-        peer.write_all(sends).expect("there is room");
-        if ends {
-            peer.shutdown(std::net::Shutdown::Write).expect("it stands");
-        }
-        let mut all = Vec::new();
-        peer.read_to_end(&mut all).expect("an end");
-        told.send(all).expect("the test waits");
-    });
-    tells.recv().expect("the peer told")
-}
-
-fn lender(strict: bool) -> Driver<Layer<Xor, Lender>> {
-    let mut connection = Driver::open(Layer::new(Xor { strict }, Lender::default()));
-    connection.receive(b"HI");
-    assert_eq!(connection.sent(), b"OK");
-    connection
-}
-
-#[test]
-fn a_lessee_sees_plain_bytes_and_the_filter_comes_back_with_what_is_left() {
-    let mut connection = lender(false);
-    // One command and a half are decoded when it is lent, or wait on the wire.
-    connection.receive(&xor(b"onlygiveask as"));
-    assert_eq!(connection.sent(), xor(b"<only>"));
-    let told = lend(&mut connection, &xor(b"k backtwo thr"), false);
-    assert_eq!(told, xor(b"toldtold"));
-    connection.receive(&xor(b"e"));
-    assert_eq!(xor(&connection.sent()), b"<back><two ><thre>");
-    connection.receive(&xor(b"give"));
-    assert_eq!(lend(&mut connection, &xor(b"ask back"), false), xor(b"told"));
-    connection.receive(&[xor(b"four"), vec![GOODBYE]].concat());
-    assert_eq!(connection.sent(), [xor(b"<back><four><end>"), vec![GOODBYE]].concat());
-}
-
-#[test]
-fn goodbyes_are_said_once_and_the_end_is_told_once() {
-    // The lessee reads the peer's goodbye, and ends.
-    let mut connection = lender(true);
-    connection.receive(&xor(b"give"));
-    let told = lend(&mut connection, &[xor(b"ask "), vec![GOODBYE]].concat(), true);
-    assert_eq!([told, connection.sent()].concat(), [xor(b"told"), vec![GOODBYE]].concat());
-    assert_eq!(connection.closed(), Some(Closed::Orderly));
-    // It finishes first: no second goodbye. The protocol hears of the peer's.
-    let mut connection = lender(true);
-    connection.receive(&xor(b"give"));
-    let told = lend(&mut connection, &[xor(b"fins"), vec![GOODBYE]].concat(), true);
-    assert_eq!(told, [GOODBYE]);
-    assert!(connection.finished_sending());
-    assert_eq!((connection.sent(), connection.closed()), (vec![], Some(Closed::Orderly)));
 }
 
 /// The text of the block that begins with `head`, up to the first line that is only `}`.
