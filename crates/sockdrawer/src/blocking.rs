@@ -28,6 +28,10 @@ thread_local! {
 ///
 /// Reads and writes block until they succeed, or until their timeout. When the pool has ended the connection, by
 /// [`Pool::kill`](crate::Pool::kill) or at the deadline of a drain or a purge, they fail with [`io::ErrorKind::ConnectionAborted`].
+///
+/// Under a [layer](crate::layer) all bytes are plain. A read returns 0 after the goodbye of the peer's end of the layer, and fails with
+/// [`io::ErrorKind::UnexpectedEof`] where the layer takes the end of the stream for an attack, and with [`io::ErrorKind::InvalidData`] when
+/// it refuses what came; such a connection ends with a reset. [`Connection::finish`], and the end of the connection, say goodbye.
 pub struct Connection {
     lease: Lease,
     event: Option<Arc<OwnedFd>>,
@@ -122,10 +126,11 @@ impl Connection {
         self.write_timeout = timeout;
     }
 
-    /// Shuts down the sending side: the peer sees the end of the stream, and may still send.
+    /// Shuts down the sending side: the peer sees the end of the stream, and may still send. Under a layer, waits for room for its goodbye, up
+    /// to the timeout of writes.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// When the connection is gone, and when the timeout passed.
     pub fn finish(&mut self) -> io::Result<()> {
         self.patiently(WRITE, self.write_timeout, Lease::finish)
     }

@@ -1,7 +1,9 @@
 //! Layers: a service around a service, for what lies between the socket and the protocol, such as TLS or a PROXY header.
 //!
 //! You write a [`Filter`], which turns wire bytes into plain ones and back. [`Layer`] does the rest: the inner protocol is opened
-//! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local.
+//! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local. Code to which it
+//! delegates its connection sees plain bytes as well: the filter goes with the connection and comes back with it. For handlers, and any
+//! other behaviour, there is [`Behaviour::layered`](crate::Behaviour::layered).
 //!
 //! ```
 //! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
@@ -77,11 +79,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod filter;
+mod finish;
 mod lending;
 pub mod proxy_header;
 mod spare;
 #[cfg(test)]
 mod tests;
+
+use finish::Finish;
 
 /// Maximum of plain bytes that the inner protocol may leave untaken; more aborts the connection. Equal to the default of a pool's
 /// `max_partial`.
@@ -226,24 +231,6 @@ struct Handshake<S> {
     learns: bool,
 }
 
-/// How far the end of this side's stream is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Finish {
-    No,
-    /// The filter said goodbye; [`Step::EndOutput`] is still to be returned, by a callback that has nothing else to ask for.
-    Owed,
-    Said,
-}
-
-impl Finish {
-    fn from_number(number: u64) -> Result<Finish, CannotRestore> {
-        [Finish::No, Finish::Owed, Finish::Said]
-            .into_iter()
-            .find(|finish| *finish as u64 == number)
-            .ok_or_else(|| CannotRestore::because("the saved state of its layer is of another version"))
-    }
-}
-
 impl<F: Filter, S: Service> Layered<F, S> {
     /// Every callback of the inner protocol goes through here: its output is encoded and its step noted. A goodbye of the inner
     /// protocol becomes the filter's; `Finish` is owed until [`Layered::answer`] can return it.
@@ -272,22 +259,6 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.finish = Finish::Owed;
         }
         if matches!(step, Step::EndOutput) { Step::Continue } else { step }
-    }
-
-    /// A note that brings the filter back from a lease is unpacked: the filter goes on here, as it is now.
-    fn regain(&mut self, note: Note) -> Note {
-        let back = match note.take::<lending::Back<F>>() {
-            Ok(back) if self.filter.is_none() => back,
-            Ok(other) => return Note::value(other),
-            Err(note) => return note,
-        };
-        (self.filter, self.plain, self.searched, self.job) = (Some(back.filter), back.plain, 0, false);
-        self.end_owed |= back.ended && !self.peer_ended;
-        self.peer_ended = back.ended;
-        if back.finished && self.finish == Finish::No {
-            self.finish = Finish::Said;
-        }
-        back.note
     }
 
     /// Whether the inner protocol may not be offered plain bytes or their end now.
@@ -526,7 +497,6 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn lend(&mut self) -> Option<Lent> {
         let Stage::Open(protocol) = &mut self.stage else { return None };
         let inner = protocol.lend();
-        let (filter, plain) = (self.filter.take()?, std::mem::take(&mut self.plain));
-        Some(lending::lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
+        self.lend_filter(inner)
     }
 }

@@ -213,7 +213,8 @@ pub enum Step {
     /// Run this job on a worker. One job at a time: until [`Protocol::job_done`], `received` and `peer_ended` wait; other callbacks come.
     Work(Job),
     /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
-    /// callback comes but [`Protocol::closed`]. Not under a layer, while a job runs, a connect is under way or the connection is relayed.
+    /// callback comes but [`Protocol::closed`]. Under a layer the code reads and writes plain bytes. Not while a job runs, a connect is under way
+    /// or the connection is relayed.
     Delegate(Delegate),
     /// Join this connection with that of the handle, which is in the same loop: one that [`Context::connect`] made is. What each peer sends
     /// goes to the other, ends included, through a buffer of the loop: a peer that does not read slows the other down, and a reset is passed on

@@ -1,7 +1,7 @@
 //! A layer's filter in a lease: the lessee reads and writes plain bytes, and the filter comes back with the connection.
 
-use super::{Filter, Progress, Refused};
-use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output};
+use super::{Filter, Finish, Layered, Progress, Refused};
+use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, Service};
 use std::io;
 
 /// A filter that is lent, and what lies within it.
@@ -22,17 +22,41 @@ struct Inner {
 }
 
 /// What a layer gets back with its connection.
-pub(super) struct Back<F> {
-    pub(super) filter: F,
-    pub(super) plain: Vec<u8>,
-    pub(super) ended: bool,
-    pub(super) finished: bool,
+struct Back<F> {
+    filter: F,
+    plain: Vec<u8>,
+    ended: bool,
+    finished: bool,
     /// For the inner protocol.
-    pub(super) note: Note,
+    note: Note,
+}
+
+impl<F: Filter, S: Service> Layered<F, S> {
+    /// Lends the filter, and what `inner` layers lend.
+    pub(super) fn lend_filter(&mut self, inner: Option<Lent>) -> Option<Lent> {
+        let (filter, plain) = (self.filter.take()?, std::mem::take(&mut self.plain));
+        Some(lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
+    }
+
+    /// A note that brings the filter back from a lease is unpacked: the filter goes on here, as it is now.
+    pub(super) fn regain(&mut self, note: Note) -> Note {
+        let back = match note.take::<Back<F>>() {
+            Ok(back) if self.filter.is_none() => back,
+            Ok(other) => return Note::value(other),
+            Err(note) => return note,
+        };
+        (self.filter, self.plain, self.searched, self.job) = (Some(back.filter), back.plain, 0, false);
+        self.end_owed |= back.ended && !self.peer_ended;
+        self.peer_ended = back.ended;
+        if back.finished && self.finish == Finish::No {
+            self.finish = Finish::Said;
+        }
+        back.note
+    }
 }
 
 /// Lends a filter; `plain` are bytes that it decoded and `inner`, or else the protocol, has not taken.
-pub(super) fn lent<F: Filter>(filter: F, plain: Vec<u8>, ended: bool, finished: bool, inner: Option<Lent>) -> Lent {
+fn lent<F: Filter>(filter: F, plain: Vec<u8>, ended: bool, finished: bool, inner: Option<Lent>) -> Lent {
     match inner {
         None => Lent { filter: Box::new(Lending { filter, ended, finished, inner: None }), plain, ended },
         Some(lent) => {

@@ -1,14 +1,11 @@
 //! A toy TLS around a request-and-answer protocol: a 2-byte hello each way, then xor 0x55; 0xFF on the wire is the goodbye.
 
-use super::*;
-use crate::blocking::Connection;
-use crate::protocol::Job;
-use crate::protocol::{After, ConnectFailure, Delegate, JobError, Side};
-use crate::testing::{Bounds, Driver, peer};
-use std::io::{Read, Write};
-
 mod jobs;
 mod lending;
+
+use super::*;
+use crate::protocol::{ConnectFailure, Job, JobError, Side};
+use crate::testing::{Bounds, Driver, peer};
 
 struct Xor {
     strict: bool,
@@ -467,6 +464,19 @@ fn every_method_of_the_traits_is_forwarded() {
             // `received` and `restore` and the like call the inner method by way of a helper in the same file.
             let called = [format!("protocol.{method}("), format!("service.{method}(")];
             assert!(called.iter().any(|call| layer.contains(call.as_str())), "the layer does not call the inner `{method}`");
+        }
+    }
+    let erased = include_str!("../behaviour/erased.rs");
+    for (head, implementation, to) in [
+        ("pub trait Protocol:", "Protocol for Boxed {", ["self.0."; 2]),
+        ("pub trait Service:", "Service for Erased {", ["self.service.", "self.within."]),
+    ] {
+        let forwarding = block(erased, implementation);
+        for method in functions(block(traits, head)) {
+            assert!(
+                to.iter().any(|to| forwarding.contains(&format!("{to}{method}("))),
+                "`{implementation}` does not pass `{method}` on"
+            );
         }
     }
 }

@@ -19,6 +19,10 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 /// the end.
 ///
 /// It belongs to the tokio runtime on which a read or a write first had to wait.
+///
+/// Under a [layer](crate::layer) all bytes are plain. A read returns 0 after the goodbye of the peer's end of the layer, and fails with
+/// [`io::ErrorKind::UnexpectedEof`] where the layer takes the end of the stream for an attack, and with [`io::ErrorKind::InvalidData`] when
+/// it refuses what came; such a connection ends with a reset. A shutdown, and the end of the connection, say goodbye.
 pub struct Connection {
     /// Dropped first: a socket that returned to its loop must not be registered with the runtime.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,

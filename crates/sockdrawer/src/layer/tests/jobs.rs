@@ -1,4 +1,4 @@
-//! Steps of a handshake on workers.
+//! Jobs of a filter's handshake.
 
 use super::*;
 

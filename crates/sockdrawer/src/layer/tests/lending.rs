@@ -1,6 +1,9 @@
-//! A filter that is lent with its connection.
+//! Connections under layers that are delegated.
 
 use super::*;
+use crate::blocking::Connection;
+use crate::protocol::{After, Delegate};
+use std::io::{Read, Write};
 
 /// `give` lends the connection to code that answers each `ask ` by `told`, up to the end, `back`, or `fins`, which finishes. The other commands
 /// are echoed.
