@@ -78,7 +78,7 @@ def every():
     # What was touched in expectation of connections must not hide: the zero is a server that expects one.
     bare = rust("", "", "ours", "sockdrawer", "1").command
     return [
-        rust("ours", "a `Layer` with `sockdrawer_tls::Server`, 1 loop", "ours", "sockdrawer-tls", "20000", idle_base=bare),
+        rust("ours", "a `Layer` with `sockdrawer_tls::Server`, 1 loop", "ours", "sockdrawer-tls", idle_base=bare),
         rust("rustls", "rustls and mio, 1 thread", "plain_rustls", "rustls"),
         rust("tokio", "tokio-rustls, multi-thread", "tokio_rustls", "tokio-rustls"),
         rust("tokio-1", "tokio-rustls, current_thread", "tokio_rustls", "tokio-rustls", "current-thread"),
