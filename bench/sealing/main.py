@@ -27,11 +27,11 @@ def parsed():
         "missing byte, or a handshake of another kind, ends the run with 1.")
     parser.add_argument("--servers", type=names(SERVERS), metavar="LIST", default=SERVERS, help=f"of {','.join(SERVERS)} [default: all]")
     parser.add_argument("--only", type=names(WORK), metavar="LIST", default=WORK, help=f"of {','.join(WORK)} [default: all]")
-    parser.add_argument("--rounds", type=positive(int), metavar="N", help="how often each is measured [default: 5]")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of a tenth, to see that all works")
+    parser.add_argument("--rounds", type=positive(int), metavar="N", help="how often each is measured [default: 9; 3 for idle]")
+    parser.add_argument("--quick", action="store_true", help="2 rounds, to see that all works")
     parser.add_argument("--json", metavar="FILE", help="write what was found there too")
     options = parser.parse_args()
-    options.rounds = options.rounds or (2 if options.quick else 5)
+    options.rounds = options.rounds or (2 if options.quick else 9)
     return options
 
 
@@ -41,14 +41,14 @@ def ratio(figures, reference):
 
 
 def table(row):
-    """80 columns at most."""
-    does = f"{row['rate']}/CPU s" if row["rate"] else ""
+    """80 columns at most. A rate is for a second of CPU; ratios are medians of those of each round."""
+    rate = row["rate"] and f"{row['rate']}/s"
     lines = [f"{row['title']}: {row['unit']}", "",
-             f"{'':<10}{'min':>9}{'median':>9}{'max':>9}{'× rustls':>11}{'× tokio':>10}{'× tokio-1':>11}" + (f"{does:>20}" if does else "")]
+             f"{'':<8}{'min':>8}{'median':>8}{'max':>8}{'× rustls':>11}{'× tokio':>10}{'× tokio-1':>12}{rate:>15}".rstrip()]
     for name, figures in row["servers"].items():
-        cost = "".join(f"{number(figures['cost'][key]):>9}" for key in ("min", "median", "max"))
-        rate = f"{1e6 / figures['cost']['median']:>20,.0f}" if does else ""
-        lines.append(f"{name:<10}{cost}{ratio(figures, 'rustls'):>11}{ratio(figures, 'tokio'):>10}{ratio(figures, 'tokio-1'):>11}{rate}")
+        cost = "".join(f"{number(figures['cost'][key]):>8}" for key in ("min", "median", "max"))
+        done = f"{1e6 / figures['cost']['median']:>15,.0f}" if rate else ""
+        lines.append(f"{name:<8}{cost}{ratio(figures, 'rustls'):>11}{ratio(figures, 'tokio'):>10}{ratio(figures, 'tokio-1'):>12}{done}")
     return "\n".join([*lines, ""])
 
 
