@@ -33,6 +33,8 @@ from loading.tools import CLIENTS, WORKS, wrk_report
 from proxying import behaviour, proxies
 from proxying import main as proxying
 from proxying import measure as proxying_measure
+from sealing import main as sealing
+from sealing import measure as sealing_measure
 
 
 class Wrong:
@@ -355,6 +357,16 @@ class Proxied(unittest.TestCase):
         lines = behaviour.table(cells).splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("FAIL", next(line for line in lines if line.startswith("client resets")))
+
+
+class Tls(unittest.TestCase):
+    def test_a_ratio_is_of_one_round_and_tables_fit(self):
+        found = sealing_measure.summary({name: [99_999.4, cost, 3.0] for name, cost in zip(sealing.SERVERS, (8.0, 4.0, 2.0, 2.0, 2.0, 2.0))})
+        self.assertEqual(found["ours"]["ratios"]["rustls"], {"min": 1.0, "median": 1.0, "max": 2.0})
+        for row in sealing_measure.ROWS:
+            lines = sealing.table({"title": row.title, "unit": row.unit, "rate": row.rate, "servers": found}).splitlines()
+            self.assertLessEqual(max(map(len, lines)), 80)
+            self.assertIn("tokio-1", lines[-1 - ("go" in found) - ("nginx" in found)])
 
 
 class Clients(unittest.TestCase):

@@ -1,7 +1,6 @@
 //! What lies between a pool's sockets and its protocol, by the pool's settings.
 
-use crate::pool_settings::Wrong;
-use crate::setting::{Text, Values};
+use crate::setting::{Text, Values, Wrong};
 use crate::tls::{self, PoolTls};
 use sockdrawer::Behaviour;
 use sockdrawer::layer::proxy_header::{Accepts, Source};

@@ -40,6 +40,7 @@
 //! ```
 
 mod carry;
+mod certificates;
 mod change;
 pub mod client;
 mod control;
@@ -69,6 +70,7 @@ mod systemd;
 mod tls;
 mod totals;
 mod users;
+mod watched;
 mod words;
 pub mod written;
 

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
 use crate::totals::Ledger;
-use crate::{carry, control, metrics, print, program_settings, signals, tls};
+use crate::{carry, certificates, control, metrics, print, program_settings, signals};
 use serde_json::json;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
@@ -126,7 +126,7 @@ impl Operated {
             }
         }
         server.watch();
-        tls::watch(&operator)?;
+        certificates::watch(&operator)?;
         server.note_unused_sockets();
         server.note_certificates();
         if let Some(line) = program_settings::exposed(&program) {

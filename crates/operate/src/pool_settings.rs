@@ -2,7 +2,7 @@
 
 use crate::layers;
 use crate::listen::{self, Place};
-use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values};
+use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values, Wrong};
 use crate::tls::{self, PoolTls};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
 use sockdrawer::listening::Listening;
@@ -451,9 +451,6 @@ fn alarm(text: &str) -> Result<Alarm, String> {
         _ => Err("not an alarm: write two numbers of connections, such as 9000/8000; the second is less".to_owned()),
     }
 }
-
-/// What is wrong with a setting.
-pub(crate) type Wrong = (&'static str, String);
 
 /// What files call a setting of the library. None: files have no such setting.
 pub(crate) fn in_files(setting: &str) -> Option<&'static str> {

@@ -32,6 +32,9 @@ pub enum Kind {
     List(Text),
 }
 
+/// What is wrong with a setting.
+pub(crate) type Wrong = (&'static str, String);
+
 /// How a text is written.
 #[derive(Clone, Copy)]
 pub struct Text {

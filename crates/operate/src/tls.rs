@@ -1,11 +1,6 @@
 //! TLS of pools: certificates and keys are read from files, which are looked at again when they change.
 
-mod watch;
-
-pub(crate) use watch::{Watched, watch};
-
-use crate::pool_settings::Wrong;
-use crate::setting::{Kind, Setting, Text, Values};
+use crate::setting::{Kind, Setting, Text, Values, Wrong};
 use serde::Serialize;
 use sockdrawer_tls::{ClientCertificates, HandshakeDone, HandshakeKind, Identity, Protocol, Server, ServerOptions, Tickets};
 use std::path::{Path, PathBuf};
@@ -153,7 +148,7 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
 }
 
 /// The files of a pool's certificates, keys and authorities.
-fn files(values: &Values) -> impl Iterator<Item = &Path> {
+pub(crate) fn files(values: &Values) -> impl Iterator<Item = &Path> {
     let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| values.list(name));
     lists.map(Path::new).chain(values.text(AUTHORITIES).map(Path::new))
 }

@@ -28,14 +28,28 @@ pub struct Tickets(Arc<Mutex<Keys>>);
 struct Keys {
     /// The number of the period since 1970.
     period: u64,
-    now: [u8; 32],
-    before: Option<[u8; 32]>,
+    now: Key,
+    before: Option<Key>,
 }
 
-impl Drop for Keys {
+/// A secret, and what encrypts by it, made once and not for each ticket.
+struct Key {
+    secret: [u8; 32],
+    aead: Arc<LessSafeKey>,
+}
+
+impl Key {
+    fn new(secret: [u8; 32]) -> Key {
+        let mut key = follows(&secret, b"sockdrawer ticket encryption");
+        let expanded = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("32 bytes are a key");
+        key.zeroize();
+        Key { secret, aead: Arc::new(LessSafeKey::new(expanded)) }
+    }
+}
+
+impl Drop for Key {
     fn drop(&mut self) {
-        self.now.zeroize();
-        self.before.zeroize();
+        self.secret.zeroize();
     }
 }
 
@@ -74,7 +88,7 @@ impl Tickets {
     pub fn new() -> Tickets {
         let mut now = [0; 32];
         SystemRandom::new().fill(&mut now).expect("the system has random numbers");
-        Tickets(Arc::new(Mutex::new(Keys { period: period(), now, before: None })))
+        Tickets(Arc::new(Mutex::new(Keys { period: period(), now: Key::new(now), before: None })))
     }
 
     /// The keys for another process of this program, which goes on with them: secret.
@@ -82,8 +96,8 @@ impl Tickets {
         let keys = self.at(period());
         let mut bytes = Zeroizing::new(Vec::with_capacity(72));
         bytes.extend_from_slice(&keys.period.to_le_bytes());
-        bytes.extend_from_slice(&keys.now);
-        bytes.extend_from_slice(keys.before.as_ref().map_or(&[], |key| &key[..]));
+        bytes.extend_from_slice(&keys.now.secret);
+        bytes.extend_from_slice(keys.before.as_ref().map_or(&[], |key| &key.secret[..]));
         bytes
     }
 
@@ -91,15 +105,15 @@ impl Tickets {
     pub fn import(bytes: &[u8]) -> Option<Tickets> {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
-        let before = if rest.is_empty() { None } else { Some(rest.try_into().ok()?) };
-        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: *now, before }))))
+        let before = if rest.is_empty() { None } else { Some(Key::new(rest.try_into().ok()?)) };
+        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: Key::new(*now), before }))))
     }
 
     /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
     fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while keys.period < period {
-            let next = follows(&keys.now, b"sockdrawer next ticket key");
+            let next = Key::new(follows(&keys.now.secret, b"sockdrawer next ticket key"));
             keys.before = Some(std::mem::replace(&mut keys.now, next));
             keys.period += 1;
         }
@@ -116,7 +130,7 @@ impl Tickets {
     fn seal(&self, plain: &[u8], of: &[u8], period: u64) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
-        let key = aead(&self.at(period).now);
+        let key = self.at(period).now.aead.clone();
         let mut ticket = Vec::with_capacity(NONCE_LEN + plain.len() + TAG);
         ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(plain);
@@ -133,7 +147,7 @@ impl Tickets {
         }
         let keys = {
             let keys = self.at(period);
-            [Some(aead(&keys.now)), keys.before.as_ref().map(aead)]
+            [Some(keys.now.aead.clone()), keys.before.as_ref().map(|key| key.aead.clone())]
         };
         keys.into_iter().flatten().find_map(|key| {
             let mut body = body.to_vec();
@@ -142,13 +156,6 @@ impl Tickets {
             Some(body)
         })
     }
-}
-
-fn aead(key: &[u8; 32]) -> LessSafeKey {
-    let mut key = follows(key, b"sockdrawer ticket encryption");
-    let expanded = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("32 bytes are a key");
-    key.zeroize();
-    LessSafeKey::new(expanded)
 }
 
 /// The tickets of one server.

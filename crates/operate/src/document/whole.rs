@@ -1,8 +1,8 @@
 //! What a pool's settings have to be together: its protocol, its model and all else.
 
-use crate::pool_settings::{Sockets, Wrong, configure};
+use crate::pool_settings::{Sockets, configure};
 use crate::protocol::Protocol;
-use crate::setting::Values;
+use crate::setting::{Values, Wrong};
 use crate::tls;
 use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Error, Pool};

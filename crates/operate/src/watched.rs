@@ -1,18 +1,15 @@
 //! Files of certificates and keys are watched by their directories, because most are replaced by a rename, of themselves or of a symbolic link
 //! on the way to them.
 
-use super::files;
-use crate::change::Unchanged;
 use crate::document::Document;
-use crate::failure::Failure;
-use crate::operator::{Operator, spawn};
+use crate::tls::files;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Files are looked at once in this time, whatever is told of them: a file system of another machine tells nothing.
@@ -46,7 +43,7 @@ impl Watched {
     }
 
     /// Waits until files may have changed.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let Some(told) = &self.0 else { return std::thread::sleep(LOOKS_EVERY) };
         if !is_told(told, LOOKS_EVERY) {
             return;
@@ -61,52 +58,12 @@ impl Watched {
     }
 }
 
-/// Changes pools with TLS when their files have changed, for as long as the program runs.
-pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
-    let (watched, operator) = (operator.server.watched.clone(), Arc::downgrade(operator));
-    spawn("certificates", move || follow(&watched, &operator))
-}
-
-fn follow(watched: &Watched, operator: &Weak<Operator>) {
-    let mut last_failure = None;
-    loop {
-        let Some(now) = operator.upgrade() else { return };
-        let state = now.server.state();
-        if !state.tls.is_empty() {
-            // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
-            watched.add(&state.document);
-            look(&now, &mut last_failure);
-        }
-        drop((now, state));
-        watched.wait();
-    }
-}
-
 /// Where the files are, and where those are that links lead to.
 fn directories(document: &Document) -> BTreeSet<PathBuf> {
     let all = document.pools.values().flat_map(|pool| files(&pool.values));
     let parent =
         |path: &Path| path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }.to_owned());
     all.flat_map(|file| [parent(file), file.canonicalize().ok().as_deref().and_then(parent)]).flatten().collect()
-}
-
-/// Changes the pools whose files have another content. A failure is told once, and not each minute.
-fn look(operator: &Operator, last_failure: &mut Option<Unchanged>) {
-    let result = operator.server.change(|state| Ok((*state.document).clone()), None, false);
-    let failure = match &result {
-        Ok(changed) if !changed.committed => None,
-        Ok(_) => {
-            operator.told("its files", "certificates", &result);
-            None
-        }
-        Err(why) => {
-            if last_failure.as_ref() != Some(why) {
-                operator.told("its files", "certificates", &result);
-            }
-            Some(why.clone())
-        }
-    };
-    *last_failure = failure;
 }
 
 fn is_told(told: &OwnedFd, within: Duration) -> bool {
