@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether the program is there; if not, says that the test is skipped.
 pub(crate) fn program(name: &str, package: &str) -> Option<PathBuf> {
@@ -187,7 +187,7 @@ impl Protocol for Asking {
 /// What one pool saw.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
-    handshakes: Arc<Mutex<Vec<Result<Handshake, String>>>>,
+    handshakes: Arc<(Mutex<Vec<Result<Handshake, String>>>, Condvar)>,
     reports: Arc<Mutex<Vec<String>>>,
 }
 
@@ -196,7 +196,8 @@ impl Seen {
         let handshakes = self.handshakes.clone();
         move |done| {
             let outcome = done.outcome.cloned().map_err(|refused| refused.to_string());
-            handshakes.lock().expect("nobody panicked").push(outcome);
+            handshakes.0.lock().expect("nobody panicked").push(outcome);
+            handshakes.1.notify_all();
         }
     }
 
@@ -210,7 +211,16 @@ impl Seen {
     }
 
     pub(crate) fn handshakes(&self) -> Vec<Result<Handshake, String>> {
-        self.handshakes.lock().expect("nobody panicked").clone()
+        self.handshakes.0.lock().expect("nobody panicked").clone()
+    }
+
+    /// Waits until so many handshakes are over.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, count: usize) {
+        let (handshakes, changed) = &*self.handshakes;
+        let handshakes = handshakes.lock().expect("nobody panicked");
+        let waited = changed.wait_timeout_while(handshakes, PATIENCE, |done| done.len() < count);
+        assert!(!waited.expect("nobody panicked").1.timed_out(), "{count} handshakes did not come in time");
     }
 
     pub(crate) fn reports(&self) -> Vec<String> {
@@ -231,7 +241,7 @@ impl Seen {
 
 /// A server on a free port.
 pub(crate) struct Serving {
-    pub(crate) pool: Pool,
+    _pool: Pool,
     pub(crate) address: SocketAddr,
     pub(crate) seen: Seen,
 }
@@ -242,14 +252,14 @@ pub(crate) fn serve(options: ServerOptions, service: impl Service) -> Serving {
     let config = Config::accept(Layer::new(tls, service)).loops(1).workers(1).observer(seen.events());
     let pool = Pool::start(config.listen("127.0.0.1:0")).expect("it starts");
     let Address::Tcp(address) = pool.addresses()[0] else { panic!("it listens to TCP") };
-    Serving { pool, address, seen }
+    Serving { _pool: pool, address, seen }
 }
 
-/// Keeps one connection to `to`: when it ends, another begins.
+/// Keeps one connection to `to`: when it ends, another begins, but no more than a hundred in a second.
 pub(crate) fn connect(options: ClientOptions, to: SocketAddr, service: impl Service) -> (Pool, Seen) {
     let seen = Seen::default();
     let tls = options.observe(seen.observer()).build().expect("a client");
-    let to = Connecting::to([to.to_string()]).keep(1);
+    let to = Connecting::to([to.to_string()]).keep(1).rate(100.0);
     let config = Config::connect(Layer::new(tls, service), to).loops(1).workers(1).observer(seen.events());
     (Pool::start(config).expect("it starts"), seen)
 }

@@ -3,7 +3,6 @@
 
 mod common;
 mod golang;
-mod long;
 mod nginx;
 mod openssl;
 mod others;
