@@ -17,7 +17,12 @@ use std::time::Duration;
 /// Nothing on this machine takes longer, however busy it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether the program is there; if not, says that the test is skipped.
+/// Whether tests may take minutes: see `ci/long tls`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("SOCKDRAWER_LONG").is_some()
+}
+
+/// Where the program is; if not, says that the test is skipped.
 pub(crate) fn program(name: &str, package: &str) -> Option<PathBuf> {
     let path = format!("{}:/usr/sbin:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|place| place.is_file());
@@ -133,6 +138,26 @@ impl Protocol for Echo {
     }
 }
 
+/// Answers any request of HTTP.
+pub(crate) struct Http;
+
+impl Service for Http {
+    type Protocol = Http;
+    fn open(&self, _peer: &Peer) -> Http {
+        Http
+    }
+}
+
+impl Protocol for Http {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.until(b"\r\n\r\n").is_none() {
+            return Step::Continue;
+        }
+        cx.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        Step::Close
+    }
+}
+
 /// Sends a text to each connection, and tells what came of it once that is as long as `until`, or the peer has ended.
 pub(crate) struct Ask {
     says: Vec<u8>,
@@ -184,10 +209,13 @@ impl Protocol for Asking {
     }
 }
 
+/// What came of a handshake.
+type Outcome = Result<Handshake, String>;
+
 /// What one pool saw.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
-    handshakes: Arc<(Mutex<Vec<Result<Handshake, String>>>, Condvar)>,
+    handshakes: Arc<(Mutex<Vec<Outcome>>, Condvar)>,
     reports: Arc<Mutex<Vec<String>>>,
 }
 
@@ -210,7 +238,7 @@ impl Seen {
         }
     }
 
-    pub(crate) fn handshakes(&self) -> Vec<Result<Handshake, String>> {
+    pub(crate) fn handshakes(&self) -> Vec<Outcome> {
         self.handshakes.0.lock().expect("nobody panicked").clone()
     }
 
@@ -234,7 +262,7 @@ impl Seen {
 
     /// How many were resumed.
     pub(crate) fn resumed(&self) -> usize {
-        let resumed = |outcome: &&Result<Handshake, String>| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);
+        let resumed = |outcome: &&Outcome| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);
         self.handshakes().iter().filter(resumed).count()
     }
 }
@@ -269,9 +297,8 @@ pub(crate) struct Talk {
     child: Child,
     stdin: Option<ChildStdin>,
     says: mpsc::Receiver<Vec<u8>>,
+    /// What was not waited for.
     heard: String,
-    /// So much of it was waited for.
-    read: usize,
 }
 
 impl Drop for Talk {
@@ -294,7 +321,7 @@ impl Talk {
         listen(stdout, say.clone());
         listen(child.stderr.take().expect("asked for"), say);
         let stdin = child.stdin.take();
-        Talk { child, stdin, says, heard: String::new(), read: 0 }
+        Talk { child, stdin, says, heard: String::new() }
     }
 
     pub(crate) fn say(&mut self, text: &str) {
@@ -305,9 +332,9 @@ impl Talk {
     #[track_caller]
     pub(crate) fn until(&mut self, sign: &str) -> String {
         loop {
-            if let Some(at) = self.heard[self.read..].find(sign) {
-                let between = self.heard[self.read..self.read + at].to_owned();
-                self.read += at + sign.len();
+            if let Some(at) = self.heard.find(sign) {
+                let between = self.heard[..at].to_owned();
+                self.heard.drain(..at + sign.len());
                 return between;
             }
             match self.says.recv_timeout(PATIENCE) {
@@ -317,7 +344,7 @@ impl Talk {
         }
     }
 
-    /// Says no more, and waits for its end: its exit code and all that it has said.
+    /// Says no more, and waits for its end: its exit code and what it has said that was not waited for.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.stdin = None;
         while let Ok(bytes) = self.says.recv_timeout(PATIENCE) {

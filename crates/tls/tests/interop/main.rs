@@ -3,6 +3,7 @@
 
 mod common;
 mod golang;
+mod hostile;
 mod nginx;
 mod openssl;
 mod others;

@@ -1,6 +1,6 @@
 //! `openssl s_client` and `openssl s_server`.
 
-use crate::common::{Ask, Certificates, Echo, Serving, Talk, connect, heard, program, serve};
+use crate::common::{Ask, Certificates, Echo, Serving, Talk, connect, heard, is_long, program, serve};
 use sockdrawer_tls::{ClientCertificates, HandshakeKind, Protocol, Server};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -127,11 +127,11 @@ fn its_server_sends_records_of_any_size() {
 }
 
 /// `k` updates its keys, `K` asks for new ones of this end too.
-fn updates(peer: &mut Talk) {
+fn updates(peer: &mut Talk, sign: &str) {
     for (command, text) in [("", "one\n"), ("k\n", "two\n"), ("K\n", "three\n"), ("K\n", "four\n"), ("k\n", "five\n")] {
         if !command.is_empty() {
             peer.say(command);
-            peer.until(">>> TLS 1.3, Handshake [length 0005], KeyUpdate");
+            peer.until(sign);
         }
         peer.say(text);
         peer.until(text);
@@ -144,16 +144,39 @@ fn keys_are_updated_by_either_end_of_it() {
     let certificates = Certificates::new();
     let serving = serve(both(&certificates), Echo);
     for (version, name, _) in SUITES.into_iter().filter(|(version, ..)| *version == "-tls1_3") {
-        let mut client = client(&openssl, &certificates, serving.address, &[&suite(version, name)[..], &["-msg"]].concat());
+        let mut client = client(&openssl, &certificates, serving.address, &suite(version, name));
         client.until("Verify return code: 0 (ok)");
-        updates(&mut client);
+        updates(&mut client, "KEYUPDATE");
         client.say("Q\n");
         assert_eq!(client.end().0, Some(0));
         let (mut server, at) = server(&openssl, &certificates, &[&suite(version, name)[..], &["-msg"]].concat());
         let (_pool, seen) = connect(certificates.client(), at, Echo);
         server.until("CIPHER is ");
-        updates(&mut server);
+        updates(&mut server, ">>> TLS 1.3, Handshake [length 0005], KeyUpdate");
         assert_eq!(seen.reports(), [""; 0]);
+    }
+    assert_eq!(serving.seen.reports(), [""; 0]);
+}
+
+/// A million records, 2,000 unless long, each of 512 bytes there and some that are larger back; then new keys.
+#[test]
+fn keys_are_updated_after_a_million_records() {
+    let Some(openssl) = program("openssl", "openssl") else { return };
+    let certificates = Certificates::new();
+    let serving = serve(both(&certificates), Echo);
+    let part = format!("{}\n", "0123456789".repeat(819));
+    let parts = if is_long() { 1_000_000 } else { 2_000 } / part.len().div_ceil(512);
+    for (version, name, _) in SUITES.into_iter().filter(|(version, ..)| *version == "-tls1_3") {
+        let words = [&suite(version, name)[..], &["-max_send_frag", "512", "-split_send_frag", "512"]].concat();
+        let mut client = client(&openssl, &certificates, serving.address, &words);
+        client.until("Verify return code: 0 (ok)");
+        for _ in 0..parts {
+            client.say(&part);
+            client.until(&part);
+        }
+        updates(&mut client, "KEYUPDATE");
+        client.say("Q\n");
+        assert_eq!(client.end().0, Some(0));
     }
     assert_eq!(serving.seen.reports(), [""; 0]);
 }

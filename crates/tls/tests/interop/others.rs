@@ -1,29 +1,8 @@
 //! curl, and the `ssl` of Python.
 
-use crate::common::{Ask, Certificates, Echo, Talk, connect, heard, program, serve};
-use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+use crate::common::{Ask, Certificates, Echo, Http, Talk, connect, heard, program, serve};
 use sockdrawer_tls::Server;
 use std::process::Command;
-
-/// Answers any request of HTTP.
-struct Http;
-
-impl Service for Http {
-    type Protocol = Http;
-    fn open(&self, _peer: &Peer) -> Http {
-        Http
-    }
-}
-
-impl Protocol for Http {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if input.until(b"\r\n\r\n").is_none() {
-            return Step::Continue;
-        }
-        cx.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
-        Step::Close
-    }
-}
 
 #[test]
 fn curl_is_answered() {
