@@ -30,8 +30,14 @@ fn stream(certificates: &Certificates, at: SocketAddr) -> Stream {
     rustls::StreamOwned::new(connection, stream)
 }
 
-/// The time that 99 of 100 questions are answered within, and that of the middle one.
+/// The time that 99 of 100 questions are answered within, and that of the middle one: the least of ten rounds, as other programs have the
+/// machine too.
 fn answers(stream: &mut Stream, questions: usize) -> [Duration; 2] {
+    let rounds: Vec<_> = (0..10).map(|_| answers_of_a_round(stream, questions / 10)).collect();
+    [0, 1].map(|at| rounds.iter().map(|round| round[at]).min().expect("ten rounds"))
+}
+
+fn answers_of_a_round(stream: &mut Stream, questions: usize) -> [Duration; 2] {
     let mut times: Vec<_> = (0..questions)
         .map(|_| {
             let (began, mut answer) = (Instant::now(), [0; 64]);
@@ -91,13 +97,13 @@ fn handshakes_that_stop_half_way_hold_up_nobody() {
     println!("p99 and p50 before {before:?}, meanwhile {meanwhile:?}, held {then:?}; {each} bytes each");
     assert!(each < 64 * 1024, "{each} bytes each");
     if is_long() {
-        assert!(then[0] < 2 * before[0], "p99 {:?}, and {:?} before", then[0], before[0]);
+        assert!(meanwhile[0].max(then[0]) < 2 * before[0], "p99 {meanwhile:?} and {then:?}, and {before:?} before");
     }
     // They go when they gave up, and then when their time was up.
     assert_eq!(held.end().0, Some(0));
     serving.seen.wait_for(count + 1);
     let failed = serving.seen.handshakes().into_iter().filter(Result::is_err).count();
-    assert_eq!((failed, answers(&mut served, 10).len()), (count, 2));
+    assert_eq!((failed, answers(&mut served, 100).len()), (count, 2));
 }
 
 /// A plain server of rustls, with the certificate and the defaults of ours, for as long as the test runs.
