@@ -2,7 +2,6 @@
 //! saved, and goes on in another process.
 
 use crate::record::{Aead, Cipher, Content, Direction, Version};
-use crate::seam::TicketTaker;
 use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
 use zeroize::Zeroize;
@@ -53,17 +52,28 @@ pub(crate) struct Session {
     rare: Option<Box<Rare>>,
 }
 
+/// Takes the tickets that a server sends to a client.
+pub(crate) trait TakesTickets: Send + std::fmt::Debug {
+    fn take(&mut self, ticket: &[u8]) -> Result<(), Refused>;
+}
+
 /// What few connections have.
 #[derive(Default)]
 struct Rare {
     /// The start of a message that comes in several records.
     message: Vec<u8>,
     /// Of a client, until the first data.
-    tickets: Option<TicketTaker>,
+    tickets: Option<Box<dyn TakesTickets>>,
 }
 
 impl Session {
-    pub(crate) fn new(cipher: Cipher, end: End, sends: Direction, receives: Direction, tickets: Option<TicketTaker>) -> Session {
+    pub(crate) fn new(
+        cipher: Cipher,
+        end: End,
+        sends: Direction,
+        receives: Direction,
+        tickets: Option<Box<dyn TakesTickets>>,
+    ) -> Session {
         let rare = tickets.map(|tickets| Box::new(Rare { message: Vec::new(), tickets: Some(tickets) }));
         Session { cipher, end, sends, receives, idle_records: 0, said: Said::No, rare }
     }
@@ -118,7 +128,7 @@ impl Session {
             // A goodbye follows.
             [_, USER_CANCELED] => Ok(false),
             [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
-            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::seam::alert(other)))),
+            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alerts::alert(other.into())))),
             _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
         }
     }

@@ -106,7 +106,7 @@ fn handshakes_that_stop_half_way_hold_up_nobody() {
     assert_eq!((failed, answers(&mut served, 100).len()), (count, 2));
 }
 
-/// A plain server of rustls, with the certificate and the defaults of ours, for as long as the test runs.
+/// A plain server of rustls, with the certificate and the options of ours, for as long as the test runs.
 fn plain(certificates: &Certificates) -> SocketAddr {
     let chain =
         CertificateDer::pem_file_iter(certificates.path("server.pem")).expect("a file").map(|of| of.expect("PEM")).collect();
@@ -114,6 +114,8 @@ fn plain(certificates: &Certificates) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let mut config = builder.expect("versions").with_no_client_auth().with_single_cert(chain, key).expect("a key");
+    // As ours: resumed by tickets alone.
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.ticketer = rustls::crypto::ring::Ticketer::new().expect("random numbers");
     let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").expect("a port"));
     let at = listener.local_addr().expect("bound");
