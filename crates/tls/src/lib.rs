@@ -31,7 +31,6 @@
 //! A new certificate is a new service, as any change of a pool is: `Pool::reconfigure` with another `Server`. Connections that are open keep
 //! theirs, and none is closed.
 
-mod alerts;
 mod client;
 mod error;
 mod filter;

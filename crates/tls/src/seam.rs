@@ -9,7 +9,7 @@ pub(crate) use anybody::Anybody;
 pub(crate) use capture::{KeyCapture, tell_server_name};
 
 use crate::record::{Aead, Cipher, Direction, Version};
-use crate::session::{End, Session, TakesTickets};
+use crate::session::{End, Session};
 use crate::{Handshake, HandshakeKind, Protocol};
 use capture::Captured;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
@@ -20,8 +20,8 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedConnectionCommon, UnbufferedStatus};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, ServerConfig, SupportedCipherSuite,
-    SupportedProtocolVersion,
+    AlertDescription, ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, ServerConfig,
+    SupportedCipherSuite, SupportedProtocolVersion,
 };
 use sockdrawer::layer::Refused;
 use sockdrawer::{Input, Output};
@@ -131,8 +131,7 @@ impl Pending {
                 let handshake = agreed(&connection, None);
                 let suite = connection.negotiated_cipher_suite();
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
-                let tickets =
-                    (handshake.protocol == Protocol::Tls13).then(|| Box::new(TicketTaker(kernel)) as Box<dyn TakesTickets>);
+                let tickets = (handshake.protocol == Protocol::Tls13).then(|| TicketTaker(kernel));
                 let session = session(suite, secrets, &self.captured, End::Client, tickets)?;
                 Ok((session, handshake))
             }
@@ -198,7 +197,7 @@ fn session(
     secrets: ExtractedSecrets,
     captured: &Captured,
     end: End,
-    tickets: Option<Box<dyn TakesTickets>>,
+    tickets: Option<TicketTaker>,
 ) -> Result<Session, Refused> {
     let version = match suite {
         Some(SupportedCipherSuite::Tls13(_)) => Version::Tls13,
@@ -227,10 +226,10 @@ fn direction((sequence, secrets): (u64, ConnectionTrafficSecrets), secret: &[u8]
 }
 
 /// Gives a client's tickets to rustls, which resumes by them.
-struct TicketTaker(KernelConnection<ClientConnectionData>);
+pub(crate) struct TicketTaker(KernelConnection<ClientConnectionData>);
 
-impl TakesTickets for TicketTaker {
-    fn take(&mut self, ticket: &[u8]) -> Result<(), Refused> {
+impl TicketTaker {
+    pub(crate) fn take(&mut self, ticket: &[u8]) -> Result<(), Refused> {
         self.0.handle_new_session_ticket(ticket).map_err(|error| explain::refused(&error))
     }
 }
@@ -239,6 +238,11 @@ impl std::fmt::Debug for TicketTaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TicketTaker")
     }
+}
+
+/// The name of an alert, and what it most likely means: a server of TLS 1.3 refuses a client's certificate after the client's handshake.
+pub(crate) fn alert(alert: u8) -> String {
+    explain::alert(AlertDescription::from(alert))
 }
 
 /// What encrypts: ring.

@@ -2,6 +2,7 @@
 //! saved, and goes on in another process.
 
 use crate::record::{Aead, Cipher, Content, Direction, Version};
+use crate::seam::TicketTaker;
 use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
 use zeroize::Zeroize;
@@ -52,28 +53,17 @@ pub(crate) struct Session {
     rare: Option<Box<Rare>>,
 }
 
-/// Takes the tickets that a server sends to a client.
-pub(crate) trait TakesTickets: Send + std::fmt::Debug {
-    fn take(&mut self, ticket: &[u8]) -> Result<(), Refused>;
-}
-
 /// What few connections have.
 #[derive(Default)]
 struct Rare {
     /// The start of a message that comes in several records.
     message: Vec<u8>,
     /// Of a client, until the first data.
-    tickets: Option<Box<dyn TakesTickets>>,
+    tickets: Option<TicketTaker>,
 }
 
 impl Session {
-    pub(crate) fn new(
-        cipher: Cipher,
-        end: End,
-        sends: Direction,
-        receives: Direction,
-        tickets: Option<Box<dyn TakesTickets>>,
-    ) -> Session {
+    pub(crate) fn new(cipher: Cipher, end: End, sends: Direction, receives: Direction, tickets: Option<TicketTaker>) -> Session {
         let rare = tickets.map(|tickets| Box::new(Rare { message: Vec::new(), tickets: Some(tickets) }));
         Session { cipher, end, sends, receives, idle_records: 0, said: Said::No, rare }
     }
@@ -128,7 +118,7 @@ impl Session {
             // A goodbye follows.
             [_, USER_CANCELED] => Ok(false),
             [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
-            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alerts::alert(other.into())))),
+            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::seam::alert(other)))),
             _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
         }
     }

@@ -1,7 +1,6 @@
 //! One line for each way in which a handshake fails: what, why, what to do.
 
-use crate::alerts::alert;
-use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 use sockdrawer::layer::Refused;
 
 pub(super) fn refused(error: &Error) -> Refused {
@@ -51,5 +50,25 @@ fn certificate(error: &CertificateError) -> String {
             "has a signature that is not of the trusted authority with that name: was the authority made anew?".to_owned()
         }
         other => format!("is refused: {other}"),
+    }
+}
+
+/// Its name, and what the peer most likely means.
+pub(super) fn alert(alert: AlertDescription) -> String {
+    format!("{alert:?}{}", hint(alert))
+}
+
+fn hint(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::UnknownCA => ": it does not trust the authority of this end's certificate",
+        AlertDescription::CertificateExpired => ": this end's certificate has expired, or is not valid yet",
+        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => ": it does not accept this end's certificate",
+        AlertDescription::DecryptError => ": it found a signature of this end's certificate wrong",
+        AlertDescription::CertificateRequired => ": it requires a client certificate",
+        AlertDescription::ProtocolVersion => ": it speaks other versions of TLS",
+        AlertDescription::HandshakeFailure => ": it found nothing that both ends speak, or requires a client certificate",
+        AlertDescription::NoApplicationProtocol => ": it speaks none of the protocols that were offered (ALPN)",
+        AlertDescription::UnrecognisedName => ": it does not know the name that was asked for (SNI)",
+        _ => "",
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Nothing on this machine takes longer, however busy it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether tests may take minutes: see `ci/long tls`.
+/// Whether tests may take minutes: see `ci/long tls-interop`.
 pub(crate) fn is_long() -> bool {
     std::env::var_os("SOCKDRAWER_LONG").is_some()
 }

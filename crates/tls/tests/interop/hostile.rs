@@ -158,7 +158,7 @@ fn scanners_find_nothing_that_plain_rustls_has_not() {
         ),
     ];
     if !is_long() {
-        println!("skipped: scanners take minutes (ci/long tls)");
+        println!("skipped: scanners take minutes (ci/long tls-interop)");
         return;
     }
     let certificates = Certificates::new();
