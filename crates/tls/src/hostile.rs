@@ -80,7 +80,7 @@ impl Victim {
             4 => self.receive_record(Content::ALERT, take(stream, count % 4), 0),
             5 => {
                 let content = Content(take(stream, 1).first().copied().unwrap_or_default());
-                self.receive_record(content, &vec![1; 531 * count], if count % 2 == 0 { 0 } else { 17 * count });
+                self.receive_record(content, &vec![1; 531 * count], 17 * count * (count % 2));
             }
             6 => self.move_elsewhere(),
             _ => self.speak(count),

@@ -11,13 +11,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether the program is there; if not, says that the test is skipped.
+/// Whether tests may take minutes: see `ci/long tls-interop`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("SOCKDRAWER_LONG").is_some()
+}
+
+/// Where the program is; if not, says that the test is skipped.
 pub(crate) fn program(name: &str, package: &str) -> Option<PathBuf> {
     let path = format!("{}:/usr/sbin:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|place| place.is_file());
@@ -133,6 +138,26 @@ impl Protocol for Echo {
     }
 }
 
+/// Answers any request of HTTP.
+pub(crate) struct Http;
+
+impl Service for Http {
+    type Protocol = Http;
+    fn open(&self, _peer: &Peer) -> Http {
+        Http
+    }
+}
+
+impl Protocol for Http {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.until(b"\r\n\r\n").is_none() {
+            return Step::Continue;
+        }
+        cx.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        Step::Close
+    }
+}
+
 /// Sends a text to each connection, and tells what came of it once that is as long as `until`, or the peer has ended.
 pub(crate) struct Ask {
     says: Vec<u8>,
@@ -184,10 +209,13 @@ impl Protocol for Asking {
     }
 }
 
+/// What came of a handshake.
+type Outcome = Result<Handshake, String>;
+
 /// What one pool saw.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
-    handshakes: Arc<Mutex<Vec<Result<Handshake, String>>>>,
+    handshakes: Arc<(Mutex<Vec<Outcome>>, Condvar)>,
     reports: Arc<Mutex<Vec<String>>>,
 }
 
@@ -196,7 +224,8 @@ impl Seen {
         let handshakes = self.handshakes.clone();
         move |done| {
             let outcome = done.outcome.cloned().map_err(|refused| refused.to_string());
-            handshakes.lock().expect("nobody panicked").push(outcome);
+            handshakes.0.lock().expect("nobody panicked").push(outcome);
+            handshakes.1.notify_all();
         }
     }
 
@@ -209,8 +238,17 @@ impl Seen {
         }
     }
 
-    pub(crate) fn handshakes(&self) -> Vec<Result<Handshake, String>> {
-        self.handshakes.lock().expect("nobody panicked").clone()
+    pub(crate) fn handshakes(&self) -> Vec<Outcome> {
+        self.handshakes.0.lock().expect("nobody panicked").clone()
+    }
+
+    /// Waits until so many handshakes are over.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, count: usize) {
+        let (handshakes, changed) = &*self.handshakes;
+        let handshakes = handshakes.lock().expect("nobody panicked");
+        let waited = changed.wait_timeout_while(handshakes, PATIENCE, |done| done.len() < count);
+        assert!(!waited.expect("nobody panicked").1.timed_out(), "{count} handshakes did not come in time");
     }
 
     pub(crate) fn reports(&self) -> Vec<String> {
@@ -224,14 +262,14 @@ impl Seen {
 
     /// How many were resumed.
     pub(crate) fn resumed(&self) -> usize {
-        let resumed = |outcome: &&Result<Handshake, String>| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);
+        let resumed = |outcome: &&Outcome| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);
         self.handshakes().iter().filter(resumed).count()
     }
 }
 
 /// A server on a free port.
 pub(crate) struct Serving {
-    pub(crate) pool: Pool,
+    _pool: Pool,
     pub(crate) address: SocketAddr,
     pub(crate) seen: Seen,
 }
@@ -242,14 +280,14 @@ pub(crate) fn serve(options: ServerOptions, service: impl Service) -> Serving {
     let config = Config::accept(Layer::new(tls, service)).loops(1).workers(1).observer(seen.events());
     let pool = Pool::start(config.listen("127.0.0.1:0")).expect("it starts");
     let Address::Tcp(address) = pool.addresses()[0] else { panic!("it listens to TCP") };
-    Serving { pool, address, seen }
+    Serving { _pool: pool, address, seen }
 }
 
-/// Keeps one connection to `to`: when it ends, another begins.
+/// Keeps one connection to `to`: when it ends, another begins, but no more than a hundred in a second.
 pub(crate) fn connect(options: ClientOptions, to: SocketAddr, service: impl Service) -> (Pool, Seen) {
     let seen = Seen::default();
     let tls = options.observe(seen.observer()).build().expect("a client");
-    let to = Connecting::to([to.to_string()]).keep(1);
+    let to = Connecting::to([to.to_string()]).keep(1).rate(100.0);
     let config = Config::connect(Layer::new(tls, service), to).loops(1).workers(1).observer(seen.events());
     (Pool::start(config).expect("it starts"), seen)
 }
@@ -259,9 +297,8 @@ pub(crate) struct Talk {
     child: Child,
     stdin: Option<ChildStdin>,
     says: mpsc::Receiver<Vec<u8>>,
+    /// What was not waited for.
     heard: String,
-    /// So much of it was waited for.
-    read: usize,
 }
 
 impl Drop for Talk {
@@ -284,7 +321,7 @@ impl Talk {
         listen(stdout, say.clone());
         listen(child.stderr.take().expect("asked for"), say);
         let stdin = child.stdin.take();
-        Talk { child, stdin, says, heard: String::new(), read: 0 }
+        Talk { child, stdin, says, heard: String::new() }
     }
 
     pub(crate) fn say(&mut self, text: &str) {
@@ -295,9 +332,9 @@ impl Talk {
     #[track_caller]
     pub(crate) fn until(&mut self, sign: &str) -> String {
         loop {
-            if let Some(at) = self.heard[self.read..].find(sign) {
-                let between = self.heard[self.read..self.read + at].to_owned();
-                self.read += at + sign.len();
+            if let Some(at) = self.heard.find(sign) {
+                let between = self.heard[..at].to_owned();
+                self.heard.drain(..at + sign.len());
                 return between;
             }
             match self.says.recv_timeout(PATIENCE) {
@@ -307,7 +344,7 @@ impl Talk {
         }
     }
 
-    /// Says no more, and waits for its end: its exit code and all that it has said.
+    /// Says no more, and waits for its end: its exit code and what it has said that was not waited for.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.stdin = None;
         while let Ok(bytes) = self.says.recv_timeout(PATIENCE) {

@@ -3,7 +3,7 @@
 
 mod common;
 mod golang;
-mod long;
+mod hostile;
 mod nginx;
 mod openssl;
 mod others;

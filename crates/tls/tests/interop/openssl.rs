@@ -1,6 +1,6 @@
 //! `openssl s_client` and `openssl s_server`.
 
-use crate::common::{Ask, Certificates, Echo, Serving, Talk, connect, heard, program, serve};
+use crate::common::{Ask, Certificates, Echo, Serving, Talk, connect, heard, is_long, program, serve};
 use sockdrawer_tls::{ClientCertificates, HandshakeKind, Protocol, Server};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -127,11 +127,11 @@ fn its_server_sends_records_of_any_size() {
 }
 
 /// `k` updates its keys, `K` asks for new ones of this end too.
-fn updates(peer: &mut Talk) {
+fn updates(peer: &mut Talk, sign: &str) {
     for (command, text) in [("", "one\n"), ("k\n", "two\n"), ("K\n", "three\n"), ("K\n", "four\n"), ("k\n", "five\n")] {
         if !command.is_empty() {
             peer.say(command);
-            peer.until("KEYUPDATE");
+            peer.until(sign);
         }
         peer.say(text);
         peer.until(text);
@@ -146,14 +146,37 @@ fn keys_are_updated_by_either_end_of_it() {
     for (version, name, _) in SUITES.into_iter().filter(|(version, ..)| *version == "-tls1_3") {
         let mut client = client(&openssl, &certificates, serving.address, &suite(version, name));
         client.until("Verify return code: 0 (ok)");
-        updates(&mut client);
+        updates(&mut client, "KEYUPDATE");
         client.say("Q\n");
         assert_eq!(client.end().0, Some(0));
-        let (mut server, at) = server(&openssl, &certificates, &suite(version, name));
+        let (mut server, at) = server(&openssl, &certificates, &[&suite(version, name)[..], &["-msg"]].concat());
         let (_pool, seen) = connect(certificates.client(), at, Echo);
         server.until("CIPHER is ");
-        updates(&mut server);
+        updates(&mut server, ">>> TLS 1.3, Handshake [length 0005], KeyUpdate");
         assert_eq!(seen.reports(), [""; 0]);
+    }
+    assert_eq!(serving.seen.reports(), [""; 0]);
+}
+
+/// A million records, 2,000 unless long, each of 512 bytes there and some that are larger back; then new keys.
+#[test]
+fn keys_are_updated_after_a_million_records() {
+    let Some(openssl) = program("openssl", "openssl") else { return };
+    let certificates = Certificates::new();
+    let serving = serve(both(&certificates), Echo);
+    let part = format!("{}\n", "0123456789".repeat(819));
+    let parts = if is_long() { 1_000_000 } else { 2_000 } / part.len().div_ceil(512);
+    for (version, name, _) in SUITES.into_iter().filter(|(version, ..)| *version == "-tls1_3") {
+        let words = [&suite(version, name)[..], &["-max_send_frag", "512", "-split_send_frag", "512"]].concat();
+        let mut client = client(&openssl, &certificates, serving.address, &words);
+        client.until("Verify return code: 0 (ok)");
+        for _ in 0..parts {
+            client.say(&part);
+            client.until(&part);
+        }
+        updates(&mut client, "KEYUPDATE");
+        client.say("Q\n");
+        assert_eq!(client.end().0, Some(0));
     }
     assert_eq!(serving.seen.reports(), [""; 0]);
 }
@@ -236,7 +259,7 @@ fn client_certificates_are_shown_and_checked() {
             client(&openssl, &certificates, required.address, &[version, "-cert", &chain, "-key", &key, "-quiet", "-no_ign_eof"]);
         client_of.say("hello\n");
         client_of.until("hello\n");
-        assert_eq!((client_of.end().0, required.seen.last().peer_certificates.len()), (Some(0), 1));
+        assert_eq!((client_of.end().0, required.seen.last().peer_certificates.is_empty()), (Some(0), false));
         let [other, other_key] = words("other");
         let refused: [(&[&str], &str, &str); 2] = [
             (&[], "alert certificate required", "the client sent no certificate, and one is required"),
@@ -295,14 +318,17 @@ fn its_server_with_a_wrong_certificate_is_refused() {
         server.until("ACCEPT ");
         let at = server.until("\n").trim().parse().expect("an address");
         let (_pool, seen) = connect(certificates.client(), at, Echo);
+        seen.wait_for(1);
         server.until("alert unknown ca");
         let line =
             "the peer's certificate is signed by no trusted authority: it is self-signed, or its authority has to be named";
         assert_eq!(seen.handshakes()[0], Err(line.to_owned()));
         // One that has no version in common.
         let other_version = if version == "-tls1_2" { Protocol::Tls13 } else { Protocol::Tls12 };
-        let (mut server, at) = self::server(&openssl, &certificates, &[version]);
-        let (_pool, _) = connect(certificates.client().versions(other_version..=other_version), at, Echo);
-        server.until(if version == "-tls1_2" { "unsupported protocol" } else { "version" });
+        let (_server, at) = self::server(&openssl, &certificates, &[version]);
+        let (_pool, seen) = connect(certificates.client().versions(other_version..=other_version), at, Echo);
+        seen.wait_for(1);
+        let line = "the peer refused the handshake with the TLS alert ProtocolVersion: it speaks other versions of TLS";
+        assert_eq!(seen.handshakes()[0], Err(line.to_owned()));
     }
 }
