@@ -31,6 +31,7 @@ mod series;
 mod server;
 mod stop;
 mod threshold;
+mod tls;
 mod wall;
 mod workload;
 
@@ -57,6 +58,7 @@ pub use series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progre
 pub use server::{Server, ServerSample};
 pub use stop::Stop;
 pub use threshold::Judgement;
+pub use tls::{Agreed, HandshakeCounts, PemFile, Tls, TlsReport, TlsVersion, Trust};
 pub use workload::{
     Acks, Errors, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading, RoundTrips, Workload,
     http,

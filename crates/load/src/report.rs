@@ -9,6 +9,7 @@ use crate::part::{AgentPart, Parts};
 use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
+use crate::tls::TlsReport;
 use crate::workload::http::Http;
 use crate::workload::{self, Acks, Errors, Latencies, Operations};
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,9 @@ pub struct Report {
     pub thresholds: Vec<Judgement>,
     /// What the run was told while it went on.
     pub actions: Vec<Action>,
+    /// Only where the clients speak TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsReport>,
     /// Of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
@@ -233,10 +237,17 @@ impl fmt::Display for Report {
                 .filter(|count| *count > 0)
                 .map_or_else(String::new, |count| format!(", {} reconnected", thousands(count)))
         )?;
+        if let Some(tls) = &self.tls {
+            writeln!(f, "{tls}")?;
+        }
         writeln!(f, "time         {:.3} s", self.seconds)?;
         writeln!(f, "latency      {Columns}")?;
         row(f, "connect", &self.latency_us.connect)?;
         writeln!(f)?;
+        if let Some(handshake) = &self.latency_us.handshake {
+            row(f, "handshake", handshake)?;
+            writeln!(f)?;
+        }
         // Of round trips it is that of the first question of each connection.
         let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
         if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
@@ -325,6 +336,7 @@ pub(crate) mod tests {
             rate: None,
             latency_us: Latencies {
                 connect: Percentiles::default(),
+                handshake: None,
                 first_byte: None,
                 operation,
                 uncorrected: Percentiles::default(),
@@ -343,6 +355,7 @@ pub(crate) mod tests {
             wall: None,
             thresholds: Vec::new(),
             actions: Vec::new(),
+            tls: None,
             acks: None,
             http: None,
         }

@@ -19,6 +19,7 @@ use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
 use crate::server::{LEAST_CONNECTIONS, Server, ServerSample, Watch};
 use crate::stop::Stop;
+use crate::tls;
 use crate::wall::Evidence;
 use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
         start: impl FnOnce(&[Address], &Schedule) -> Result<(Agents<'a>, Option<Instant>), Error>,
     ) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(server(plan)), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
+            [] => Watch::here(|| Pool::start(server(plan)?), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
@@ -515,6 +516,7 @@ impl<'a> Run<'a> {
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
+            tls: tally.tls.as_ref().map(|tls| tls.report(run)),
             acks,
             http,
         }
@@ -523,13 +525,16 @@ impl<'a> Run<'a> {
 
 /// A server for the clients in this process, on a free port. A short connection may end here a moment after its client began the next; of
 /// those that stay people may want more while the run goes on.
-fn server(plan: &Plan) -> Config {
-    let (behaviour, model) = plan.workload.kind().server();
+fn server(plan: &Plan) -> Result<Config, Error> {
+    let (mut behaviour, model) = plan.workload.kind().server();
+    if let Some(tls) = &plan.tls {
+        behaviour = tls::server(behaviour, &tls.alpn)?;
+    }
     let workers = if plan.workload.properties().has_slow_answers { plan.connections.min(MOST_WORKERS) } else { 0 };
     let mut config =
         Config::accept(behaviour).model(model).workers(workers).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
     config.limit = plan.is_short().then(|| plan.connections.saturating_mul(2));
-    config
+    Ok(config)
 }
 
 /// What will be due of a plan, whose operations may be back to back.

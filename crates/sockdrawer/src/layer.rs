@@ -75,7 +75,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod lending;
 #[cfg(test)]
@@ -251,8 +251,12 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     type Protocol = Layered<F::Filter, S>;
 
     fn open(&self, peer: &Peer) -> Self::Protocol {
-        let handshake =
-            Handshake { service: self.service.clone(), peer: peer.clone(), timeout: self.filtering.handshake_timeout() };
+        let handshake = Handshake {
+            service: self.service.clone(),
+            peer: peer.clone(),
+            timeout: self.filtering.handshake_timeout(),
+            began: None,
+        };
         self.layered(self.filtering.filter(peer), Stage::Handshake(Box::new(handshake)))
     }
 
@@ -338,6 +342,8 @@ struct Handshake<S> {
     service: Arc<S>,
     peer: Peer,
     timeout: Duration,
+    /// When the connection was opened.
+    began: Option<Instant>,
 }
 
 /// How far the end of this side's stream is.
@@ -470,6 +476,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
+        let peer = peer.shaken(handshake.began.map_or(Duration::ZERO, |began| cx.now().saturating_duration_since(began)));
         self.stage = Stage::Open(handshake.service.open(&peer));
         cx.clear_timer();
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
@@ -522,7 +529,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
 /// Ends a connection whose peer broke the filter's rules, and says why.
 impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        if let Stage::Handshake(handshake) = &self.stage {
+        if let Stage::Handshake(handshake) = &mut self.stage {
+            handshake.began = Some(cx.now());
             cx.set_timer(handshake.timeout);
         }
         self.filter.as_mut().expect(HERE).start(cx.out());

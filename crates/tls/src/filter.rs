@@ -90,7 +90,14 @@ impl Drop for Shaking {
 
 impl TlsFilter {
     pub(crate) fn new(pending: Result<Pending, Refused>, on_workers: bool, observer: Option<Observer>) -> TlsFilter {
-        let Ok(pending) = pending else { return TlsFilter(Stage::Failed) };
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(refused) => {
+                let done = HandshakeDone { outcome: Err(&refused), took: Duration::ZERO, cpu: Duration::ZERO };
+                observer.iter().for_each(|observer| observer(&done));
+                return TlsFilter(Stage::Failed);
+            }
+        };
         let (records, began, cpu) = (Vec::new(), Instant::now(), Duration::ZERO);
         TlsFilter(Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })))
     }

@@ -1,6 +1,6 @@
 //! The options of `sockdrawer load`.
 
-use super::AgentArguments;
+use super::{AgentArguments, TlsArguments};
 use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
@@ -71,6 +71,8 @@ pub(crate) struct LoadArguments {
     /// The first and the last local port to connect from: 20000-29999 [default: the machine's range].
     #[arg(help_heading = "Connections", long, value_name = "A-B", value_parser = local_ports)]
     pub(crate) local_ports: Option<(u16, u16)>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
     #[command(flatten)]
     pub(crate) http: HttpArguments,
     /// Options of acks.

@@ -8,6 +8,7 @@ mod help;
 mod load;
 mod results;
 mod serve;
+mod tls;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments};
@@ -16,6 +17,7 @@ pub(crate) use help::{command, examples};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use serve::ServeArguments;
+pub(crate) use tls::TlsArguments;
 
 use crate::names;
 use crate::values::{Destination, Path, Target, count, positive, positive_time, process, seed, time};

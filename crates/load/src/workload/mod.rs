@@ -18,7 +18,7 @@ pub use kind::{Life, Properties};
 pub(crate) use recorder::Recorder;
 pub use round_trips::{Question, RoundTrips};
 pub(crate) use shared::Shared;
-pub(crate) use tally::{Ended, Tally};
+pub(crate) use tally::{Ended, Seen, Tally};
 pub use tally::{Errors, Latencies, Numbers, Operations};
 
 use http::{Http, Wanted};

@@ -33,6 +33,7 @@ pub struct Peer {
     side: Side,
     lag: Duration,
     connect_time: Duration,
+    handshake_time: Duration,
     listener: Option<Arc<Address>>,
 }
 
@@ -47,6 +48,7 @@ impl Peer {
         side: Side::Accepted,
         lag: Duration::ZERO,
         connect_time: Duration::ZERO,
+        handshake_time: Duration::ZERO,
         listener: None,
     };
 
@@ -75,6 +77,12 @@ impl Peer {
     /// The time from the start of the connect until the connection was established; zero on the accepting side.
     pub fn connect_time(&self) -> Duration {
         self.connect_time
+    }
+
+    /// The time that the layers around the service took to establish the connection, such as the handshake of TLS; zero without a layer.
+    /// A measurement from the start of the connect adds it to the connect time.
+    pub fn handshake_time(&self) -> Duration {
+        self.handshake_time
     }
 
     /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
@@ -107,6 +115,12 @@ impl Peer {
 
     pub(crate) fn with_lag(mut self, lag: Duration) -> Peer {
         self.lag = lag;
+        self
+    }
+
+    /// This peer behind one more layer, which took this time.
+    pub(crate) fn shaken(mut self, took: Duration) -> Peer {
+        self.handshake_time += took;
         self
     }
 
