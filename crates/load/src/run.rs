@@ -7,7 +7,7 @@ mod over;
 use over::{Over, ended_early, seconds};
 
 use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State};
-use crate::latency::Percentiles;
+use crate::latency::{Latency, Percentiles};
 use crate::machine::Machine;
 use crate::numbers::float;
 use crate::orders::{Orders, STOPPED};
@@ -442,6 +442,7 @@ impl<'a> Run<'a> {
                 operations: rate(numbers.operations_ok, since.numbers.operations_ok),
             },
             latency_us,
+            handshakes: self.sum.tls.as_ref().map(|tls| tls.counts),
             errors: self.sum.errors(self.start),
             client: ClientSample {
                 cpu: busy,
@@ -454,8 +455,9 @@ impl<'a> Run<'a> {
             Agents::Hosts(hosts) => self.evidence.see_hosts(&sample, hosts.busiest(stretch)),
             _ => self.evidence.see(&sample, sample.client.cpu, proc::memory_left()),
         }
-        observer
-            .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
+        let (none, Tally { connect, operation, .. }) = (Latency::new(), &recent);
+        let handshake = recent.tls.as_ref().map_or(&none, |tls| &tls.took);
+        observer.sample(&sample, &Interval { from: self.last.at, length, connect, handshake, operation });
         self.operation = latency_us.operation;
         self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }

@@ -166,6 +166,9 @@ pub(crate) struct TrialArguments {
     /// The model of the server inside this program: threads, prefork, loops or tasks [default: loops].
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
+    /// TARGET: TLS with the server.
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
     /// TARGET: a directory for the report and a page of the gaps over time.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

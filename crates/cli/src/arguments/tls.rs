@@ -58,6 +58,24 @@ fn protocol(text: &str) -> Result<String, BadValue> {
 }
 
 impl TlsArguments {
+    /// Whether any of them was.
+    pub(crate) fn given(&self) -> bool {
+        self.tls || self.first_given().is_some()
+    }
+
+    /// The first but for --tls.
+    fn first_given(&self) -> Option<&'static str> {
+        first_given([
+            ("--ca", self.ca.is_some()),
+            ("--insecure", self.insecure),
+            ("--sni", self.sni.is_some()),
+            ("--alpn", !self.alpn.is_empty()),
+            ("--tls-version", self.tls_version.is_some()),
+            ("--cert", self.cert.is_some()),
+            ("--no-resume", self.no_resume),
+        ])
+    }
+
     /// What they ask for, with files read; None: no TLS. `usage` tells a mistake of the command line.
     ///
     /// # Errors
@@ -65,16 +83,7 @@ impl TlsArguments {
     pub(crate) fn tls(&self, targets: &[&Target], usage: fn(&dyn fmt::Display) -> Failure) -> Result<Option<Tls>, Failure> {
         let schemes: Vec<bool> = targets.iter().filter_map(|target| target.url.as_ref()).map(|url| url.tls).collect();
         if !self.tls && !schemes.contains(&true) {
-            let own = [
-                ("--ca", self.ca.is_some()),
-                ("--insecure", self.insecure),
-                ("--sni", self.sni.is_some()),
-                ("--alpn", !self.alpn.is_empty()),
-                ("--tls-version", self.tls_version.is_some()),
-                ("--cert", self.cert.is_some()),
-                ("--no-resume", self.no_resume),
-            ];
-            return match first_given(own) {
+            return match self.first_given() {
                 None => Ok(None),
                 Some(option) => Err(usage(&format_args!("{option} is an option of TLS: add --tls, or write https://"))),
             };

@@ -118,7 +118,7 @@ fn note(reasons: &mut BTreeMap<String, Seen>, why: &str, seen: &Seen) {
 }
 
 /// TLS of the clients.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TlsReport {
     /// Handshakes; full + resumed = the connections that were established.
