@@ -248,6 +248,8 @@ mod tests {
             ("verify", "WRONG_BYTES", "other bytes"),
             ("status", "503", "another status"),
             ("unfinished", "CUT_OFF", "under way"),
+            ("handshake", "the peer's certificate is signed by no trusted authority: it", "authority is not known"),
+            ("tls", "the peer sent the TLS alert CertificateRequired", "asks clients"),
         ] {
             assert!(why(phase, errno, Some(0)).contains(expected), "{phase} {errno}: {}", why(phase, errno, Some(0)));
         }

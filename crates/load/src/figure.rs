@@ -197,10 +197,10 @@ mod tests {
         let mut report = report();
         report.latency_us.first_byte = Some(Percentiles::default());
         report.latency_us.handshake = Some(Percentiles::default());
-        report.tls = Some(crate::tls::TlsReport::default());
+        report.tls = Some(crate::workload::TlsReport::default());
         let result = serde_json::to_value(report).expect("a report is an object");
         let mut found = BTreeSet::from(["failed".to_owned(), "seconds".to_owned()]);
-        for part in ["connections", "operations", "client", "server"] {
+        for part in ["connections", "operations", "client", "server", "tls"] {
             numbers(&result[part], part, &mut found);
         }
         for (part, times) in result["latency_us"].as_object().expect("times by what took them") {

@@ -58,8 +58,8 @@ pub use series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progre
 pub use server::{Server, ServerSample};
 pub use stop::Stop;
 pub use threshold::Judgement;
-pub use tls::{Agreed, HandshakeCounts, PemFile, Tls, TlsReport, TlsVersion, Trust};
+pub use tls::{PemFile, Tls, TlsVersion, Trust};
 pub use workload::{
-    Acks, Errors, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading, RoundTrips, Workload,
-    http,
+    Acks, Agreed, Errors, HandshakeCounts, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading,
+    RoundTrips, TlsReport, Workload, http,
 };

@@ -4,7 +4,7 @@ use crate::latency::Latency;
 use crate::numbers::float;
 use crate::plan::Plan;
 use crate::series::{Interval, Sample};
-use crate::tls::HandshakeCounts;
+use crate::workload::HandshakeCounts;
 use sockdrawer::{Address, Config, Error, Model, Pool};
 use sockdrawer_catalog::openmetrics::{Family, Format, Kind, Writer};
 use sockdrawer_catalog::web::{Answer, Request, Web};

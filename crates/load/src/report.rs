@@ -9,9 +9,8 @@ use crate::part::{AgentPart, Parts};
 use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
-use crate::tls::TlsReport;
 use crate::workload::http::Http;
-use crate::workload::{self, Acks, Errors, Latencies, Operations};
+use crate::workload::{self, Acks, Errors, Latencies, Operations, TlsReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -206,6 +205,31 @@ impl fmt::Display for Action {
 }
 
 impl Report {
+    fn tell_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "latency      {Columns}")?;
+        row(f, "connect", &self.latency_us.connect)?;
+        writeln!(f)?;
+        if let Some(handshake) = &self.latency_us.handshake {
+            row(f, "handshake", handshake)?;
+            writeln!(f)?;
+        }
+        // Of round trips it is that of the first question of each connection.
+        let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
+        if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
+            row(f, "first byte", &first_byte)?;
+            writeln!(f)?;
+        }
+        row(f, "operation", &self.latency_us.operation)?;
+        if self.latency_us.lag.max.is_some() {
+            writeln!(f)?;
+            row(f, "service", &self.latency_us.uncorrected)?;
+            writeln!(f)?;
+            row(f, "send delay", &self.latency_us.lag)?;
+            write!(f, "\n  operation: due to answered; service: sent to answered; send delay: due to sent")?;
+        }
+        Ok(())
+    }
+
     fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\nerror        {} {}: {}", error.phase, error.errno, thousands(error.count))?;
         match (error.first, error.last) {
@@ -241,27 +265,7 @@ impl fmt::Display for Report {
             writeln!(f, "{tls}")?;
         }
         writeln!(f, "time         {:.3} s", self.seconds)?;
-        writeln!(f, "latency      {Columns}")?;
-        row(f, "connect", &self.latency_us.connect)?;
-        writeln!(f)?;
-        if let Some(handshake) = &self.latency_us.handshake {
-            row(f, "handshake", handshake)?;
-            writeln!(f)?;
-        }
-        // Of round trips it is that of the first question of each connection.
-        let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
-        if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
-            row(f, "first byte", &first_byte)?;
-            writeln!(f)?;
-        }
-        row(f, "operation", &self.latency_us.operation)?;
-        if self.latency_us.lag.max.is_some() {
-            writeln!(f)?;
-            row(f, "service", &self.latency_us.uncorrected)?;
-            writeln!(f)?;
-            row(f, "send delay", &self.latency_us.lag)?;
-            write!(f, "\n  operation: due to answered; service: sent to answered; send delay: due to sent")?;
-        }
+        self.tell_latencies(f)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         if let Some(each) = self.client.bytes_per_connection {

@@ -518,7 +518,7 @@ impl<'a> Run<'a> {
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
-            tls: tally.tls.as_ref().map(|tls| tls.report(run)),
+            tls: tally.tls.as_ref().map(|tls| tls.report(run.seconds)),
             acks,
             http,
         }

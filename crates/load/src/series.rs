@@ -2,8 +2,7 @@
 
 use crate::latency::{Latency, Percentiles};
 use crate::server::ServerSample;
-use crate::tls::HandshakeCounts;
-use crate::workload::{Errors, Latencies, Numbers};
+use crate::workload::{Errors, HandshakeCounts, Latencies, Numbers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 

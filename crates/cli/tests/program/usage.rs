@@ -291,7 +291,6 @@ fn addresses() {
     refused("serve echo -l 127.0.0.1:1 -l x:y", &["--listen x:y"]);
     refused("load ping 127.0.0.1:port", &["127.0.0.1:port"]);
     refused("load ping 127.0.0.1:9-8", &["127.0.0.1:9-8", "no range"]);
-    refused("load https://127.0.0.1:8080/a", &["TLS is not spoken here"]);
     refused("load ping http://127.0.0.1:8080/a", &["a URL is a target of http, not of ping: write HOST:PORT"]);
     refused("load ping --source localhost", &["--source", "not a local IP address"]);
     refused("load ping --source 127.0.0.0/8", &["--source 127.0.0.0/8", "more than 65536 addresses", "/16"]);

@@ -1,6 +1,7 @@
 //! The layer of the clients, which counts their handshakes.
 
-use super::{Handshakes, Tls};
+use super::Tls;
+use crate::workload::Handshakes;
 use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
 use sockdrawer::{CannotSave, Error, Input, JobResult, Output, Peer, Saver};
 use sockdrawer_tls::{Client, HandshakeDone, TlsFilter};

@@ -1,12 +1,9 @@
 //! TLS between the clients and the server: what a plan says of it, the layer of the clients, and what came of the handshakes.
 
 mod client;
-mod handshakes;
 mod own;
 
 pub(crate) use client::{Ledger, Secured};
-pub(crate) use handshakes::Handshakes;
-pub use handshakes::{Agreed, HandshakeCounts, TlsReport};
 pub(crate) use own::server;
 
 use serde::{Deserialize, Serialize};
@@ -157,5 +154,22 @@ impl fmt::Display for TlsVersion {
             TlsVersion::Tls12 => "1.2",
             TlsVersion::Tls13 => "1.3",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_prints_no_key() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-key-{}", std::process::id()));
+        std::fs::write(&path, "secret").expect("a file");
+        let file = PemFile::read(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("it was written");
+        let mut tls = Tls::new(Trust::Anybody);
+        tls.identity = Some((file.clone(), file));
+        let printed = format!("{tls:?}");
+        assert!(!printed.contains("secret") && !printed.contains("115") && printed.contains("sockdrawer-key"), "{printed}");
     }
 }

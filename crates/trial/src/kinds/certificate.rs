@@ -1,7 +1,6 @@
 //! The change of a certificate: a server under TLS, beside the one that the other kinds change, with connections that stay and others that
 //! come at each change. It runs in loops of this process, whatever the model of the other.
 
-use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::served::{Dish, Props};
 use crate::sets::stop_connecting;
 use crate::tls::Tls;
@@ -113,22 +112,22 @@ impl Secure {
     }
 
     /// Begins some connects.
-    fn connect(&self) -> Result<(), Unseen> {
+    fn connect(&self) -> Result<(), String> {
         let total = self.asked.fetch_add(CONNECTS, Ordering::Relaxed) + CONNECTS;
         let more = self.churn.update(|config| config.connecting(|connecting| connecting.total = Some(total)));
         more.map(drop).map_err(|error| error.to_string())
     }
 
     /// Waits until all of them have ended.
-    fn ended(&self) -> Result<(), Unseen> {
+    fn ended(&self) -> Result<(), String> {
         let total = self.asked.load(Ordering::Relaxed);
         let over = |status: &Status| status.counts.connects >= total && status.connections == 0;
-        let over = self.churn.wait(SHOWS_WITHIN + PATIENCE, over);
+        let over = self.churn.wait(4 * PATIENCE, over);
         if over { Ok(()) } else { Err("clients under TLS did not end in time".to_owned()) }
     }
 
     /// Changes the certificate while handshakes are under way. All that begin afterwards see the new one.
-    fn change(&self) -> Result<Duration, Unseen> {
+    pub(crate) fn change(&self) -> Result<Duration, String> {
         self.connect()?;
         let next = (self.book.current.load(Ordering::SeqCst) + 1) % CERTIFICATES;
         self.book.current.store(next, Ordering::SeqCst);
@@ -161,11 +160,5 @@ impl Secure {
             clients.shutdown(Drain::within(2 * PATIENCE));
         }
         self.server.wait(2 * PATIENCE, |status| status.connections == 0);
-    }
-}
-
-impl Changer<'_> {
-    pub(super) fn certificate(&self) -> Result<Duration, Unseen> {
-        self.scene.secure.change()
     }
 }

@@ -8,8 +8,7 @@ use crate::part::AgentPart;
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
-use crate::tls::HandshakeCounts;
-use crate::workload::Errors;
+use crate::workload::{Errors, HandshakeCounts};
 use serde_json::Value;
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! What came of handshakes.
 
+use super::errors::{Errors, Seen};
 use crate::latency::Latency;
 use crate::numbers::{float, per_second, thousands, time};
-use crate::workload::{Ended, Errors, Seen};
 use serde::{Deserialize, Serialize};
 use sockdrawer_tls::{Handshake, HandshakeKind, Protocol};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl HandshakeCounts {
 }
 
 impl Handshakes {
-    pub(super) fn succeeded(&mut self, handshake: &Handshake, took: Duration, cpu: Duration) {
+    pub(crate) fn succeeded(&mut self, handshake: &Handshake, took: Duration, cpu: Duration) {
         match handshake.kind {
             HandshakeKind::Resumed => self.counts.resumed += 1,
             _ => self.counts.full += 1,
@@ -64,12 +64,12 @@ impl Handshakes {
         *self.agreed.entry((handshake.protocol == Protocol::Tls13, handshake.suite.clone(), alpn)).or_default() += 1;
     }
 
-    pub(super) fn failed(&mut self, why: &str) {
+    pub(crate) fn failed(&mut self, why: &str) {
         self.counts.failed += 1;
         note(&mut self.failed, why, &Seen::now());
     }
 
-    pub(super) fn broke(&mut self, why: &str) {
+    pub(crate) fn broke(&mut self, why: &str) {
         note(&mut self.broken, why, &Seen::now());
     }
 
@@ -95,7 +95,7 @@ impl Handshakes {
         failed.chain(self.broken.iter().map(move |one| of("tls", one)))
     }
 
-    pub(crate) fn report(&self, run: &Ended) -> TlsReport {
+    pub(crate) fn report(&self, seconds: f64) -> TlsReport {
         let established = self.counts.established();
         let agreed = self.agreed.iter().map(|((is_13, suite, alpn), handshakes)| Agreed {
             version: if *is_13 { "1.3" } else { "1.2" }.to_owned(),
@@ -105,7 +105,7 @@ impl Handshakes {
         });
         TlsReport {
             handshakes: self.counts,
-            per_second: run.per_second(established),
+            per_second: if seconds > 0.0 { float(established) / seconds } else { 0.0 },
             cpu_us: (established > 0).then(|| self.cpu.as_secs_f64() * 1e6 / float(established)),
             agreed: agreed.collect(),
         }
@@ -159,5 +159,38 @@ impl fmt::Display for TlsReport {
             write!(f, "\nTLS          {version}, {suite}{alpn}: {}", thousands(*handshakes))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tally;
+    use super::*;
+    use crate::moment::Ahead;
+
+    fn failed(why: &[&str]) -> Handshakes {
+        let mut handshakes = Handshakes::default();
+        why.iter().for_each(|why| handshakes.failed(why));
+        handshakes
+    }
+
+    #[test]
+    fn failed_handshakes_are_failed_connections_with_their_reasons() {
+        let (mut sum, mut other) = (Tally::default(), Tally::default());
+        sum.add_handshakes(failed(&["a", "b"]));
+        other.add_handshakes(failed(&["b"]));
+        sum.add(&other);
+        assert_eq!((sum.numbers.failed, sum.tls.as_ref().map(|tls| tls.counts.failed)), (3, Some(3)));
+        sum.correct(Ahead::default());
+        let errors: Vec<_> =
+            sum.errors(Instant::now()).into_iter().map(|error| (error.phase, error.errno, error.count)).collect();
+        assert_eq!(errors, [("handshake".into(), "a".to_owned(), 1), ("handshake".into(), "b".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_server_with_many_words_has_few_reasons() {
+        let mut handshakes = Handshakes::default();
+        (0..100).for_each(|number| handshakes.failed(&number.to_string()));
+        assert_eq!((handshakes.failed.len(), handshakes.failed[OTHER].count), (MOST_REASONS + 1, 100 - MOST_REASONS as u64));
     }
 }
