@@ -142,6 +142,9 @@ pub trait Filter: Send + 'static {
         Err(Refused::because("a job of its filter has no callback"))
     }
 
+    /// The timeout of the handshake passed: the connection is aborted. Not while a job runs.
+    fn timed_out(&mut self) {}
+
     /// Appends the wire bytes that carry `plain`, which is never empty.
     fn encode(&mut self, plain: &[u8], wire: &mut Output);
 
@@ -566,6 +569,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(_) = self.stage {
+            self.filter.as_mut().expect(HERE).timed_out();
             return Step::Abort;
         }
         let was_held = self.is_held();

@@ -172,6 +172,12 @@ impl Filter for TlsFilter {
         self.shaken(shaking, outcome)
     }
 
+    fn timed_out(&mut self) {
+        if let Stage::Handshake(shaking) = &mut self.0 {
+            shaking.tell(Err(&Refused::because("the TLS handshake did not end in time")));
+        }
+    }
+
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
         if let Stage::Open(session) = &mut self.0 {
             session.encode(plain, wire);

@@ -107,6 +107,11 @@ impl<W: Witness> Filter for Shaking<W> {
         self.filter.job_done(result, back)
     }
 
+    fn timed_out(&mut self) {
+        self.filter.timed_out();
+        self.cause = Cause::Late;
+    }
+
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
         self.filter.encode(plain, wire);
     }

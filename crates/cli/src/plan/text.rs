@@ -108,7 +108,7 @@ mod tests {
             r"ping 127.0.0.1:9 --send é --expect \x2fx/",
             "hello --tls",
             "echo 127.0.0.1:9 --tls --insecure --sni a.example --alpn h2,http/1.1 --tls-version 1.2 --no-resume",
-            "https://localhost/a -c 7 --rate 1k",
+            "https://localhost/a -c 7 --rate 1k --insecure",
             "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",
             "http",
             "http --path /a\"b --keep-alive",

@@ -139,7 +139,7 @@ fn a_handshake_that_does_not_end_is_cut_off_by_its_timeout_and_by_a_signal() {
     let words = format!("load ping {at} --tls --insecure -c 3 --connect-rate 1k -d 30s --json -");
     let reason = |report: &Value| (report["errors"][0]["errno"].clone(), number(report, "/errors/0/count"));
     let run = Program::of(&format!("{words} --timeout 100ms")).end();
-    assert_eq!((run.code, reason(&adds_up(&run))), (Some(1), ("it did not end in time".into(), 3)), "{run:?}");
+    assert_eq!((run.code, reason(&adds_up(&run))), (Some(1), ("the TLS handshake did not end in time".into(), 3)), "{run:?}");
     let run = Program::of(&format!("{words} --timeout 30s"));
     // The three before are still in the queue.
     let clients: Vec<TcpStream> = (0..6).map(|_| silent.accept().expect("a client").0).collect();

@@ -49,7 +49,6 @@ impl Ledger {
             Ok(handshake) => self.recent().succeeded(handshake, done.took, done.cpu),
             // The reason says that the connection ended, whichever side ended it.
             Err(_) if self.ending.load(Ordering::Relaxed) => self.recent().failed("it was under way when the run ended"),
-            Err(_) if done.took >= self.timeout => self.recent().failed("it did not end in time"),
             Err(refused) => self.recent().failed(&refused.to_string()),
         }
         self.over.fetch_add(1, Ordering::Release);
@@ -120,6 +119,10 @@ impl Filter for Watched {
 
     fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
         self.filter.job_done(result, back)
+    }
+
+    fn timed_out(&mut self) {
+        self.filter.timed_out();
     }
 
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
