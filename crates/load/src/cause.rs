@@ -158,7 +158,7 @@ fn connect(errno: &str) -> Option<(&'static str, &'static str)> {
 fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
     let has = |words: &str| reason.contains(words);
     Some(match () {
-        () if has("no trusted authority") => {
+        () if has("no trusted authority") || has("not of the trusted authority") => {
             ("its authority is not known here", "name it: --ca FILE, or accept any certificate: --insecure")
         }
         () if has("is for another name") || has("is for ") && has(", not for ") => {

@@ -2,7 +2,7 @@
 
 use crate::program::{End, Program, load};
 use crate::report::{number, numbers, report};
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustix::process::Signal;
 use serde_json::Value;
 use sockdrawer::layer::Layer;
@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A certificate that signed itself, and its key.
 struct Certificate {
@@ -24,6 +25,10 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
     let key = KeyPair::generate().expect("a key");
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let mut parameters = CertificateParams::new(names).expect("names");
+    // As authorities they are told apart by their names.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("certificate {}", NEXT.fetch_add(1, Ordering::Relaxed));
+    parameters.distinguished_name.push(DnType::CommonName, name);
     change(&mut parameters);
     Certificate { pem: parameters.self_signed(&key).expect("a certificate").pem(), key: key.serialize_pem() }
 }

@@ -5,7 +5,7 @@ use super::served::{Dish, Props};
 use crate::sets::stop_connecting;
 use crate::tls::Tls;
 use crate::{Churn, Echo, Group, Keep, PATIENCE, Tally, mix};
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use sockdrawer::observe::Status;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, Pool, Selector, connecting::Connecting};
 use sockdrawer_tls::{Client, HandshakeKind, Identity, Server, Trust};
@@ -59,9 +59,11 @@ impl Book {
 }
 
 /// A certificate that signed itself: PEM, DER, and with its key.
-fn certificate() -> Result<(String, Vec<u8>, Identity), String> {
+fn certificate(number: usize) -> Result<(String, Vec<u8>, Identity), String> {
     let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let parameters = CertificateParams::new([NAME.to_owned()]).map_err(|error| error.to_string())?;
+    let mut parameters = CertificateParams::new([NAME.to_owned()]).map_err(|error| error.to_string())?;
+    // As authorities they are told apart by their names.
+    parameters.distinguished_name.push(DnType::CommonName, format!("certificate {number}"));
     let certificate = parameters.self_signed(&key).map_err(|error| error.to_string())?;
     let (pem, der) = (certificate.pem(), certificate.der().to_vec());
     let identity = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).map_err(|error| error.to_string())?;
@@ -71,7 +73,7 @@ fn certificate() -> Result<(String, Vec<u8>, Identity), String> {
 impl Secure {
     pub(crate) fn start(tally: &Arc<Tally>, props: &Props, seed: u64) -> Result<Secure, Error> {
         let stopped = |reason: String| Error::Stopped { reason };
-        let made: Result<Vec<_>, String> = (0..CERTIFICATES).map(|_| certificate()).collect();
+        let made: Result<Vec<_>, String> = (0..CERTIFICATES).map(certificate).collect();
         let made = made.map_err(stopped)?;
         let under =
             |identity: &Identity| Server::new([identity.clone()]).build().map(|tls| Dish::Plain.behaviour(props).layered(tls));
