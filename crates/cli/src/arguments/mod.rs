@@ -67,7 +67,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Generate(Generated),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
-    Trial(TrialArguments),
+    Trial(Box<TrialArguments>),
 }
 
 /// `sockdrawer doctor`.

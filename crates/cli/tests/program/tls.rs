@@ -225,6 +225,7 @@ fn options_of_tls_without_it_are_a_mistake_of_usage() {
         ("load ping 127.0.0.1:9 --tls --insecure --tls-version 1.1", "write 1.2 or 1.3"),
         ("load ping localhost:9 127.0.0.1:9 --tls --insecure", "say by --sni which one"),
         ("load ping 127.0.0.1:9 --tls --insecure --sni a..b", "no name of a TLS server"),
+        ("load acks --ladder --tls", "--ladder compares acks without TLS"),
         ("trial --tls", "need a TARGET"),
     ] {
         let end = Program::of(words).end();
