@@ -181,6 +181,8 @@ pub(crate) fn ending(why: Closed, decided: Option<End>, waiting_for: Phase) -> O
             let phase = if errno == Errno::PIPE.raw_os_error() { Phase::Send } else { waiting_for };
             (End::Lost, Some((phase, Some(errno))))
         }
+        // The client decided nothing: a layer under it did, such as TLS whose peer sent an alert.
+        (None, Closed::Aborted) => (End::Lost, Some((waiting_for, Some(Errno::PROTO.raw_os_error())))),
         (None, Closed::TooLong) => (End::Failed, Some((Phase::Verify, None))),
         (None, _) => (End::Failed, Some((Phase::Client, None))),
     })

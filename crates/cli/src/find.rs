@@ -195,10 +195,13 @@ fn one(
 /// A target that lets nobody in is no question of how many: there is nothing to search.
 fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
     let most = report.errors.iter().max_by_key(|error| error.count)?;
+    let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    if most.phase == "handshake" && report.connections.established == 0 {
+        return Some(Failure::preflight(format_args!("no TLS handshake with {targets} succeeds: {}", most.errno)));
+    }
     let refuses =
         most.phase == "connect" && matches!(most.errno.as_str(), "ECONNREFUSED" | "ENOENT" | "EHOSTUNREACH" | "ENETUNREACH");
     let cause = cause(&most.phase, &most.errno, None).filter(|_| refuses && report.connections.established == 0)?;
-    let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     Some(Failure::preflight(format_args!("cannot connect to {targets}: {}: {}: {}", most.errno, cause.why, cause.remedy)))
 }
 

@@ -10,7 +10,7 @@ use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer_load::Stop;
 use sockdrawer_load::results::{Gap, Gaps, PageDirectory};
 use sockdrawer_trial::command::{Change, Options, Refused, Report, Table, Trial, Workload};
-use sockdrawer_trial::{Until, Verdict};
+use sockdrawer_trial::{Tls, Until, Verdict};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
     let TrialArguments { target, change, every, workload, path, allow, out, .. } = arguments;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
-    more || target.is_some() || change.is_some()
+    more || target.is_some() || arguments.tls.given() || change.is_some()
 }
 
 /// Runs the trial and tells what it found.
@@ -97,7 +97,9 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         }
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
-            return Err(usage("--every, --workload, --path, --allow and --out need a TARGET and --change 'COMMAND'"));
+            return Err(usage(
+                "--every, --workload, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+            ));
         }
     };
     let inside = [
@@ -112,6 +114,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         return Err(usage("--change needs a command, as in --change 'nginx -s reload'"));
     }
     let [address] = &target.addresses[..] else { return Err(usage("a trial has one server: leave the range of ports out")) };
+    let tls = arguments.tls.tls(&[target], |line| usage(line))?;
     Ok(Options {
         target: address.clone(),
         workload: workload(arguments, target.url.as_ref())?,
@@ -122,6 +125,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         kept: arguments.kept,
         allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
+        tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
     })
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn run(
         kept,
         allow_idle_close: false,
         seed,
+        tls: None,
     };
     let trial = Trial::start(&options).map_err(|refused| match refused {
         Refused::Server(line) => Failure::run(line),

@@ -28,6 +28,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if let Some(option) = first_given(of_one_run) {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
     }
+    if arguments.tls.given() {
+        return Err(usage("--ladder compares acks without TLS: leave its options out, or --ladder"));
+    }
     let ladder = ladder(&arguments)?;
     let mut output = Output::open(arguments.json)?;
     let stop = Stop::new();

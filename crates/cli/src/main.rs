@@ -81,6 +81,6 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Generate(asked)) => generate::run(&asked),
         Some(Command::Agent(arguments)) => agents::run(&arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
-        Some(Command::Trial(arguments)) => trial::run(arguments),
+        Some(Command::Trial(arguments)) => trial::run(*arguments),
     }
 }

@@ -106,7 +106,7 @@ const HABITS: [(&str, &str); 18] = [
     ("--vus", "connections at once are -c"),
     ("--request", "the method is -X: -X POST"),
     ("--latency", "latencies are always shown"),
-    ("--insecure", "TLS is not spoken here"),
+    ("--cacert", "the authorities are --ca: --ca FILE"),
     ("-i", "the time from one operation to the next is --interval"),
 ];
 

@@ -51,6 +51,7 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     }
     let (why, remedy) = match phase {
         "connect" => connect(errno)?,
+        "handshake" | "tls" => handshake(errno)?,
         "send" | "answer" | "end" | "closed" | "unused" => exchange(phase, errno)?,
         "verify" => (
             "the answer has other bytes than it must have",
@@ -153,6 +154,38 @@ fn connect(errno: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// Of TLS, whose errors are reasons in words.
+fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
+    let has = |words: &str| reason.contains(words);
+    Some(match () {
+        () if has("no trusted authority") || has("not of the trusted authority") => {
+            ("its authority is not known here", "name it: --ca FILE, or accept any certificate: --insecure")
+        }
+        () if has("is for another name") || has("is for ") && has(", not for ") => {
+            ("another name was asked for", "ask for one that it has: --sni NAME, or write the target by it")
+        }
+        () if has("has expired") || has("not valid yet") => {
+            ("its time is over, or has not come", "renew it, or accept any certificate: --insecure")
+        }
+        () if has("does not speak TLS") => ("the port is one without TLS", "check the port, or leave --tls out"),
+        () if has("CertificateRequired") || has("requires a client certificate") => {
+            ("the server asks clients for a certificate", "show one: --cert FILE --key FILE")
+        }
+        () if has("did not end in time") => {
+            ("the server is busy or does not speak TLS", "use fewer connections or --connect-rate, or raise --timeout")
+        }
+        () if has("ended in the TLS handshake") => {
+            ("the server ended the connection without a word of TLS", "check that it speaks TLS at this port, and see its log")
+        }
+        () if has("without TLS's close_notify") => (
+            "what was cut off cannot be told from what is complete",
+            "it is the server's mistake, or something in between cut the connection",
+        ),
+        () if has("under way when the run ended") => ("it had no time left", "give the server longer: -d, --timeout"),
+        () => return None,
+    })
+}
+
 /// After the connection stood.
 fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
     Some(match (phase, errno) {
@@ -169,6 +202,7 @@ fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
             "the server reset the connection",
             "it crashed, was killed, closed with input unread, or turned the connection away: see its log and its limits",
         ),
+        (_, "EPROTO") => ("TLS ended the connection", "see the error tls: it has the reason"),
         (_, "EPIPE") => ("the server had closed when it was written to", "see the server's log, its idle timeout and its limits"),
         ("answer" | "send", "EOF") => (
             "the server closed instead of answering",
@@ -214,6 +248,8 @@ mod tests {
             ("verify", "WRONG_BYTES", "other bytes"),
             ("status", "503", "another status"),
             ("unfinished", "CUT_OFF", "under way"),
+            ("handshake", "the peer's certificate is signed by no trusted authority: it", "authority is not known"),
+            ("tls", "the peer sent the TLS alert CertificateRequired", "asks clients"),
         ] {
             assert!(why(phase, errno, Some(0)).contains(expected), "{phase} {errno}: {}", why(phase, errno, Some(0)));
         }

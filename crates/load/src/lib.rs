@@ -31,6 +31,7 @@ mod series;
 mod server;
 mod stop;
 mod threshold;
+mod tls;
 mod wall;
 mod workload;
 
@@ -57,7 +58,8 @@ pub use series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progre
 pub use server::{Server, ServerSample};
 pub use stop::Stop;
 pub use threshold::Judgement;
+pub use tls::{PemFile, Tls, TlsVersion, Trust};
 pub use workload::{
-    Acks, Errors, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading, RoundTrips, Workload,
-    http,
+    Acks, Agreed, Errors, HandshakeCounts, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading,
+    RoundTrips, TlsReport, Workload, http,
 };

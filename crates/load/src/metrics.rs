@@ -4,6 +4,7 @@ use crate::latency::Latency;
 use crate::numbers::float;
 use crate::plan::Plan;
 use crate::series::{Interval, Sample};
+use crate::workload::HandshakeCounts;
 use sockdrawer::{Address, Config, Error, Model, Pool};
 use sockdrawer_catalog::openmetrics::{Family, Format, Kind, Writer};
 use sockdrawer_catalog::web::{Answer, Request, Web};
@@ -32,6 +33,7 @@ struct Kept {
     /// The last one.
     sample: Sample,
     connect: Latency,
+    handshake: Latency,
     operation: Latency,
 }
 
@@ -43,6 +45,7 @@ impl Metrics {
             target: plan.targets.iter().map(Address::to_string).collect::<Vec<_>>().join(" "),
             sample: Sample::default(),
             connect: Latency::new(),
+            handshake: Latency::new(),
             operation: Latency::new(),
         };
         Metrics { kept: Arc::new(Mutex::new(kept)) }
@@ -52,6 +55,7 @@ impl Metrics {
     pub fn add(&self, sample: &Sample, interval: &Interval<'_>) {
         let mut kept = self.lock();
         kept.connect.add(interval.connect);
+        kept.handshake.add(interval.handshake);
         kept.operation.add(interval.operation);
         kept.sample.clone_from(sample);
     }
@@ -69,7 +73,7 @@ const LAG: Family =
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.lock();
-        let Kept { workload, target, sample, connect, operation } = &*kept;
+        let Kept { workload, target, sample, connect, handshake, operation } = &*kept;
         let mut to = Writer::new(Format::OpenMetrics);
         to.family(&RUN);
         to.sample(&[("version", env!("CARGO_PKG_VERSION")), ("workload", workload), ("target", target)], 1.0);
@@ -87,6 +91,12 @@ impl fmt::Display for Metrics {
         }
         let help = "From the start of a connect until it is established.";
         histogram(&mut to, "sockdrawer_load_connect_duration_seconds", help, connect);
+        if let Some(HandshakeCounts { full, resumed, failed }) = sample.handshakes {
+            let counts = [("full", full), ("resumed", resumed), ("failed", failed)];
+            counters(&mut to, "sockdrawer_load_tls_handshakes", "Handshakes of TLS that ended.", "result", &counts);
+            let help = "From connected until the handshake of TLS was complete.";
+            histogram(&mut to, "sockdrawer_load_tls_handshake_duration_seconds", help, handshake);
+        }
         let help = "From when an operation was due to its end.";
         histogram(&mut to, "sockdrawer_load_operation_duration_seconds", help, operation);
         let lag = sample.latency_us.lag;
@@ -166,8 +176,9 @@ mod tests {
         let mut sample = Sample { at: 2.5, standing: 7, target: 9, ..Sample::default() };
         sample.operations.ok = 4;
         sample.errors = vec![Errors { phase: "connect".into(), errno: "\"a\\\n".to_owned(), count: 3, first: None, last: None }];
-        let (from, length) = (Duration::ZERO, Duration::from_secs(1));
-        metrics.add(&sample, &Interval { from, length, connect: &Latency::new(), operation: &latency });
+        sample.handshakes = Some(HandshakeCounts { full: 2, resumed: 5, failed: 1 });
+        let (from, length, none) = (Duration::ZERO, Duration::from_secs(1), &Latency::new());
+        metrics.add(&sample, &Interval { from, length, connect: none, handshake: &latency, operation: &latency });
         metrics
     }
 
@@ -212,6 +223,8 @@ mod tests {
             r#"sockdrawer_load_operation_duration_seconds_bucket{le="+Inf"} 4"#,
             "sockdrawer_load_operation_duration_seconds_count 4",
             "sockdrawer_load_connect_duration_seconds_sum 0",
+            r#"sockdrawer_load_tls_handshakes_total{result="resumed"} 5"#,
+            "sockdrawer_load_tls_handshake_duration_seconds_count 4",
         ] {
             assert!(text.lines().any(|known| known == line), "no {line} in {text}");
         }

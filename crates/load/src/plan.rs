@@ -1,6 +1,7 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
 use crate::numbers::float;
+use crate::tls::Tls;
 use crate::workload::{Life, Workload};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
@@ -20,6 +21,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Servers, taken in turn; none: one inside this process.
     pub targets: Vec<Address>,
+    /// The clients speak TLS, and the server in this process too.
+    pub tls: Option<Tls>,
     /// Local addresses, taken in turn; none: the kernel chooses.
     pub sources: Vec<IpAddr>,
     /// The first and the last local port; None: those that the machine has for it.
@@ -104,6 +107,7 @@ impl Plan {
         Plan {
             workload,
             targets: Vec::new(),
+            tls: None,
             sources: Vec::new(),
             local_ports: None,
             proxy_header: None,

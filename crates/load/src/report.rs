@@ -10,7 +10,7 @@ use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
-use crate::workload::{self, Acks, Errors, Latencies, Operations};
+use crate::workload::{self, Acks, Errors, Latencies, Operations, TlsReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -71,6 +71,9 @@ pub struct Report {
     pub thresholds: Vec<Judgement>,
     /// What the run was told while it went on.
     pub actions: Vec<Action>,
+    /// Only where the clients speak TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsReport>,
     /// Of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
@@ -202,6 +205,31 @@ impl fmt::Display for Action {
 }
 
 impl Report {
+    fn tell_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "latency      {Columns}")?;
+        row(f, "connect", &self.latency_us.connect)?;
+        writeln!(f)?;
+        if let Some(handshake) = &self.latency_us.handshake {
+            row(f, "handshake", handshake)?;
+            writeln!(f)?;
+        }
+        // Of round trips it is that of the first question of each connection.
+        let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
+        if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
+            row(f, "first byte", &first_byte)?;
+            writeln!(f)?;
+        }
+        row(f, "operation", &self.latency_us.operation)?;
+        if self.latency_us.lag.max.is_some() {
+            writeln!(f)?;
+            row(f, "service", &self.latency_us.uncorrected)?;
+            writeln!(f)?;
+            row(f, "send delay", &self.latency_us.lag)?;
+            write!(f, "\n  operation: due to answered; service: sent to answered; send delay: due to sent")?;
+        }
+        Ok(())
+    }
+
     fn tell(&self, error: &Errors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\nerror        {} {}: {}", error.phase, error.errno, thousands(error.count))?;
         match (error.first, error.last) {
@@ -233,24 +261,11 @@ impl fmt::Display for Report {
                 .filter(|count| *count > 0)
                 .map_or_else(String::new, |count| format!(", {} reconnected", thousands(count)))
         )?;
+        if let Some(tls) = &self.tls {
+            writeln!(f, "{tls}")?;
+        }
         writeln!(f, "time         {:.3} s", self.seconds)?;
-        writeln!(f, "latency      {Columns}")?;
-        row(f, "connect", &self.latency_us.connect)?;
-        writeln!(f)?;
-        // Of round trips it is that of the first question of each connection.
-        let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
-        if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
-            row(f, "first byte", &first_byte)?;
-            writeln!(f)?;
-        }
-        row(f, "operation", &self.latency_us.operation)?;
-        if self.latency_us.lag.max.is_some() {
-            writeln!(f)?;
-            row(f, "service", &self.latency_us.uncorrected)?;
-            writeln!(f)?;
-            row(f, "send delay", &self.latency_us.lag)?;
-            write!(f, "\n  operation: due to answered; service: sent to answered; send delay: due to sent")?;
-        }
+        self.tell_latencies(f)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         if let Some(each) = self.client.bytes_per_connection {
@@ -325,6 +340,7 @@ pub(crate) mod tests {
             rate: None,
             latency_us: Latencies {
                 connect: Percentiles::default(),
+                handshake: None,
                 first_byte: None,
                 operation,
                 uncorrected: Percentiles::default(),
@@ -343,6 +359,7 @@ pub(crate) mod tests {
             wall: None,
             thresholds: Vec::new(),
             actions: Vec::new(),
+            tls: None,
             acks: None,
             http: None,
         }

@@ -7,7 +7,7 @@ mod over;
 use over::{Over, ended_early, seconds};
 
 use crate::agent::{Account, Agents, Clients, Hosts, ServerAgent, State};
-use crate::latency::Percentiles;
+use crate::latency::{Latency, Percentiles};
 use crate::machine::Machine;
 use crate::numbers::float;
 use crate::orders::{Orders, STOPPED};
@@ -19,6 +19,7 @@ use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
 use crate::server::{LEAST_CONNECTIONS, Server, ServerSample, Watch};
 use crate::stop::Stop;
+use crate::tls;
 use crate::wall::Evidence;
 use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
         start: impl FnOnce(&[Address], &Schedule) -> Result<(Agents<'a>, Option<Instant>), Error>,
     ) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(server(plan)), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
+            [] => Watch::here(|| Pool::start(server(plan)?), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
@@ -441,6 +442,7 @@ impl<'a> Run<'a> {
                 operations: rate(numbers.operations_ok, since.numbers.operations_ok),
             },
             latency_us,
+            handshakes: self.sum.tls.as_ref().map(|tls| tls.counts),
             errors: self.sum.errors(self.start),
             client: ClientSample {
                 cpu: busy,
@@ -453,8 +455,9 @@ impl<'a> Run<'a> {
             Agents::Hosts(hosts) => self.evidence.see_hosts(&sample, hosts.busiest(stretch)),
             _ => self.evidence.see(&sample, sample.client.cpu, proc::memory_left()),
         }
-        observer
-            .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
+        let (none, Tally { connect, operation, .. }) = (Latency::new(), &recent);
+        let handshake = recent.tls.as_ref().map_or(&none, |tls| &tls.took);
+        observer.sample(&sample, &Interval { from: self.last.at, length, connect, handshake, operation });
         self.operation = latency_us.operation;
         self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }
@@ -515,6 +518,7 @@ impl<'a> Run<'a> {
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
+            tls: tally.tls.as_ref().map(|tls| tls.report(run.seconds)),
             acks,
             http,
         }
@@ -523,13 +527,16 @@ impl<'a> Run<'a> {
 
 /// A server for the clients in this process, on a free port. A short connection may end here a moment after its client began the next; of
 /// those that stay people may want more while the run goes on.
-fn server(plan: &Plan) -> Config {
-    let (behaviour, model) = plan.workload.kind().server();
+fn server(plan: &Plan) -> Result<Config, Error> {
+    let (mut behaviour, model) = plan.workload.kind().server();
+    if let Some(tls) = &plan.tls {
+        behaviour = tls::server(behaviour, &tls.alpn)?;
+    }
     let workers = if plan.workload.properties().has_slow_answers { plan.connections.min(MOST_WORKERS) } else { 0 };
     let mut config =
         Config::accept(behaviour).model(model).workers(workers).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
     config.limit = plan.is_short().then(|| plan.connections.saturating_mul(2));
-    config
+    Ok(config)
 }
 
 /// What will be due of a plan, whose operations may be back to back.

@@ -2,7 +2,7 @@
 
 use crate::latency::{Latency, Percentiles};
 use crate::server::ServerSample;
-use crate::workload::{Errors, Latencies, Numbers};
+use crate::workload::{Errors, HandshakeCounts, Latencies, Numbers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ pub struct Sample {
     pub per_second: PerSecond,
     /// How long they took, but for first bytes.
     pub latency_us: Latencies,
+    /// Handshakes of TLS; only where the clients speak it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<HandshakeCounts>,
     /// What went wrong.
     pub errors: Vec<Errors>,
     /// What this side took.
@@ -136,6 +139,8 @@ pub struct Interval<'a> {
     pub length: Duration,
     /// How long connects took.
     pub connect: &'a Latency,
+    /// How long handshakes of TLS took.
+    pub handshake: &'a Latency,
     /// How long operations took.
     pub operation: &'a Latency,
 }

@@ -76,7 +76,7 @@ pub use filter::{Filter, Filtering, Progress, Refused};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod filter;
 mod finish;
@@ -138,7 +138,7 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
     fn open(&self, peer: &Peer) -> Self::Protocol {
         let (timeout, learns) = (self.filtering.handshake_timeout(), self.filtering.learns_peer_address());
-        let handshake = Handshake { service: self.service.clone(), peer: peer.clone(), timeout, learns };
+        let handshake = Handshake { service: self.service.clone(), peer: peer.clone(), timeout, learns, began: None };
         self.layered(self.filtering.filter(peer), Stage::Handshake(Box::new(handshake)))
     }
 
@@ -229,6 +229,8 @@ struct Handshake<S> {
     peer: Peer,
     timeout: Duration,
     learns: bool,
+    /// When the connection was opened.
+    began: Option<Instant>,
 }
 
 impl<F: Filter, S: Service> Layered<F, S> {
@@ -327,6 +329,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
+        let peer = peer.shaken(handshake.began.map_or(Duration::ZERO, |began| cx.now().saturating_duration_since(began)));
         let peer = self.filter.as_mut().expect(HERE).knows(peer);
         if (handshake.learns || real.is_some()) && !cx.peer_is(&peer, real) {
             return Step::Abort;
@@ -383,7 +386,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
 /// Ends a connection whose peer broke the filter's rules, and says why.
 impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        if let Stage::Handshake(handshake) = &self.stage {
+        if let Stage::Handshake(handshake) = &mut self.stage {
+            handshake.began = Some(cx.now());
             cx.set_timer(handshake.timeout);
         }
         self.filter.as_mut().expect(HERE).start(cx.out());
@@ -419,6 +423,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &self.stage {
+            self.filter.as_mut().expect(HERE).timed_out();
             cx.report(format!("the layer's handshake was not complete after {:?}", handshake.timeout));
             return Step::Abort;
         }

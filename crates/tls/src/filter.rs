@@ -97,7 +97,14 @@ impl Drop for Shaking {
 
 impl TlsFilter {
     pub(crate) fn new(pending: Result<Pending, Refused>, on_workers: bool, observer: Option<Observer>) -> TlsFilter {
-        let Ok(pending) = pending else { return TlsFilter { stage: Stage::Failed, agreed: None } };
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(refused) => {
+                let done = HandshakeDone { outcome: Err(&refused), took: Duration::ZERO, cpu: Duration::ZERO };
+                observer.iter().for_each(|observer| observer(&done));
+                return TlsFilter { stage: Stage::Failed, agreed: None };
+            }
+        };
         let (records, began, cpu) = (Vec::new(), Instant::now(), Duration::ZERO);
         TlsFilter {
             stage: Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })),
@@ -203,6 +210,12 @@ impl Filter for TlsFilter {
         match self.agreed.take() {
             Some(handshake) => peer.with_fact(*handshake),
             None => peer,
+        }
+    }
+
+    fn timed_out(&mut self) {
+        if let Stage::Handshake(shaking) = &mut self.stage {
+            shaking.tell(Err(&Refused::because("the TLS handshake did not end in time")));
         }
     }
 

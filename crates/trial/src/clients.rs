@@ -43,6 +43,8 @@ pub enum Cause {
     Late,
     /// The received bytes are not the expected ones.
     Wrong,
+    /// TLS failed: the handshake, or a record after it.
+    Tls,
     /// The connection was still open when the clients were stopped.
     Stayed,
 }
@@ -178,6 +180,8 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
             (None, _) if self.ended => return self.witness.ended(),
             (Some(cause), _) => cause,
             (None, Closed::Error(errno)) => Cause::Errno(errno),
+            // No decision of this client.
+            (None, Closed::Aborted) => Cause::Tls,
             (None, _) => Cause::Stayed,
         };
         self.witness.failed(if self.answered { Phase::End } else { Phase::Exchange }, cause);
@@ -338,6 +342,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
             (Some(Outcome::Failed(Cause::Wrong)), _) => return,
             (Some(Outcome::Failed(cause)), _) => cause,
             (None, Closed::Error(errno)) => Cause::Errno(errno),
+            (None, Closed::Aborted) => Cause::Tls,
             (None, _) => Cause::Stayed,
         };
         let is_closed = matches!(cause, Cause::Early | Cause::Errno(_));
@@ -365,6 +370,7 @@ impl std::fmt::Display for Cause {
             Cause::Announced => "ended by the server, as its answer announced",
             Cause::Late => "time-out",
             Cause::Wrong => "wrong bytes",
+            Cause::Tls => "TLS failed",
             Cause::Stayed => "did not end",
         })
     }

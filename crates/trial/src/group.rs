@@ -14,14 +14,14 @@ const PROBE_ADDRESSES: u8 = 8;
 
 impl Group {
     fn address(self, last: u8) -> IpAddr {
-        let third = u8::try_from(self.index()).expect("there are five");
+        let third = u8::try_from(self.index()).expect("there are few");
         Ipv4Addr::new(127, 0, NETWORK + third, last).into()
     }
 
     /// The addresses from which this set connects on the loopback.
     pub(crate) fn sources(self) -> Vec<IpAddr> {
         let addresses = match self {
-            Group::Churn => CHURN_ADDRESSES,
+            Group::Churn | Group::Secure => CHURN_ADDRESSES,
             Group::Probe => PROBE_ADDRESSES,
             _ => 1,
         };

@@ -44,6 +44,7 @@ mod random;
 mod sets;
 mod table;
 mod tally;
+mod tls;
 mod verdict;
 
 pub use clients::{Cause, Churn, Keep, Kept, PATIENCE, Phase, Visit, Witness};
@@ -52,6 +53,7 @@ pub use exchange::{Dialogue, Echo, Echoed, Exchange, Judgement, Paired, Pairs};
 pub use random::{Random, mix};
 pub use sets::{Clients, Plan, Probe};
 pub use tally::{Counter, Failure, Group, Seen, Tally};
+pub use tls::Tls;
 pub use verdict::{Judged, Verdict};
 
 use std::time::Duration;

@@ -3,7 +3,8 @@
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
 use super::tally::{Group, Tally};
-use sockdrawer::{Address, Config, Drain, Error, Pool, connecting::Connecting};
+use crate::Tls;
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +31,20 @@ pub struct Plan {
     pub kept: usize,
     /// The seed of the pauses of connections that stay.
     pub seed: u64,
+    /// TLS with the target; None: without.
+    pub tls: Option<Tls>,
 }
 
 impl Plan {
+    /// Clients that report to this witness, under TLS if there is to be some.
+    pub(crate) fn secured<W: Witness>(&self, clients: impl IntoBehaviour, witness: &Arc<W>) -> Behaviour {
+        let clients = clients.into_behaviour();
+        match &self.tls {
+            Some(tls) => clients.layered(tls.layer(witness)),
+            None => clients,
+        }
+    }
+
     /// Maximum of connects per second that this machine can make to the target; None on the loopback, which has addresses enough.
     pub fn connect_rate(&self) -> Option<f64> {
         match &self.target {
@@ -55,14 +67,17 @@ impl Clients {
     /// # Errors
     /// When a pool cannot start.
     pub fn start<E: Exchange>(plan: &Plan, churn: E, kept: E, tally: &Arc<Tally>) -> Result<Clients, Error> {
-        let keep = Keep::new(kept, tally.witness(Group::Kept), plan.seed);
+        let witness = tally.witness(Group::Kept);
+        let keep = plan.secured(Keep::new(kept, witness.clone(), plan.seed), &witness);
         let keep = (plan.kept > 0).then(|| pool(plan, Group::Kept, keep, plan.kept)).transpose()?;
         if let Some(kept) = &keep {
             let wanted = plan.kept as u64;
             kept.wait(PATIENCE, |_| tally.stood(Group::Kept) >= wanted);
         }
         tally.start_churn();
-        let churn = pool(plan, Group::Churn, Churn::new(churn, tally.witness(Group::Churn)), plan.connections)?;
+        let witness = tally.witness(Group::Churn);
+        let churn = plan.secured(Churn::new(churn, witness.clone()), &witness);
+        let churn = pool(plan, Group::Churn, churn, plan.connections)?;
         Ok(Clients { churn, kept: keep, tally: tally.clone() })
     }
 
@@ -118,7 +133,8 @@ impl Probe {
             .timeout(PATIENCE)
             // In a pool with a total, even the maximum, a failed connect is not followed by a rest.
             .total(u64::MAX);
-        let churn = Churn::new(exchange, Arc::new(Gap(tally.clone())));
+        let witness = Arc::new(Gap(tally.clone()));
+        let churn = plan.secured(Churn::new(exchange, witness.clone()), &witness);
         Pool::start(Config::connect(churn, connecting).loops(1).workers(0).capacity(1)).map(Probe)
     }
 
@@ -141,7 +157,7 @@ impl Witness for Gap {
     fn failed(&self, _phase: Phase, _cause: Cause) {}
 }
 
-fn pool(plan: &Plan, group: Group, behaviour: impl sockdrawer::IntoBehaviour, count: usize) -> Result<Pool, Error> {
+fn pool(plan: &Plan, group: Group, behaviour: Behaviour, count: usize) -> Result<Pool, Error> {
     let connecting = Connecting::to([&plan.target]).keep(count).timeout(PATIENCE);
     let mut connecting = connecting.sources(sources(&plan.target, group));
     connecting.rate = plan.connect_rate().filter(|_| group == Group::Churn);
@@ -173,7 +189,7 @@ mod tests {
     fn a_probe_does_not_rest_where_nothing_listens() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let target = Address::Tcp(listener.local_addr().expect("it is bound"));
-        let (plan, tally) = (Plan { target, connections: 1, kept: 0, seed: 1 }, Arc::new(Tally::new()));
+        let (plan, tally) = (Plan { target, connections: 1, kept: 0, seed: 1, tls: None }, Arc::new(Tally::new()));
         drop(listener);
         let probe = Probe::start(&plan, Echo::new(1, 1, 1), &tally).expect("the probe starts");
         // Clients that rest would need minutes for so many.

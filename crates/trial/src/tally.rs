@@ -21,11 +21,13 @@ pub enum Group {
     Requests,
     /// Probes: they test whether a change is in force, or how long the server answers no client.
     Probe,
+    /// Clients under TLS, of the kind of change "certificate".
+    Secure,
 }
 
 impl Group {
     /// All sets.
-    pub const ALL: [Group; 5] = [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe];
+    pub const ALL: [Group; 6] = [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe, Group::Secure];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Group {
             Group::Second => "second set",
             Group::Requests => "requests",
             Group::Probe => "probe",
+            Group::Secure => "TLS",
         }
     }
 
@@ -336,7 +339,8 @@ impl Tally {
                 &mut seen.lost_in_exchange
             }
             (Group::Kept | Group::Requests, _, _) => &mut seen.lost_in_exchange,
-            (Group::Churn, _, cause) => {
+            (Group::Secure, Phase::Between | Phase::Unheard, _) => &mut seen.lost_between,
+            (Group::Churn | Group::Secure, _, cause) => {
                 seen.connects += 1;
                 match sort(cause) {
                     Sort::Refused => &mut seen.refused,
@@ -407,7 +411,9 @@ impl Witness for Counter {
     }
 
     fn ended(&self) {
-        self.tally.ended.fetch_add(1, Ordering::Relaxed);
+        if self.group == Group::Churn {
+            self.tally.ended.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn wrong(&self, bytes: usize) {

@@ -22,8 +22,8 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
     type Protocol = Session<M>;
 
     fn open(&self, peer: &Peer) -> Session<M> {
-        let connect_time = peer.connect_time();
-        Session { timeout: self.timeout, connect_time, sent: None, received: 0, end: None, meter: PhantomData }
+        let (connect_time, handshake_time) = (peer.connect_time(), peer.handshake_time());
+        Session { timeout: self.timeout, connect_time, handshake_time, sent: None, received: 0, end: None, meter: PhantomData }
     }
 
     fn local(&self) -> Box<Local> {
@@ -40,6 +40,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
 pub struct Session<M> {
     timeout: Duration,
     connect_time: Duration,
+    handshake_time: Duration,
     sent: Option<Instant>,
     /// Bytes of the answer.
     received: usize,
@@ -85,7 +86,7 @@ impl<M: Meter> Protocol for Session<M> {
         let (Phase::End, Some(sent)) = (self.waiting_for(), self.sent) else {
             return self.fail(Phase::Answer, None, End::Lost, cx);
         };
-        let (now, scheduled) = (cx.now(), sent.checked_sub(self.connect_time).unwrap_or(sent));
+        let (now, scheduled) = (cx.now(), sent.checked_sub(self.connect_time + self.handshake_time).unwrap_or(sent));
         meter::<M>(cx).operation(scheduled, sent, now);
         self.end = Some(End::Complete);
         Step::Close

@@ -187,7 +187,7 @@ impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> 
             course: self.course.clone(),
             remote: peer.remote(),
             reader: if self.course.visits.request.is_head() { Reader::of_head() } else { Reader::default() },
-            state: State::New { lag: peer.lag(), connect: peer.connect_time() },
+            state: State::New { lag: peer.lag(), connect: peer.connect_time(), handshake: peer.handshake_time() },
             answers: 0,
             next: None,
             stopping: false,
@@ -229,6 +229,7 @@ enum State {
     New {
         lag: Duration,
         connect: Duration,
+        handshake: Duration,
     },
     Asked(Asked),
     /// The answer was whole; the server's end is awaited. None: that is no part of an operation.
@@ -386,10 +387,10 @@ impl<M: VisitMeter> Session<M> {
 
 impl<M: VisitMeter> Protocol for Session<M> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        let State::New { lag, connect } = self.state else { return Step::Continue };
+        let State::New { lag, connect, handshake } = self.state else { return Step::Continue };
         meter::<M>(cx).connected(connect);
         let now = cx.now();
-        let began = now.checked_sub(connect).unwrap_or(now);
+        let began = now.checked_sub(connect + handshake).unwrap_or(now);
         let due = began.checked_sub(lag).unwrap_or(began);
         meter::<M>(cx).begun(due, lag);
         match &self.course.visits.manner {

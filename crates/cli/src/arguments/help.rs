@@ -28,6 +28,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
             "load http://127.0.0.1:8080/ -c 100 -d 30s",
             "load http://127.0.0.1:8080/ --rate 2000 --threshold 'p99<50ms'",
             "load ping 10.0.0.1:9000 -c 10k --hold 1m",
+            "load https://127.0.0.1:8443/ --ca ca.pem -c 100",
         ],
     ),
     ("doctor", &["doctor -c 100k", "doctor 10.0.0.1:9000 -c 100k"]),

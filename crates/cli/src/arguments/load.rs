@@ -1,6 +1,6 @@
 //! The options of `sockdrawer load`.
 
-use super::AgentArguments;
+use super::{AgentArguments, TlsArguments};
 use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
@@ -75,6 +75,8 @@ pub(crate) struct LoadArguments {
     /// Begin each connection with a PROXY header, v1 or v2, on behalf of a client at ADDR or of itself: v2,source=192.0.2.7:4321.
     #[arg(help_heading = "Connections", long, value_name = "VERSION[,source=ADDR]", value_parser = proxy_header)]
     pub(crate) proxy_protocol: Option<ProxyHeader>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
     #[command(flatten)]
     pub(crate) http: HttpArguments,
     /// Options of acks.

@@ -8,6 +8,7 @@ mod help;
 mod load;
 mod results;
 mod serve;
+mod tls;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments};
@@ -16,6 +17,7 @@ pub(crate) use help::{command, examples};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use serve::ServeArguments;
+pub(crate) use tls::TlsArguments;
 
 use crate::names;
 use crate::values::{Destination, Path, Target, count, positive, positive_time, process, seed, time};
@@ -65,7 +67,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Generate(Generated),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
-    Trial(TrialArguments),
+    Trial(Box<TrialArguments>),
 }
 
 /// `sockdrawer doctor`.
@@ -164,6 +166,9 @@ pub(crate) struct TrialArguments {
     /// The model of the server inside this program: threads, prefork, loops or tasks [default: loops].
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
+    /// TARGET: TLS with the server.
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
     /// TARGET: a directory for the report and a page of the gaps over time.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

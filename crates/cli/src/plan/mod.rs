@@ -36,6 +36,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     if let Some(target) = targets.iter().find(|target| matches!(target, Address::Tcp(target) if target.port() == 0)) {
         return Err(usage(format_args!("{target}: nothing listens at port 0: write the port of the server, 1 to 65535")));
     }
+    let tls = arguments.tls.tls(&arguments.targets().collect::<Vec<_>>(), |line| usage(line))?;
     let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
     sources_fit(&sources, &targets)?;
     let connect_rate = match arguments.connect_rate {
@@ -45,6 +46,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     };
     let plan = Plan {
         targets,
+        tls,
         sources,
         local_ports: arguments.local_ports,
         proxy_header: arguments.proxy_protocol,

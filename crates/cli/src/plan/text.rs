@@ -3,7 +3,7 @@
 use crate::values::{Source, Target, processes_text, proxy_header_text, stage_text};
 use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
-use sockdrawer_load::{End, Plan};
+use sockdrawer_load::{End, Plan, Tls, Trust};
 
 /// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
 pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
@@ -11,6 +11,9 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     lines.add("workload", plan.workload.name());
     if !plan.targets.is_empty() {
         lines.add("targets", Target::texts(&plan.targets));
+    }
+    if let Some(tls) = &plan.tls {
+        with_tls(tls, &mut lines);
     }
     if plan.stages.is_empty() {
         lines.count("connections", plan.connections as u64);
@@ -56,6 +59,32 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     lines.0
 }
 
+/// Files by their paths: what is in them may be secret.
+fn with_tls(tls: &Tls, lines: &mut Lines) {
+    lines.add("tls", true);
+    match &tls.trust {
+        Trust::System(_) => {}
+        Trust::Authorities(file) => lines.add("ca", file.path().display().to_string()),
+        Trust::Anybody => lines.add("insecure", true),
+    }
+    if let Some(name) = &tls.name {
+        lines.add("sni", name.as_str());
+    }
+    if !tls.alpn.is_empty() {
+        lines.add("alpn", tls.alpn.clone());
+    }
+    if let Some(version) = tls.version {
+        lines.add("tls-version", version.to_string());
+    }
+    if let Some((chain, key)) = &tls.identity {
+        lines.add("cert", chain.path().display().to_string());
+        lines.add("key", key.path().display().to_string());
+    }
+    if !tls.resumes {
+        lines.add("no-resume", true);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +111,9 @@ mod tests {
             r"ping 127.0.0.1:9 --send é --expect \x2fx/",
             "ping 127.0.0.1:9 --proxy-protocol v1",
             "hello 127.0.0.1:9 --proxy-protocol v2,source=[2001:db8::7]:4321",
+            "hello --tls",
+            "echo 127.0.0.1:9 --tls --insecure --sni a.example --alpn h2,http/1.1 --tls-version 1.2 --no-resume",
+            "https://localhost/a -c 7 --rate 1k --insecure",
             "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",
             "http",
             "http --path /a\"b --keep-alive",

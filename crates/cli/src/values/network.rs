@@ -15,6 +15,8 @@ const MOST_SOURCES: u64 = 65_536;
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
     pub(crate) url: Option<Url>,
+    /// The host as it was written, where that is a name: certificates are for names.
+    pub(crate) name: Option<String>,
 }
 
 /// What a URL of HTTP says besides the address.
@@ -23,11 +25,13 @@ pub(crate) struct Url {
     /// Its name, and its port where it has one; None: it is the address.
     pub(crate) host: Option<String>,
     pub(crate) path: Path,
+    /// Whether it is one of https.
+    pub(crate) tls: bool,
 }
 
 impl From<Vec<Address>> for Target {
     fn from(addresses: Vec<Address>) -> Target {
-        Target { addresses, url: None }
+        Target { addresses, url: None, name: None }
     }
 }
 
@@ -44,7 +48,7 @@ impl FromStr for Target {
         let Some((first, last)) =
             ports.split_once('-').filter(|(first, _)| !first.is_empty() && is_range(ports) && !text.starts_with("unix:"))
         else {
-            return address(text).map(|address| vec![address].into());
+            return address(text).map(|address| Target { name: name(host), ..vec![address].into() });
         };
         let Address::Tcp(at) = address(&format!("{host}:{first}"))? else { return address(text).map(|one| vec![one].into()) };
         let last = last.parse::<u16>().ok().filter(|last| *last >= at.port() && at.port() > 0);
@@ -53,8 +57,18 @@ impl FromStr for Target {
                 "the ports {ports} of {text:?} are no range: write the first and the last, as in 9000-9015"
             )));
         };
-        Ok((at.port()..=last).map(|port| Address::Tcp(with_port(at, port))).collect::<Vec<_>>().into())
+        let addresses = (at.port()..=last).map(|port| Address::Tcp(with_port(at, port)));
+        Ok(Target { name: name(host), ..addresses.collect::<Vec<_>>().into() })
     }
+}
+
+/// A host that is no address. Without one it is this machine, and of a Unix socket there is none.
+fn name(host: &str) -> Option<String> {
+    let is_name = !host.is_empty()
+        && !host.starts_with(['[', '/', '@'])
+        && host.split(':').next() != Some("unix")
+        && host.parse::<IpAddr>().is_err();
+    is_name.then(|| host.to_owned())
 }
 
 /// The same address with its scope.
@@ -69,15 +83,11 @@ fn is_range(ports: &str) -> bool {
 
 /// `http://HOST:PORT/PATH`; what is behind a `#` is of no interest to a server.
 fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
-    match scheme {
-        "http" => {}
-        "https" => {
-            return Err(BadValue(format!(
-                "{text:?}: TLS is not spoken here: ask the server behind the terminator, by http://HOST:PORT/PATH"
-            )));
-        }
+    let (tls, port) = match scheme {
+        "http" => (false, 80),
+        "https" => (true, 443),
         _ => return Err(BadValue(format!("{text:?} is a URL of {scheme}, which is not spoken here: write HOST:PORT"))),
-    }
+    };
     let rest = rest.split('#').next().unwrap_or_default();
     let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
     if host.contains('@') {
@@ -88,12 +98,12 @@ fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
     }
     // The last colon of an IPv6 address without a port is inside its brackets.
     let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    let at = if has_port { host.to_owned() } else { format!("{host}:80") };
+    let at = if has_port { host.to_owned() } else { format!("{host}:{port}") };
     let address = at.parse::<Address>().map_err(|error| BadValue(error.to_string()))?;
-    let is_name = at.parse::<SocketAddr>().is_err();
+    let name = at.rsplit_once(':').and_then(|(host, _)| name(host));
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let url = Url { host: is_name.then(|| host.to_owned()), path: path.parse()? };
-    Ok(Target { addresses: vec![address], url: Some(url) })
+    let url = Url { host: name.as_ref().map(|_| host.to_owned()), path: path.parse()?, tls };
+    Ok(Target { addresses: vec![address], url: Some(url), name })
 }
 
 impl Target {
@@ -253,13 +263,19 @@ mod tests {
             ("http://[::1]:81", "[::1]:81", None, "/"),
             ("http://localhost:81?x#y", "localhost:81", Some("localhost:81"), "/?x"),
             ("http://localhost", "localhost:80", Some("localhost"), "/"),
+            ("https://localhost/b", "localhost:443", Some("localhost"), "/b"),
+            ("https://[::1]", "[::1]:443", None, "/"),
         ] {
             let target = url.parse::<Target>().unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(target.addresses, [at.parse().expect(at)], "{url}");
-            assert_eq!(target.url, Some(Url { host: host.map(str::to_owned), path: Path(path.to_owned()) }), "{url}");
+            assert_eq!(
+                target.url,
+                Some(Url { host: host.map(str::to_owned), path: Path(path.to_owned()), tls: url.starts_with("https") }),
+                "{url}"
+            );
+            assert_eq!(target.name.as_deref(), host.map(|_| "localhost"), "{url}");
         }
         for (url, hint) in [
-            ("https://example.org/", "TLS is not spoken here"),
             ("ftp://127.0.0.1/", "a URL of ftp, which is not spoken here"),
             ("http://me:pw@127.0.0.1/", "-H 'Authorization: ...'"),
             ("http://127.0.0.1/a b", "not a path"),

@@ -30,6 +30,7 @@ mod strangers;
 mod systemd;
 mod terminal;
 mod thresholds;
+mod tls;
 mod told;
 mod trial;
 mod upgrade;

@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::proc::Growth;
 use crate::server::own_time;
 use crate::stop::Stop;
+use crate::tls::{Ledger, Secured};
 use crate::workload::{Recorder, Shared, Tally};
 use sockdrawer::{
     Address, Config, Drain, Error, Pool, Selector,
@@ -49,6 +50,8 @@ pub(crate) struct Here {
     /// What the thread that ends connections aims for, and whose turn it is to do so.
     ending: Arc<(Mutex<Aim>, Mutex<()>)>,
     growth: Growth,
+    /// The handshakes of TLS, if clients speak it.
+    handshakes: Option<Arc<Ledger>>,
     /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
     handed_over: Arc<Mutex<Vec<Tally>>>,
 }
@@ -77,6 +80,11 @@ impl Here {
         }
         connecting.timeout = plan.timeout;
         let mut client = plan.workload.kind().client(&shared);
+        let handshakes = plan.tls.as_ref().map(|_| Ledger::new(plan.timeout));
+        if let (Some(tls), Some(ledger)) = (&plan.tls, &handshakes) {
+            client = client.layered(Secured::new(tls, ledger)?);
+        }
+        // Before the handshake.
         if let Some(header) = plan.proxy_header {
             client = client.layered(header.sends());
         }
@@ -100,6 +108,7 @@ impl Here {
             scheduled: properties.schedule,
             ending: Arc::new((Mutex::new(aim), Mutex::new(()))),
             growth,
+            handshakes,
             handed_over: Arc::default(),
         };
         here.suspend_or_resume();
@@ -192,7 +201,7 @@ impl Here {
         let status = self.pool.status();
         State {
             connects: status.counts.connects,
-            settled: status.counts.connected + status.counts.connect_failed,
+            settled: self.settled(&status),
             made: self.total.is_some_and(|total| status.counts.connects >= total),
             connections: status.connections as u64,
             standing: self.shared.standing(),
@@ -206,11 +215,20 @@ impl Here {
         }
     }
 
+    /// Connects whose end is known: a connection under TLS is established, or has failed, when its handshake is over.
+    fn settled(&self, status: &Status) -> u64 {
+        let connected = self.handshakes.as_ref().map_or(status.counts.connected, |handshakes| handshakes.over());
+        connected + status.counts.connect_failed
+    }
+
     /// What came of them since the last time. What they cost is in what this process costs, but for their memory.
     pub(crate) fn take(&self) -> Account {
         let to = self.handed_over.clone();
         self.pool.gather(move |recorder: &mut Recorder| lock(&to).push(std::mem::take(&mut recorder.tally)));
         let mut sum = Tally::default();
+        if let Some(handshakes) = &self.handshakes {
+            sum.add_handshakes(handshakes.take());
+        }
         std::mem::take(&mut *lock(&self.handed_over)).iter().for_each(|one| sum.add(one));
         Account { tally: sum, grown_bytes: self.growth.bytes(), ..Account::default() }
     }
@@ -230,7 +248,10 @@ impl Here {
         // Clients give up after the time-out by themselves: the second more is for a loaded machine.
         let within = self.timeout + IMPATIENCE;
         let mut patience = Patience::new(stop, within);
-        self.wait(&mut patience, is_settled);
+        self.wait(&mut patience, |status| self.settled(status) >= status.counts.connects);
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.ends();
+        }
         patience.renew(within);
         // To close many connections keeps both ends busy: who waits for an answer has it first.
         while patience.left().is_some() && self.under_way() > 0 {
@@ -316,11 +337,6 @@ impl Patience<'_> {
 
 fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether no connect is under way.
-fn is_settled(status: &Status) -> bool {
-    status.counts.connected + status.counts.connect_failed >= status.counts.connects
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]

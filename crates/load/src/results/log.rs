@@ -56,7 +56,8 @@ mod tests {
         latencies[1].record(Duration::from_millis(3));
         for (second, latency) in (0..).zip(&latencies) {
             let (from, length) = (Duration::from_secs(second), Duration::from_secs(1));
-            log.add(latency, &Interval { from, length, connect: latency, operation: latency }).expect("there is room");
+            log.add(latency, &Interval { from, length, connect: latency, handshake: latency, operation: latency })
+                .expect("there is room");
         }
         let text = std::fs::read(&path).expect("it was written");
         std::fs::remove_file(&path).expect("it is there");

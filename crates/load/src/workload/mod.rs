@@ -2,6 +2,8 @@
 //! results have of it alone; here is the list of them.
 
 mod acks;
+mod errors;
+mod handshakes;
 mod hello;
 pub mod http;
 mod kind;
@@ -12,6 +14,9 @@ mod tally;
 
 pub use acks::{Acks, Messages, Reading};
 pub(crate) use acks::{hints, numbers};
+pub use errors::Errors;
+pub(crate) use handshakes::Handshakes;
+pub use handshakes::{Agreed, HandshakeCounts, TlsReport};
 pub use hello::Hello;
 pub(crate) use kind::Kind;
 pub use kind::{Life, Properties};
@@ -19,7 +24,7 @@ pub(crate) use recorder::Recorder;
 pub use round_trips::{Question, RoundTrips};
 pub(crate) use shared::Shared;
 pub(crate) use tally::{Ended, Tally};
-pub use tally::{Errors, Latencies, Numbers, Operations};
+pub use tally::{Latencies, Numbers, Operations};
 
 use http::{Http, Wanted};
 use serde::{Deserialize, Serialize};

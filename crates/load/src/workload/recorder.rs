@@ -1,7 +1,8 @@
 //! The meter of one loop's clients.
 
+use super::errors::Seen;
 use super::shared::Shared;
-use super::tally::{Seen, Tally};
+use super::tally::Tally;
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
 
+use super::errors::{Errors, Seen};
+use super::handshakes::Handshakes;
 use super::http::figures::Figures;
 use crate::errno::errno_name;
 use crate::latency::{Latency, Percentiles};
@@ -7,7 +9,6 @@ use crate::moment::Ahead;
 use crate::numbers::float;
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::meter::Phase;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -61,6 +62,8 @@ pub(crate) struct Tally {
     pub(crate) acks: u64,
     /// Of the workload `http` only.
     pub(crate) http: Option<Box<Figures>>,
+    /// Where the clients speak TLS.
+    pub(crate) tls: Option<Box<Handshakes>>,
     /// When the last operation ended well.
     #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
@@ -84,7 +87,16 @@ impl Tally {
         if let Some(http) = &other.http {
             self.http().add(http);
         }
+        if let Some(tls) = &other.tls {
+            self.tls.get_or_insert_default().add(tls);
+        }
         self.last = self.last.max(other.last);
+    }
+
+    /// Adds handshakes: the connections whose handshake failed were not established.
+    pub(crate) fn add_handshakes(&mut self, handshakes: Handshakes) {
+        self.numbers.failed += handshakes.counts.failed;
+        self.tls.get_or_insert_default().add(&handshakes);
     }
 
     /// Makes moments that were noted by another clock those of this one.
@@ -93,7 +105,7 @@ impl Tally {
         if let Some(http) = &mut self.http {
             ahead.correct(&mut http.first_due);
         }
-        for seen in self.errors.values_mut() {
+        for seen in self.errors.values_mut().chain(self.tls.iter_mut().flat_map(|tls| tls.seen())) {
             ahead.correct(&mut seen.first);
             ahead.correct(&mut seen.last);
         }
@@ -115,6 +127,7 @@ impl Tally {
         };
         Latencies {
             connect: self.connect.percentiles(),
+            handshake: self.tls.as_ref().map(|tls| tls.took.percentiles()),
             first_byte,
             operation: self.operation.percentiles(),
             uncorrected: self.uncorrected().percentiles(),
@@ -124,14 +137,9 @@ impl Tally {
 
     /// What went wrong, how often, and when, from the start of the run.
     pub(crate) fn errors(&self, start: Instant) -> Vec<Errors> {
-        let since = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(start).as_secs_f64());
-        let errors = self.errors.iter().map(|((phase, errno), seen)| Errors {
-            phase: phase.name().into(),
-            errno: error_name(*phase, *errno),
-            count: seen.count,
-            first: since(seen.first),
-            last: since(seen.last),
-        });
+        let errors = self.errors.iter();
+        let errors = errors.map(|((phase, errno), seen)| seen.errors(phase.name(), error_name(*phase, *errno), start));
+        let errors = errors.chain(self.tls.iter().flat_map(|tls| tls.errors(start)));
         let unfinished = (self.unfinished > 0).then(|| Errors {
             phase: "unfinished".into(),
             errno: "CUT_OFF".to_owned(),
@@ -145,29 +153,6 @@ impl Tally {
     /// What clients of `http` measured besides.
     pub(crate) fn http(&mut self) -> &mut Figures {
         self.http.get_or_insert_default()
-    }
-}
-
-/// Errors of one kind: how many, and when the first and the last one came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    pub(crate) count: u64,
-    #[serde(with = "crate::moment")]
-    pub(crate) first: Option<Instant>,
-    #[serde(with = "crate::moment")]
-    pub(crate) last: Option<Instant>,
-}
-
-impl Seen {
-    pub(crate) fn now() -> Seen {
-        let now = Some(Instant::now());
-        Seen { count: 1, first: now, last: now }
-    }
-
-    pub(crate) fn add(&mut self, other: &Seen) {
-        self.count += other.count;
-        self.first = self.first.into_iter().chain(other.first).min();
-        self.last = self.last.max(other.last);
     }
 }
 
@@ -189,6 +174,9 @@ pub struct Operations {
 pub struct Latencies {
     /// From the start of a connect until the connection was established.
     pub connect: Percentiles,
+    /// From the start of a handshake of TLS until it was established; only where the clients speak TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Percentiles>,
     /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,
@@ -198,26 +186,6 @@ pub struct Latencies {
     pub uncorrected: Percentiles,
     /// Send delay: how late this side itself was to ask what was due.
     pub lag: Percentiles,
-}
-
-/// Errors of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Errors {
-    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
-    /// first body), `end` (of the stream), `closed` (nothing), `unused` (nothing yet: the
-    /// connection was new);
-    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
-    pub phase: Cow<'static, str>,
-    /// The errno's name, or the status that came, `NO_HTTP`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
-    /// `CUT_OFF` when this side ended the connection.
-    pub errno: String,
-    /// How often.
-    pub count: u64,
-    /// When the first one came, in seconds since the run began; null where that is not kept.
-    pub first: Option<f64>,
-    /// When the last one came.
-    pub last: Option<f64>,
 }
 
 /// A run that is over, as results of one workload alone need it.

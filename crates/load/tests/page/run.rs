@@ -34,7 +34,8 @@ pub(crate) fn record(path: &Path, seconds: u32, is_interrupted: bool) {
     latency.record(Duration::from_micros(180));
     for second in 1..=seconds {
         let length = Duration::from_secs(1);
-        let interval = Interval { from: length * (second - 1), length, connect: &latency, operation: &latency };
+        let interval =
+            Interval { from: length * (second - 1), length, connect: &latency, handshake: &latency, operation: &latency };
         directory.add(&sample(second, seconds), &interval).expect("there is room");
     }
     if !is_interrupted {

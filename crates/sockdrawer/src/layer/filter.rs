@@ -58,6 +58,9 @@ pub trait Filter: Send + 'static {
         Err(Refused::because("a job of its filter has no callback"))
     }
 
+    /// The timeout of the handshake passed: the connection is aborted. Not while a job runs.
+    fn timed_out(&mut self) {}
+
     /// Adds what the handshake told of the peer, by [`Peer::with_fact`]: called once, when it is complete. Default: nothing.
     fn knows(&mut self, peer: Peer) -> Peer {
         peer

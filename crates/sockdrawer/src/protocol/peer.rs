@@ -34,6 +34,7 @@ pub struct Peer {
     side: Side,
     lag: Duration,
     connect_time: Duration,
+    handshake_time: Duration,
     listener: Option<Arc<Address>>,
     /// What layers know of it, the innermost first.
     facts: Option<Arc<Fact>>,
@@ -63,6 +64,7 @@ impl Peer {
         side: Side::Accepted,
         lag: Duration::ZERO,
         connect_time: Duration::ZERO,
+        handshake_time: Duration::ZERO,
         listener: None,
         facts: None,
     };
@@ -92,6 +94,12 @@ impl Peer {
     /// The time from the start of the connect until the connection was established; zero on the accepting side.
     pub fn connect_time(&self) -> Duration {
         self.connect_time
+    }
+
+    /// The time that the layers around the service took to establish the connection, such as the handshake of TLS; zero without a layer.
+    /// A measurement from the start of the connect adds it to the connect time.
+    pub fn handshake_time(&self) -> Duration {
+        self.handshake_time
     }
 
     /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
@@ -149,6 +157,12 @@ impl Peer {
 
     pub(crate) fn with_lag(mut self, lag: Duration) -> Peer {
         self.lag = lag;
+        self
+    }
+
+    /// This peer behind one more layer, which took this time.
+    pub(crate) fn shaken(mut self, took: Duration) -> Peer {
+        self.handshake_time += took;
         self
     }
 

@@ -51,6 +51,10 @@ fn certificate(error: &CertificateError) -> String {
         CertificateError::BadSignature => {
             "has a signature that is not of the trusted authority with that name: was the authority made anew?".to_owned()
         }
+        // A word of webpki, which it has no type for here: certificates that were signed by themselves for a test are often such.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "is an authority's (CA:TRUE), which is no certificate of a server: let it sign one".to_owned()
+        }
         other => format!("is refused: {other}"),
     }
 }

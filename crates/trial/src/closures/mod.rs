@@ -162,7 +162,7 @@ impl Trial {
         let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
         let target = server.addresses().into_iter().next().expect("it listens where it was told to");
-        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed };
+        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed, tls: None };
         let tally = Arc::new(Tally::new());
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
         let clients = start(&plan, &tally)?;

@@ -17,7 +17,7 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Tally, mix};
+use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Tally, Tls, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Workload {
 }
 
 /// The options of a trial by a command.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The address of the server.
     pub target: Address,
@@ -84,11 +84,19 @@ pub struct Options {
     pub allow_idle_close: bool,
     /// The seed of all random choices.
     pub seed: u64,
+    /// TLS with the server; None: without.
+    pub tls: Option<Tls>,
 }
 
 impl Options {
     fn plan(&self) -> Plan {
-        Plan { target: self.target.clone(), connections: self.connections, kept: self.kept, seed: mix(self.seed) }
+        Plan {
+            target: self.target.clone(),
+            connections: self.connections,
+            kept: self.kept,
+            seed: mix(self.seed),
+            tls: self.tls.clone(),
+        }
     }
 
     /// Maximum of connects per second; None: as fast as possible.

@@ -22,8 +22,9 @@ pub enum Refused {
 /// Checks a connection that comes and goes, then one that stays.
 pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expected) -> Result<(), Refused> {
     let tally = Arc::new(Tally::new());
-    let visit = Churn::new(churn, tally.witness(Group::Churn));
-    let seen = one(plan, visit.into(), &tally, |seen| seen.connects + seen.not_begun > 0)?;
+    let witness = tally.witness(Group::Churn);
+    let visit = plan.secured(Churn::new(churn, witness.clone()), &witness);
+    let seen = one(plan, visit, &tally, |seen| seen.connects + seen.not_begun > 0)?;
     if !seen.is_clean() || seen.connects == 0 {
         return Err(refused(plan, &tally, expected));
     }
@@ -38,9 +39,10 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
         return Ok(());
     }
     let tally = Arc::new(Tally::new());
-    let keep = Keep::new(kept, tally.witness(Group::Kept), plan.seed);
+    let witness = tally.witness(Group::Kept);
+    let keep = plan.secured(Keep::new(kept, witness.clone(), plan.seed), &witness);
     let is_over = |seen: &Seen| seen.kept_exchanges >= ANSWERS || seen.lost() + seen.kept_not_back + seen.not_begun > 0;
-    let seen = one(plan, keep.into(), &tally, is_over)?;
+    let seen = one(plan, keep, &tally, is_over)?;
     if seen.kept_exchanges >= ANSWERS && seen.is_clean() {
         return Ok(());
     }
@@ -63,6 +65,9 @@ fn one(plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) ->
 fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
     let target = &plan.target;
     let (seen, failure) = (tally.total(), tally.failures().first().map(|(failure, _)| *failure));
+    if let Some(why) = plan.tls.as_ref().and_then(crate::Tls::refused) {
+        return Refused::Server(format!("TLS with {target} fails: {why}"));
+    }
     let line = match failure {
         Some(Failure { phase: Phase::Connect, cause, .. }) => {
             format!("cannot connect to {target}: {cause}; start the server first, or check the address")

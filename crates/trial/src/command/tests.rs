@@ -36,6 +36,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         kept: 8,
         allow_idle_close: false,
         seed: 7,
+        tls: None,
     };
     let change = |(number, (ended, seen))| {
         let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned() };

@@ -100,6 +100,7 @@ impl<'a> Changer<'a> {
             Kind::Purge => self.purge(),
             Kind::Kill => self.kill(value),
             Kind::Upgrade => self.upgrade(),
+            Kind::Certificate => self.scene.secure.change(),
             Kind::Sabotage => unreachable!("no schedule has it: see sabotage.rs"),
         }?;
         self.took[kind.index()].push(took);

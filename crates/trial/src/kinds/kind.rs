@@ -53,6 +53,9 @@ pub enum Kind {
     /// Another server takes over, as a new build of a program does: listeners and live connections. Seen: it has all kept connections, and
     /// the server before it ends with none.
     Upgrade,
+    /// Another certificate, of a server under TLS beside the first, with clients of its own. Seen: the handshakes that begin afterwards show it,
+    /// those under way show it or the one before, and connections that stay go on under the new generation.
+    Certificate,
     /// The sabotage that the options name.
     Sabotage,
 }
@@ -76,7 +79,7 @@ pub enum Way {
 
 impl Kind {
     /// All kinds; the sabotage last.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -99,6 +102,7 @@ impl Kind {
         Kind::Purge,
         Kind::Kill,
         Kind::Upgrade,
+        Kind::Certificate,
         Kind::Sabotage,
     ];
 
@@ -132,6 +136,7 @@ impl Kind {
             Kind::Purge => "purge",
             Kind::Kill => "kill",
             Kind::Upgrade => "upgrade",
+            Kind::Certificate => "certificate",
             Kind::Sabotage => "sabotage",
         }
     }
@@ -139,7 +144,9 @@ impl Kind {
     /// How the change is carried out.
     pub fn way(self) -> Way {
         match self {
-            Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
+            Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash | Kind::Certificate => {
+                Way::Configured(How::NewGeneration)
+            }
             Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Admission | Kind::Capacity => {
                 Way::Configured(How::InPlace)
             }

@@ -5,6 +5,7 @@
 
 mod absent;
 mod admission;
+mod certificate;
 mod change;
 mod ending;
 mod full;

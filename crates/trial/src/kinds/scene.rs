@@ -1,6 +1,7 @@
 //! The running parts of a trial: the server and its clients, all of them pools.
 
 use super::absent::absent;
+use super::certificate::Secure;
 use super::kept::keep;
 use super::kernel;
 use super::kind::Kind;
@@ -39,6 +40,8 @@ pub(crate) struct Scene {
     pub(crate) kept: Pool,
     pub(crate) second: Pool,
     pub(crate) requests: Pool,
+    /// The server of the kind "certificate" and its clients.
+    pub(crate) secure: Secure,
     pub(crate) tally: Arc<Tally>,
     /// The address to which the churn connects.
     pub(crate) address: SocketAddrV4,
@@ -94,6 +97,7 @@ impl Scene {
         let requests = client(Group::Requests, asking.into(), REQUESTS, None)?;
         // All connections are established before the first change; a failure to do so is counted by the set.
         server.wait(PATIENCE, |status| status.connections >= staying);
+        let secure = Secure::start(&tally, &props, mix(options.seed ^ Group::Secure.index() as u64))?;
         let churn = Churn::new(Echo::new(mix(options.seed), SIZE, SIZE).ending_at_once(), tally.witness(Group::Churn));
         let churn = client(Group::Churn, churn.into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
@@ -105,6 +109,7 @@ impl Scene {
             kept,
             second,
             requests,
+            secure,
             tally,
             address,
             props,
@@ -156,15 +161,17 @@ impl Scene {
         for stays in [&self.kept, &self.second, &self.requests] {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
-        let (established, server) = (all_stood(&self.tally), self.server());
+        self.secure.stop();
+        let (established, server) = (all_stood(&self.tally) - self.tally.stood(Group::Secure), self.server());
         server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
-        let status = server.status();
+        let (status, secure) = (server.status(), self.secure.server.status());
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
         server.shutdown(Drain::within(PATIENCE));
+        self.secure.server.shutdown(Drain::within(PATIENCE));
         Books {
-            accepted: status.counts.accepted,
-            still_open: status.connections,
-            queued: status.listeners.iter().map(|listener| listener.queued as u64).sum(),
+            accepted: status.counts.accepted + secure.counts.accepted,
+            still_open: status.connections + secure.connections,
+            queued: status.listeners.iter().chain(&secure.listeners).map(|listener| listener.queued as u64).sum(),
             established: Group::ALL.map(|group| (group, self.tally.stood(group))),
             passive_opens: opened,
         }

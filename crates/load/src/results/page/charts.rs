@@ -43,20 +43,21 @@ impl Charts<'_> {
         self.line(name, style, |sample| sample.server.as_ref().and_then(&value))
     }
 
-    fn percentiles(&self, of: impl Fn(&Sample) -> &Percentiles) -> Vec<Line> {
-        PERCENTILES.map(|(name, style, at)| self.line(name, style, |sample| at(of(sample)))).into()
+    fn percentiles(&self, of: impl Fn(&Sample) -> Percentiles) -> Vec<Line> {
+        PERCENTILES.map(|(name, style, at)| self.line(name, style, |sample| at(&of(sample)))).into()
     }
 
-    fn of_clients(&self) -> [Chart; 7] {
+    fn of_clients(&self) -> [Chart; 8] {
         // The last sample is that of the end: a run that closes all has no connections then, which is no fall over a second.
         let ends = self.samples.last().filter(|sample| sample.standing == 0).map(|sample| sample.at);
         let standing = self.line("open", "c1 area", |sample| (Some(sample.at) != ends).then(|| float(sample.standing)));
         let target = self.line("target", "c6 dashed", |sample| Some(float(sample.target)));
         let connects = self.line("connects", "c1 area", |sample| Some(sample.per_second.connects));
         let operations = self.line("operations", "c1 area", |sample| Some(sample.per_second.operations));
-        let operation = self.percentiles(|sample| &sample.latency_us.operation);
-        let connect = self.percentiles(|sample| &sample.latency_us.connect);
-        let lag = self.percentiles(|sample| &sample.latency_us.lag);
+        let operation = self.percentiles(|sample| sample.latency_us.operation);
+        let connect = self.percentiles(|sample| sample.latency_us.connect);
+        let handshake = self.percentiles(|sample| sample.latency_us.handshake.unwrap_or_default());
+        let lag = self.percentiles(|sample| sample.latency_us.lag);
         let late = "How late the load generator sent what was due: where it is long, the load generator is the limit.";
         [
             Chart::linear("Connections", "Open connections, and the target.", Unit::Count, vec![standing, target]),
@@ -64,6 +65,7 @@ impl Charts<'_> {
             Chart::linear("Operations", "Operations that succeeded, per second.", Unit::Rate, vec![operations]),
             Chart::logarithmic("Latency of operations", "From when an operation was due to its end.", Unit::Time, operation),
             Chart::logarithmic("Latency of connects", "Until the connection was established.", Unit::Time, connect),
+            Chart::logarithmic("Latency of TLS handshakes", "From connected to established.", Unit::Time, handshake),
             Chart::logarithmic("Send delay", late, Unit::Time, lag),
             Chart::linear("Errors", "So far, by what the client waited for and what came.", Unit::Count, self.errors()),
         ]

@@ -8,7 +8,7 @@ use crate::part::AgentPart;
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
-use crate::workload::Errors;
+use crate::workload::{Errors, HandshakeCounts};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -204,6 +204,7 @@ fn latencies(report: &Report) -> String {
         vec![row("operation: due to answered", &times.operation), row("service: sent to answered", &times.uncorrected)];
     rows.extend(times.first_byte.as_ref().map(|times| row("first byte", times)));
     rows.push(row("connect", &times.connect));
+    rows.extend(times.handshake.as_ref().map(|times| row("TLS handshake", times)));
     rows.extend(times.lag.max.map(|_| row("send delay: due to sent", &times.lag)));
     table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
 }
@@ -229,7 +230,7 @@ fn counts(report: &Report) -> String {
     let (connections, operations, server) = (&report.connections, &report.operations, &report.server);
     let seconds = |value: Option<f64>| value.map_or_else(unknown, |value| format!("{value:.2} s"));
     let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let rows = [
+    let mut rows = vec![
         row("connects attempted", thousands(connections.attempted)),
         row("established", thousands(connections.established)),
         row("failed", thousands(connections.failed)),
@@ -250,6 +251,13 @@ fn counts(report: &Report) -> String {
             server.listen_overflows.map_or_else(unknown, thousands),
         ),
     ];
+    if let Some(tls) = &report.tls {
+        let HandshakeCounts { full, resumed, failed } = tls.handshakes;
+        rows.push(row("TLS handshakes, full", thousands(full)));
+        rows.push(row("TLS handshakes, resumed", thousands(resumed)));
+        rows.push(row("TLS handshakes that failed", thousands(failed)));
+        rows.push(row("CPU of the client, a handshake", known(Unit::Time, tls.cpu_us)));
+    }
     table("Counts and costs", "", &["", ""], &rows)
 }
 

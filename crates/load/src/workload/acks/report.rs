@@ -3,7 +3,8 @@
 use super::Messages;
 use crate::latency::Latency;
 use crate::numbers::{float, thousands};
-use crate::workload::tally::{Ended, Errors, Operations, Tally};
+use crate::workload::errors::Errors;
+use crate::workload::tally::{Ended, Operations, Tally};
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;

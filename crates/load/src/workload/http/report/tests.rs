@@ -1,7 +1,7 @@
 //! The words and the numbers of a report.
 
 use super::*;
-use crate::workload::tally::Seen;
+use crate::workload::errors::Seen;
 use std::time::Instant;
 
 #[test]

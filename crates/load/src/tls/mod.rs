@@ -1,0 +1,175 @@
+//! TLS between the clients and the server: what a plan says of it, the layer of the clients, and what came of the handshakes.
+
+mod client;
+mod own;
+
+pub(crate) use client::{Ledger, Secured};
+pub(crate) use own::server;
+
+use serde::{Deserialize, Serialize};
+use sockdrawer_tls::{Client, ClientOptions, Error, Identity, Protocol};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The clients speak TLS. It goes to other processes and machines, so it has what files have in them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tls {
+    /// The servers that are trusted.
+    pub trust: Trust,
+    /// The name that servers must have a certificate for, and that they are asked for (SNI); None: the target's address.
+    pub name: Option<String>,
+    /// The application's protocols (ALPN) that are offered.
+    pub alpn: Vec<String>,
+    /// The only version that is spoken; None: 1.2 and 1.3.
+    pub version: Option<TlsVersion>,
+    /// The certificate chain and the key for servers that ask clients for one, PEM.
+    pub identity: Option<(PemFile, PemFile)>,
+    /// Whether a connection resumes by the tickets of those before it in its process; else each has a full handshake.
+    pub resumes: bool,
+}
+
+/// The servers that clients trust.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Trust {
+    /// Those that the authorities of the system signed: this is its file of them.
+    System(PemFile),
+    /// Those that these authorities signed, PEM.
+    Authorities(PemFile),
+    /// All.
+    Anybody,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TlsVersion {
+    /// 1.2, RFC 5246.
+    Tls12,
+    /// 1.3, RFC 8446.
+    Tls13,
+}
+
+/// A file of certificates or a key: where it is, and what is in it, which may be secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PemFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl PemFile {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: impl Into<PathBuf>) -> Result<PemFile, Error> {
+        let path = path.into();
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(PemFile { path, bytes }),
+            Err(error) => Err(Error::File { path, why: error.to_string() }),
+        }
+    }
+
+    /// Where it was read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Prints the path and nothing of the contents.
+impl fmt::Debug for PemFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PemFile").field(&self.path).finish()
+    }
+}
+
+/// Where distributions have the authorities of the system, the first that is there: Debian, Fedora, openSUSE, Alpine and BSDs.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+impl Trust {
+    /// The authorities of the system: of the file that the environment variable `SSL_CERT_FILE` names, else of the distribution's.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn system() -> Result<Trust, Error> {
+        let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+        let path = named.or_else(|| BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()));
+        let none = || {
+            Error::Unusable(
+                "this system has no file of authorities that is known: name one, or install ca-certificates".to_owned(),
+            )
+        };
+        PemFile::read(path.ok_or_else(none)?).map(Trust::System)
+    }
+}
+
+impl Tls {
+    /// TLS with servers of this trust, and nothing special.
+    pub fn new(trust: Trust) -> Tls {
+        Tls { trust, name: None, alpn: Vec::new(), version: None, identity: None, resumes: true }
+    }
+
+    /// The client that is made of it, before the first connect.
+    ///
+    /// # Errors
+    /// When a file has not what it should have, or the name is none.
+    pub fn client(&self) -> Result<Client, Error> {
+        self.options()?.build()
+    }
+
+    fn options(&self) -> Result<ClientOptions, Error> {
+        let trust = match &self.trust {
+            Trust::System(file) | Trust::Authorities(file) => sockdrawer_tls::Trust::Authorities(file.bytes.clone()),
+            Trust::Anybody => sockdrawer_tls::Trust::Anybody,
+        };
+        let versions = match self.version {
+            None => Protocol::Tls12..=Protocol::Tls13,
+            Some(TlsVersion::Tls12) => Protocol::Tls12..=Protocol::Tls12,
+            Some(TlsVersion::Tls13) => Protocol::Tls13..=Protocol::Tls13,
+        };
+        let mut options = Client::new(trust).alpn(self.alpn.iter().map(String::as_str)).versions(versions).resumes(self.resumes);
+        if let Some(name) = &self.name {
+            options = options.name(name);
+        }
+        if let Some((chain, key)) = &self.identity {
+            options = options.identity(Identity::from_pem(&chain.bytes, &key.bytes).map_err(|error| named(error, chain, key))?);
+        }
+        Ok(options)
+    }
+}
+
+/// The error with the file's path in place of what the text was to be.
+fn named(error: Error, chain: &PemFile, key: &PemFile) -> Error {
+    let Error::Pem { source_name, why } = error else { return error };
+    let file = if source_name == "the key" { key } else { chain };
+    Error::Pem { source_name: file.path.display().to_string(), why }
+}
+
+impl fmt::Display for TlsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TlsVersion::Tls12 => "1.2",
+            TlsVersion::Tls13 => "1.3",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_prints_no_key() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-key-{}", std::process::id()));
+        std::fs::write(&path, "secret").expect("a file");
+        let file = PemFile::read(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("it was written");
+        let mut tls = Tls::new(Trust::Anybody);
+        tls.identity = Some((file.clone(), file));
+        let printed = format!("{tls:?}");
+        assert!(!printed.contains("secret") && !printed.contains("115") && printed.contains("sockdrawer-key"), "{printed}");
+    }
+}
