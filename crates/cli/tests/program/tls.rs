@@ -117,7 +117,7 @@ fn each_way_to_fail_is_a_line_with_its_reason() {
     let [old_ca, _] = old.files("old");
     let (_own, at) = echo(own.options());
     let (_old, old_at) = echo(old.options());
-    let mut plain = Program::of("serve ping -l 127.0.0.1:0");
+    let mut plain = Program::of("serve hello -l 127.0.0.1:0");
     let plain_at = plain.line().trim_start_matches("listening on ").to_owned();
     let ending = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let ending_at = ending.local_addr().expect("it is bound");

@@ -50,7 +50,7 @@ fn protocols() {
     refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
     refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);
-    refused("serve exec --proxy-protocol from=::1 -- cat", &["a layer, such as that of PROXY headers, cannot be around"]);
+    refused("serve exec --proxy-protocol from=::1 -- cat", &["cannot run another program under a layer", "leave out the layer"]);
     refused("serve PING", &["did you mean `ping`?"]);
     refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
