@@ -45,6 +45,7 @@ mod server;
 mod session;
 mod tickets;
 mod validity;
+mod watched;
 
 pub use client::{Client, ClientOptions, Trust};
 pub use error::Error;
@@ -56,6 +57,7 @@ pub use server::{ClientCertificates, Server, ServerOptions};
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
 pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);
 pub use tickets::Tickets;
+pub use watched::{Watch, Watched};
 
 /// For the fuzz target `tls`: takes the bytes of a hostile peer.
 #[cfg(fuzzing)]

@@ -1,9 +1,9 @@
 //! TLS of the clients.
 
 use crate::clients::{Cause, PATIENCE, Phase, Witness};
-use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
-use sockdrawer::{Input, JobResult, Output, Peer};
-use sockdrawer_tls::{Client, TlsFilter};
+use sockdrawer::Peer;
+use sockdrawer::layer::{Filtering, Progress, Refused};
+use sockdrawer_tls::{Client, Watch, Watched};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,15 +42,11 @@ pub(crate) struct Secured<W> {
 }
 
 impl<W: Witness> Filtering for Secured<W> {
-    type Filter = Shaking<W>;
+    type Filter = Watched<Shaking<W>>;
 
-    fn filter(&self, peer: &Peer) -> Shaking<W> {
-        Shaking {
-            filter: self.tls.client.filter(peer),
-            tls: self.tls.clone(),
-            handshake: Some(self.witness.clone()),
-            cause: Cause::Early,
-        }
+    fn filter(&self, peer: &Peer) -> Watched<Shaking<W>> {
+        let (tls, handshake) = (self.tls.clone(), Some(self.witness.clone()));
+        self.tls.client.watched(peer, Shaking { tls, handshake, cause: Cause::Early })
     }
 
     fn handshake_timeout(&self) -> Duration {
@@ -62,17 +58,16 @@ impl<W: Witness> Filtering for Secured<W> {
     }
 }
 
-/// TLS of one connection.
+/// What came of one connection's TLS.
 pub(crate) struct Shaking<W: Witness> {
-    filter: TlsFilter,
     tls: Tls,
     /// Is told when the handshake does not end well: the clients inside are opened after it. None: it is over.
     handshake: Option<Arc<W>>,
     cause: Cause,
 }
 
-impl<W: Witness> Shaking<W> {
-    fn seen(&mut self, progress: &Result<Progress, Refused>) {
+impl<W: Witness> Watch for Shaking<W> {
+    fn seen(&mut self, progress: Result<&Progress, &Refused>) {
         match progress {
             Ok(Progress::Established(_)) => self.handshake = None,
             Ok(_) => {}
@@ -82,6 +77,10 @@ impl<W: Witness> Shaking<W> {
             }
         }
     }
+
+    fn timed_out(&mut self) {
+        self.cause = Cause::Late;
+    }
 }
 
 impl<W: Witness> Drop for Shaking<W> {
@@ -89,38 +88,5 @@ impl<W: Witness> Drop for Shaking<W> {
         if let Some(witness) = self.handshake.take() {
             witness.failed(Phase::Connect, self.cause);
         }
-    }
-}
-
-impl<W: Witness> Filter for Shaking<W> {
-    fn start(&mut self, wire: &mut Output) {
-        self.filter.start(wire);
-    }
-
-    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
-        let progress = self.filter.decode(wire, plain, back);
-        self.seen(&progress);
-        progress
-    }
-
-    fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
-        self.filter.job_done(result, back)
-    }
-
-    fn timed_out(&mut self) {
-        self.filter.timed_out();
-        self.cause = Cause::Late;
-    }
-
-    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        self.filter.encode(plain, wire);
-    }
-
-    fn goodbye(&mut self, wire: &mut Output) {
-        self.filter.goodbye(wire);
-    }
-
-    fn truncated(&mut self) -> Result<(), Refused> {
-        self.filter.truncated().inspect_err(|refused| self.tls.note(refused))
     }
 }

@@ -2,9 +2,9 @@
 
 use super::Tls;
 use crate::workload::Handshakes;
-use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
-use sockdrawer::{CannotSave, Error, Input, JobResult, Output, Peer, Saver};
-use sockdrawer_tls::{Client, HandshakeDone, TlsFilter};
+use sockdrawer::layer::{Filtering, Progress, Refused};
+use sockdrawer::{Error, Peer};
+use sockdrawer_tls::{Client, HandshakeDone, Watch, Watched};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -72,10 +72,10 @@ impl Secured {
 }
 
 impl Filtering for Secured {
-    type Filter = Watched;
+    type Filter = Watched<Breaks>;
 
-    fn filter(&self, peer: &Peer) -> Watched {
-        Watched { filter: self.client.filter(peer), is_established: false, ledger: self.ledger.clone() }
+    fn filter(&self, peer: &Peer) -> Watched<Breaks> {
+        self.client.watched(peer, Breaks { is_established: false, ledger: self.ledger.clone() })
     }
 
     fn handshake_timeout(&self) -> Duration {
@@ -87,57 +87,18 @@ impl Filtering for Secured {
     }
 }
 
-/// A connection's TLS, whose failures after the handshake are counted too: the clients inside see only that their connection ended.
-pub(crate) struct Watched {
-    filter: TlsFilter,
+/// Counts what breaks a connection after its handshake: the clients inside see only that it ended.
+pub(crate) struct Breaks {
     is_established: bool,
     ledger: Arc<Ledger>,
 }
 
-impl Watched {
-    fn broken(&self, refused: &Refused) {
-        if self.is_established {
-            self.ledger.recent().broke(&refused.to_string());
-        }
-    }
-}
-
-impl Filter for Watched {
-    fn start(&mut self, wire: &mut Output) {
-        self.filter.start(wire);
-    }
-
-    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
-        let progress = self.filter.decode(wire, plain, back);
-        match &progress {
+impl Watch for Breaks {
+    fn seen(&mut self, progress: Result<&Progress, &Refused>) {
+        match progress {
             Ok(Progress::Established(_)) => self.is_established = true,
-            Ok(_) => {}
-            Err(refused) => self.broken(refused),
+            Err(refused) if self.is_established => self.ledger.recent().broke(&refused.to_string()),
+            _ => {}
         }
-        progress
-    }
-
-    fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
-        self.filter.job_done(result, back)
-    }
-
-    fn timed_out(&mut self) {
-        self.filter.timed_out();
-    }
-
-    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        self.filter.encode(plain, wire);
-    }
-
-    fn goodbye(&mut self, wire: &mut Output) {
-        self.filter.goodbye(wire);
-    }
-
-    fn truncated(&mut self) -> Result<(), Refused> {
-        self.filter.truncated().inspect_err(|refused| self.broken(refused))
-    }
-
-    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        self.filter.save(to)
     }
 }

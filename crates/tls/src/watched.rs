@@ -1,0 +1,73 @@
+//! A connecting end whose every step is told, for what counts and measures.
+
+use crate::Client;
+use crate::filter::TlsFilter;
+use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
+use sockdrawer::{CannotSave, Input, JobResult, Output, Peer, Saver};
+
+/// Is told what comes of one connection's TLS, after the handshake too, of which an [observer](crate::ClientOptions::observe) hears alone. It
+/// is dropped with the connection.
+pub trait Watch: Send + 'static {
+    /// What TLS made of the peer's bytes, or of the end of its stream.
+    fn seen(&mut self, progress: Result<&Progress, &Refused>);
+
+    /// The handshake did not end in time: the connection is aborted.
+    fn timed_out(&mut self) {}
+}
+
+/// The filter of [`Client::watched`].
+#[derive(Debug)]
+pub struct Watched<W> {
+    filter: TlsFilter,
+    watch: W,
+}
+
+impl Client {
+    /// The filter of a new connection, which `watch` is told of: for a [`Filtering`] of your own.
+    pub fn watched<W: Watch>(&self, peer: &Peer, watch: W) -> Watched<W> {
+        Watched { filter: self.filter(peer), watch }
+    }
+}
+
+impl<W: Watch> Filter for Watched<W> {
+    fn start(&mut self, wire: &mut Output) {
+        self.filter.start(wire);
+    }
+
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
+        let progress = self.filter.decode(wire, plain, back);
+        self.watch.seen(progress.as_ref());
+        progress
+    }
+
+    fn job_done(&mut self, result: JobResult, back: &mut Output) -> Result<Progress, Refused> {
+        let progress = self.filter.job_done(result, back);
+        self.watch.seen(progress.as_ref());
+        progress
+    }
+
+    fn timed_out(&mut self) {
+        self.filter.timed_out();
+        self.watch.timed_out();
+    }
+
+    fn knows(&mut self, peer: Peer) -> Peer {
+        self.filter.knows(peer)
+    }
+
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        self.filter.encode(plain, wire);
+    }
+
+    fn goodbye(&mut self, wire: &mut Output) {
+        self.filter.goodbye(wire);
+    }
+
+    fn truncated(&mut self) -> Result<(), Refused> {
+        self.filter.truncated().inspect_err(|refused| self.watch.seen(Err(refused)))
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        self.filter.save(to)
+    }
+}
