@@ -234,6 +234,10 @@ struct Handshake<S> {
 }
 
 impl<F: Filter, S: Service> Layered<F, S> {
+    fn filter(&mut self) -> &mut F {
+        self.filter.as_mut().expect(HERE)
+    }
+
     /// Every callback of the inner protocol goes through here: its output is encoded and its step noted. A goodbye of the inner
     /// protocol becomes the filter's; `Finish` is owed until [`Layered::answer`] can return it.
     fn inner(
@@ -250,14 +254,14 @@ impl<F: Filter, S: Service> Layered<F, S> {
         let taken = input.taken();
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {
-            self.filter.as_mut().expect(HERE).encode(&output.bytes, cx.out());
+            self.filter().encode(&output.bytes, cx.out());
         }
         spare::give(output.bytes);
         // Its bytes are not the socket's: they pass the filter.
         assert!(!matches!(step, Step::Relay(_)), "a socket under a layer cannot be relayed");
         self.job |= matches!(step, Step::Work(_) | Step::Delegate(_));
         if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
-            self.filter.as_mut().expect(HERE).goodbye(cx.out());
+            self.filter().goodbye(cx.out());
             self.finish = Finish::Owed;
         }
         if matches!(step, Step::EndOutput) { Step::Continue } else { step }
@@ -296,7 +300,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
             Step::Continue if self.end_owed && !self.is_held() => {
                 self.end_owed = false;
                 if self.peer_ended {
-                    let step = self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx));
+                    let step = self.ended(cx);
                     return self.answer(step, cx);
                 }
                 self.peer_ended(cx)
@@ -339,6 +343,12 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
     }
 
+    /// No more plain bytes come, which the inner protocol is told.
+    fn ended(&mut self, cx: &mut Context<'_>) -> Step {
+        self.peer_ended = true;
+        self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
+    }
+
     /// A handshake that says goodbye to its peer, as by an alert, is closed, so that the peer reads why.
     fn refuse(&self, refused: &Refused, cx: &mut Context<'_>) -> Step {
         cx.report(refused.to_string());
@@ -352,10 +362,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
             Ok(Progress::NeedMore) => Step::Continue,
             Ok(Progress::Established(real)) => self.established(real, cx),
             Ok(Progress::Plain) => self.feed(cx),
-            Ok(Progress::PeerEnded) => {
-                self.peer_ended = true;
-                self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
-            }
+            Ok(Progress::PeerEnded) => self.ended(cx),
             Ok(Progress::Work(job)) => {
                 assert!(matches!(self.stage, Stage::Handshake(_)), "the job of an established filter would have no callback");
                 Step::Work(job)
@@ -383,14 +390,13 @@ impl<F: Filter, S: Service> Layered<F, S> {
     }
 }
 
-/// Ends a connection whose peer broke the filter's rules, and says why.
 impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &mut self.stage {
             handshake.began = Some(cx.now());
             cx.set_timer(handshake.timeout);
         }
-        self.filter.as_mut().expect(HERE).start(cx.out());
+        self.filter().start(cx.out());
         // A filter with nothing to wait for is established now: the inner protocol may have to speak first.
         let step = self.decode_all(&mut Input::new(&mut []), cx);
         self.answer(step, cx)
@@ -410,11 +416,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                 self.end_owed = true;
                 Step::Continue
             }
-            Stage::Open(_) => match self.filter.as_mut().expect(HERE).truncated() {
-                Ok(()) => {
-                    self.peer_ended = true;
-                    self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
-                }
+            Stage::Open(_) => match self.filter().truncated() {
+                Ok(()) => self.ended(cx),
                 Err(refused) => self.refuse(&refused, cx),
             },
         };
@@ -423,8 +426,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &self.stage {
-            self.filter.as_mut().expect(HERE).timed_out();
             cx.report(format!("the layer's handshake was not complete after {:?}", handshake.timeout));
+            self.filter().timed_out();
             return Step::Abort;
         }
         let was_held = self.is_held();
@@ -434,7 +437,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(_) = self.stage {
-            let progress = self.filter.as_mut().expect(HERE).job_done(result, cx.out());
+            let progress = self.filter().job_done(result, cx.out());
             let step = self.progressed(progress, cx);
             return self.answer(step, cx);
         }
@@ -496,7 +499,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.finish as u64);
         to.u64(self.peer_ended.into());
         to.u64(self.end_owed.into());
-        self.filter.as_mut().expect(HERE).save(to)
+        self.filter().save(to)
     }
 
     fn lend(&mut self) -> Option<Lent> {

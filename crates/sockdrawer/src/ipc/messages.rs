@@ -3,8 +3,7 @@
 
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
-use crate::protocol::Wiped;
-use crate::protocol::{Level, Side, State};
+use crate::protocol::{Level, Side, State, Wiped};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
 use std::collections::{BTreeMap, HashMap};

@@ -8,14 +8,18 @@ pub(crate) struct Wiped(Vec<u8>);
 
 impl Wiped {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let needed = self.0.len() + bytes.len();
+        self.reserve(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn reserve(&mut self, more: usize) {
+        let needed = self.0.len() + more;
         if needed > self.0.capacity() {
             let mut larger = Vec::with_capacity(needed.max(2 * self.0.capacity()).max(256));
             larger.extend_from_slice(&self.0);
             self.0.zeroize();
             self.0 = larger;
         }
-        self.0.extend_from_slice(bytes);
     }
 
     /// The bytes, which whoever has them wipes.
@@ -38,10 +42,15 @@ impl std::ops::Deref for Wiped {
     }
 }
 
-/// What an encoder writes to, byte by byte.
+/// What an encoder writes to.
 impl Extend<u8> for Wiped {
     fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
-        bytes.into_iter().for_each(|byte| self.push(&[byte]));
+        let mut bytes = bytes.into_iter();
+        // So many are certain, and there is room for them: the vector does not grow by itself.
+        let (least, _) = bytes.size_hint();
+        self.reserve(least);
+        self.0.extend(bytes.by_ref().take(least));
+        bytes.for_each(|byte| self.push(&[byte]));
     }
 }
 
@@ -71,5 +80,14 @@ mod tests {
         assert_eq!((&wiped[..2000], &wiped[2000..]), (&bytes[..], &[1, 2][..]));
         assert_eq!(format!("{wiped:?}"), "2002 bytes");
         assert_eq!((wiped.take().len(), wiped.len()), (2002, 0));
+    }
+
+    #[test]
+    fn it_takes_what_an_encoder_counts_and_what_it_does_not() {
+        let mut wiped = Wiped::default();
+        wiped.extend([3; 1000]);
+        wiped.extend((0..500_u32).map(|at| at as u8).filter(|byte| byte % 2 == 0));
+        let even: Vec<u8> = (0..500_u32).step_by(2).map(|at| at as u8).collect();
+        assert_eq!((&wiped[..1000], &wiped[1000..]), (&[3; 1000][..], &even[..]));
     }
 }
