@@ -7,6 +7,7 @@ use rustls::crypto::CryptoProvider;
 use sockdrawer::layer::Layer;
 use sockdrawer::testing::Driver;
 use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+use sockdrawer_catalog::echo::Echo;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -59,23 +60,6 @@ impl Authority {
 
     fn trusted(&self) -> ClientOptions {
         Client::new(Trust::Authorities(self.pem.clone().into_bytes()))
-    }
-}
-
-/// Sends all back.
-struct Echo;
-
-impl Service for Echo {
-    type Protocol = Echo;
-    fn open(&self, _peer: &Peer) -> Echo {
-        Echo
-    }
-}
-
-impl Protocol for Echo {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.take_all());
-        Step::Continue
     }
 }
 

@@ -5,6 +5,7 @@ use sockdrawer::connecting::Connecting;
 use sockdrawer::layer::Layer;
 use sockdrawer::observe::Event;
 use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
+pub(crate) use sockdrawer_catalog::echo::Echo;
 use sockdrawer_tls::{Client, ClientOptions, Handshake, HandshakeDone, HandshakeKind, Identity, ServerOptions, Trust};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -119,23 +120,6 @@ fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
 
 fn authority_of_others() -> (String, Issuer<'static, KeyPair>) {
     authority("another authority")
-}
-
-/// Sends back what it gets.
-pub(crate) struct Echo;
-
-impl Service for Echo {
-    type Protocol = Echo;
-    fn open(&self, _peer: &Peer) -> Echo {
-        Echo
-    }
-}
-
-impl Protocol for Echo {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.take_all());
-        Step::Continue
-    }
 }
 
 /// Answers any request of HTTP.
