@@ -23,8 +23,8 @@ pub enum Progress {
     Work(Job),
 }
 
-/// The wire bytes are not of the filter's protocol, or are forged. The reason is reported as by [`Context::report`]. The connection is
-/// aborted; but in the handshake it is closed where the filter appended something for the peer, such as an alert.
+/// The wire bytes are not of the filter's protocol, or are forged. The reason is reported as by [`Context::report`](crate::Context::report).
+/// The connection is aborted; but in the handshake it is closed where the filter appended something for the peer, such as an alert.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Refused {
@@ -110,7 +110,7 @@ pub trait Filtering: Send + Sync + 'static {
         Duration::from_secs(10)
     }
 
-    /// The name and the version of the states that its filters save, as [`Service::state`]. Default: none.
+    /// The name and the version of the states that its filters save, as [`Service::state`](crate::Service::state). Default: none.
     fn state(&self) -> State {
         State::none()
     }
@@ -121,7 +121,7 @@ pub trait Filtering: Send + Sync + 'static {
         Closing::PeerMaySend
     }
 
-    /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`]. Default: true.
+    /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`](crate::Service::needs_peer_address). Default: true.
     fn needs_peer_address(&self) -> bool {
         true
     }
