@@ -271,6 +271,7 @@ pub struct TableBox {
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
     pub(crate) learns_peer_address: bool,
+    pub(crate) longest_record: usize,
     /// What the states are called.
     pub(crate) state: State,
 }
@@ -372,11 +373,12 @@ pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
-        let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
-        let (local, closing, receiving, needs_peer_address) = said?;
+        let said = guarded(|| (service.local(), service.closing(), service.receiving()));
+        let (local, closing, receiving) = said?;
+        let (needs_peer_address, longest_record) = guarded(|| (service.needs_peer_address(), service.longest_record()))?;
         let (state, learns_peer_address) = (AnyService::state(self), AnyService::learns_peer_address(self));
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address, learns_peer_address, state })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address, learns_peer_address, longest_record, state })
     }
 
     fn kind(&self) -> Kind {

@@ -106,7 +106,7 @@ pub struct Settings {
     pub high_water: usize,
     /// The low-water mark: unsent bytes below which `writable` is called. Default: 32 KiB.
     pub low_water: usize,
-    /// Maximum of input, in bytes, that a protocol may leave untaken. Default: 64 KiB.
+    /// Maximum of input, in bytes, that a protocol may leave untaken; under a layer at least a record of the layer. Default: 64 KiB.
     pub max_partial: usize,
     /// Maximum of unsent bytes at which a connection still gets notes. At a note above it the connection ends with
     /// [`Closed::Overflow`](crate::Closed::Overflow), so that a peer that does not read holds bounded memory and loses nothing unseen. None: no

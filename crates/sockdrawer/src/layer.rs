@@ -88,9 +88,6 @@ mod tests;
 
 use finish::Finish;
 
-/// Maximum of plain bytes that the inner protocol may leave untaken; more aborts the connection. Equal to the default of a pool's
-/// `max_partial`.
-const MAX_PLAIN: usize = 64 * 1024;
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
 
@@ -119,6 +116,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
             finish: Finish::No,
             peer_ended: false,
             end_owed: false,
+            refused: false,
         }
     }
 }
@@ -177,6 +175,10 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
         self.filtering.learns_peer_address() || self.service.learns_peer_address()
     }
 
+    fn longest_record(&self) -> usize {
+        self.filtering.longest_record().max(self.service.longest_record())
+    }
+
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         self.service.connect_failed(failure, local);
     }
@@ -208,6 +210,8 @@ pub struct Layered<F: Filter, S: Service> {
     peer_ended: bool,
     /// The inner protocol is still to be told of the end: it came while plain bytes were held, or the connection was leased.
     end_owed: bool,
+    /// By its filter.
+    refused: bool,
 }
 
 /// Prints how far the connection is.
@@ -284,7 +288,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         let step = self.inner(cx, |protocol, plain, cx| protocol.received(plain, cx));
         match step {
-            Step::Continue if self.plain.len() > MAX_PLAIN => Step::Abort,
+            Step::Continue if self.plain.len() > cx.max_partial => Step::Abort,
             step => step,
         }
     }
@@ -349,16 +353,20 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
     }
 
-    /// A handshake that says goodbye to its peer, as by an alert, is closed, so that the peer reads why.
-    fn refuse(&self, refused: &Refused, cx: &mut Context<'_>) -> Step {
+    /// Where the filter says why to the peer, as by an alert, the connection is closed, so that the peer reads it.
+    fn refuse(&mut self, refused: &Refused, says_why: bool, cx: &mut Context<'_>) -> Step {
+        self.refused = true;
         cx.report(refused.to_string());
-        let says_why = matches!(self.stage, Stage::Handshake(_)) && !cx.out().bytes().is_empty();
         if says_why { Step::Close } else { Step::Abort }
     }
 
-    fn progressed(&mut self, progress: Result<Progress, Refused>, cx: &mut Context<'_>) -> Step {
+    /// `before`: bytes of output before the filter was called.
+    fn progressed(&mut self, progress: Result<Progress, Refused>, before: usize, cx: &mut Context<'_>) -> Step {
         match progress {
-            Err(refused) => self.refuse(&refused, cx),
+            Err(refused) => {
+                let says_why = cx.out().bytes().len() > before;
+                self.refuse(&refused, says_why, cx)
+            }
             Ok(Progress::NeedMore) => Step::Continue,
             Ok(Progress::Established(real)) => self.established(real, cx),
             Ok(Progress::Plain) => self.feed(cx),
@@ -376,9 +384,10 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.plain = spare::take();
         }
         while !self.peer_ended {
+            let before = cx.out().bytes().len();
             let step = match self.filter.as_mut().expect(HERE).decode(wire, &mut self.plain, cx.out()) {
                 Ok(Progress::NeedMore) => return Step::Continue,
-                progress => self.progressed(progress, cx),
+                progress => self.progressed(progress, before, cx),
             };
             if !matches!(step, Step::Continue) || self.waiting {
                 return step;
@@ -418,7 +427,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
             }
             Stage::Open(_) => match self.filter().truncated() {
                 Ok(()) => self.ended(cx),
-                Err(refused) => self.refuse(&refused, cx),
+                Err(refused) => self.refuse(&refused, false, cx),
             },
         };
         self.answer(step, cx)
@@ -437,8 +446,9 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(_) = self.stage {
+            let before = cx.out().bytes().len();
             let progress = self.filter().job_done(result, cx.out());
-            let step = self.progressed(progress, cx);
+            let step = self.progressed(progress, before, cx);
             return self.answer(step, cx);
         }
         self.job = false;
@@ -482,6 +492,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        // The filter said why to the peer; to the inner protocol it is no orderly end.
+        let why = if self.refused && why == Closed::Orderly { Closed::Aborted } else { why };
         if let Stage::Open(protocol) = &mut self.stage {
             let mut ignored = Output::with_high_water(0);
             cx.nested(&mut ignored, |cx| protocol.closed(why, cx));

@@ -192,6 +192,12 @@ pub trait Service: Send + Sync + 'static {
         false
     }
 
+    /// The longest record of the layers, which bounds untaken input where [`Settings::max_partial`](crate::Settings::max_partial) is less: see
+    /// [`Filtering::longest_record`](crate::layer::Filtering::longest_record). A service hands it on if it has a service inside. Default: 0.
+    fn longest_record(&self) -> usize {
+        0
+    }
+
     /// A connect failed; there is no connection and no protocol. Only in a pool that connects.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 

@@ -206,6 +206,10 @@ impl Filtering for Client {
         State::of("tls", 1)
     }
 
+    fn longest_record(&self) -> usize {
+        crate::record::LONGEST
+    }
+
     fn needs_peer_address(&self) -> bool {
         self.name.is_none()
     }

@@ -19,6 +19,8 @@ pub(crate) const MOST_PLAIN: usize = 1 << 14;
 /// What a record may be longer than its data: RFC 8446, section 5.2, and RFC 5246, section 6.2.3.
 const MOST_EXTRA_13: usize = 256;
 const MOST_EXTRA_12: usize = 2048;
+/// The most bytes of a record with its header.
+pub(crate) const LONGEST: usize = HEADER + MOST_PLAIN + MOST_EXTRA_12;
 const TAG: usize = 16;
 /// The part of the nonce that a record of TLS 1.2 with AES-GCM carries.
 const EXPLICIT: usize = 8;

@@ -258,6 +258,10 @@ impl Filtering for Server {
         State::of("tls", 1)
     }
 
+    fn longest_record(&self) -> usize {
+        crate::record::LONGEST
+    }
+
     fn needs_peer_address(&self) -> bool {
         false
     }

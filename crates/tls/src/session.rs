@@ -1,9 +1,10 @@
 //! An established connection: records in, records out, and what TLS says between them. It needs nothing of the handshake, so that it can be
 //! saved, and goes on in another process.
 
-use crate::record::{Aead, Cipher, Content, Direction, Version};
+use crate::record::{Aead, BadRecord, Cipher, Content, Direction, Version};
 use sockdrawer::layer::{Progress, Refused};
 use sockdrawer::{CannotRestore, Input, Output, Saved, Saver};
+use std::borrow::Cow;
 use zeroize::Zeroize;
 
 #[cfg(test)]
@@ -19,6 +20,10 @@ const NEW_SESSION_TICKET: u8 = 4;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const CLOSE_NOTIFY: u8 = 0;
+const UNEXPECTED_MESSAGE: u8 = 10;
+const BAD_RECORD_MAC: u8 = 20;
+const RECORD_OVERFLOW: u8 = 22;
+const ILLEGAL_PARAMETER: u8 = 47;
 const INTERNAL_ERROR: u8 = 80;
 const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
@@ -66,6 +71,33 @@ struct Rare {
     tickets: Option<Box<dyn TakesTickets>>,
 }
 
+/// Why a connection cannot go on, and the alert that tells its peer, if one does.
+struct Fatal {
+    alert: Option<u8>,
+    refused: Refused,
+}
+
+impl From<Refused> for Fatal {
+    fn from(refused: Refused) -> Fatal {
+        Fatal { alert: Some(UNEXPECTED_MESSAGE), refused }
+    }
+}
+
+impl From<BadRecord> for Fatal {
+    fn from(bad: BadRecord) -> Fatal {
+        let alert = match bad {
+            BadRecord::Forged => BAD_RECORD_MAC,
+            BadRecord::TooLong(_) => RECORD_OVERFLOW,
+            BadRecord::Type(_) | BadRecord::OnlyPadding => UNEXPECTED_MESSAGE,
+        };
+        Fatal { alert: Some(alert), refused: Refused::because(bad.to_string()) }
+    }
+}
+
+fn unexpected(why: impl Into<Cow<'static, str>>) -> Fatal {
+    Refused::because(why).into()
+}
+
 impl Session {
     pub(crate) fn new(
         cipher: Cipher,
@@ -78,23 +110,34 @@ impl Session {
         Session { cipher, end, sends, receives, idle_records: 0, said: Said::No, rare }
     }
 
-    /// Takes records until one brought data, which is appended to `plain`.
+    /// Takes records until one brought data, which is appended to `plain`. After an error, `back` has the alert.
     pub(crate) fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
         if self.said == Said::UsedUp {
             return Err(Refused::because("the keys of a TLS 1.2 connection are used up after 2^24 records: TLS 1.3 renews them"));
         }
+        self.decode_record(wire, plain, back).map_err(|Fatal { alert, refused }| {
+            // RFC 8446, section 6.2.
+            if let Some(alert) = alert.filter(|_| self.said == Said::No) {
+                self.cipher.seal(&mut self.sends, Content::ALERT, &[FATAL, alert], back);
+                self.said = Said::Goodbye;
+            }
+            refused
+        })
+    }
+
+    fn decode_record(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Fatal> {
         loop {
-            let Some(length) = self.cipher.record_length(wire.bytes()).map_err(refused)? else { return Ok(Progress::NeedMore) };
+            let Some(length) = self.cipher.record_length(wire.bytes())? else { return Ok(Progress::NeedMore) };
             if wire.bytes().len() < length {
                 return Ok(Progress::NeedMore);
             }
             let record = &mut wire.bytes_mut()[..length];
-            let (content, at) = self.cipher.open(&mut self.receives, record).map_err(refused)?;
+            let (content, at) = self.cipher.open(&mut self.receives, record)?;
             let found = wire.take(length);
             let found = &found[at];
             if content != Content::HANDSHAKE && self.rare.as_ref().is_some_and(|rare| !rare.message.is_empty()) {
                 // RFC 8446, section 5.1.
-                return Err(Refused::because("another TLS record within a message of the handshake"));
+                return Err(unexpected("another TLS record within a message of the handshake"));
             }
             if content == Content::DATA && !found.is_empty() {
                 plain.extend_from_slice(found);
@@ -104,14 +147,14 @@ impl Session {
             }
             self.idle_records += 1;
             if self.idle_records > MOST_IDLE_RECORDS {
-                return Err(Refused::because("more than 32 TLS records in a row without data"));
+                return Err(unexpected("more than 32 TLS records in a row without data"));
             }
             match content {
                 Content::DATA => {}
                 Content::ALERT if self.is_goodbye(found)? => return Ok(Progress::PeerEnded),
                 Content::ALERT => {}
                 Content::HANDSHAKE => self.handshake(found, back)?,
-                Content(other) => return Err(unexpected(other)),
+                Content(other) => return Err(BadRecord::Type(other).into()),
             }
         }
     }
@@ -122,20 +165,23 @@ impl Session {
     }
 
     /// An alert: whether it says goodbye.
-    fn is_goodbye(&self, alert: &[u8]) -> Result<bool, Refused> {
+    fn is_goodbye(&self, alert: &[u8]) -> Result<bool, Fatal> {
         match *alert {
             [_, CLOSE_NOTIFY] => Ok(true),
             // A goodbye follows.
             [_, USER_CANCELED] => Ok(false),
             [WARNING, _] if self.cipher.version == Version::Tls12 => Ok(false),
-            [_, other] => Err(Refused::because(format!("the peer sent the TLS alert {}", crate::alert::words(other)))),
-            _ => Err(Refused::because("a TLS alert that is not 2 bytes long")),
+            [_, other] => {
+                let refused = Refused::because(format!("the peer sent the TLS alert {}", crate::alert::words(other)));
+                Err(Fatal { alert: None, refused })
+            }
+            _ => Err(unexpected("a TLS alert that is not 2 bytes long")),
         }
     }
 
-    fn handshake(&mut self, found: &[u8], back: &mut Output) -> Result<(), Refused> {
+    fn handshake(&mut self, found: &[u8], back: &mut Output) -> Result<(), Fatal> {
         if found.is_empty() {
-            return Err(Refused::because("an empty TLS handshake record"));
+            return Err(unexpected("an empty TLS handshake record"));
         }
         if self.cipher.version == Version::Tls12 {
             // The peer asks to renegotiate, which it may not: RFC 5746, section 4.5.
@@ -154,7 +200,7 @@ impl Session {
                 return self.message(*kind, &[], false, back);
             }
             if 4 + length > MOST_MESSAGE {
-                return Err(Refused::because(format!("a TLS handshake message of {length} bytes")));
+                return Err(unexpected(format!("a TLS handshake message of {length} bytes")));
             }
             let Some((body, rest)) = left[4..].split_at_checked(length) else { break };
             self.message(*kind, body, rest.is_empty(), back)?;
@@ -167,7 +213,7 @@ impl Session {
     }
 
     /// A message of the handshake that came after it. `is_last`: nothing follows in the record.
-    fn message(&mut self, kind: u8, body: &[u8], is_last: bool, back: &mut Output) -> Result<(), Refused> {
+    fn message(&mut self, kind: u8, body: &[u8], is_last: bool, back: &mut Output) -> Result<(), Fatal> {
         match (kind, body, self.end) {
             (KEY_UPDATE, [asks @ (0 | 1)], _) if is_last => {
                 self.cipher.update(&mut self.receives);
@@ -177,12 +223,17 @@ impl Session {
                 }
                 Ok(())
             }
-            (KEY_UPDATE, _, _) => Err(Refused::because("a wrong TLS key update")),
+            // RFC 8446, section 4.6.3.
+            (KEY_UPDATE, [_], _) if is_last => {
+                let refused = Refused::because("a TLS key update that asks for something unknown");
+                Err(Fatal { alert: Some(ILLEGAL_PARAMETER), refused })
+            }
+            (KEY_UPDATE, _, _) => Err(unexpected("a wrong TLS key update")),
             (NEW_SESSION_TICKET, ticket, End::Client) => {
                 let tickets = self.rare.as_mut().and_then(|rare| rare.tickets.as_mut());
-                tickets.map_or(Ok(()), |tickets| tickets.take(ticket))
+                Ok(tickets.map_or(Ok(()), |tickets| tickets.take(ticket))?)
             }
-            (other, _, _) => Err(Refused::because(format!("an unexpected TLS handshake message of type {other}"))),
+            (other, _, _) => Err(unexpected(format!("an unexpected TLS handshake message of type {other}"))),
         }
     }
 
@@ -262,12 +313,4 @@ impl Drop for Rare {
     fn drop(&mut self) {
         self.message.zeroize();
     }
-}
-
-fn refused(bad: crate::record::BadRecord) -> Refused {
-    Refused::because(bad.to_string())
-}
-
-fn unexpected(content: u8) -> Refused {
-    refused(crate::record::BadRecord::Type(content))
 }

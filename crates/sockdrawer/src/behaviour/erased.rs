@@ -21,6 +21,7 @@ pub trait DynService: Send + Sync {
     fn receiving(&self) -> Receiving;
     #[doc(hidden)]
     fn needs_peer_address(&self) -> bool;
+    fn longest_record(&self) -> usize;
     #[doc(hidden)]
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local);
 }
@@ -43,6 +44,9 @@ impl<S: Service> DynService for S {
     }
     fn needs_peer_address(&self) -> bool {
         Service::needs_peer_address(self)
+    }
+    fn longest_record(&self) -> usize {
+        Service::longest_record(self)
     }
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         Service::connect_failed(self, failure, local);
@@ -79,6 +83,9 @@ impl Service for Erased {
     }
     fn needs_peer_address(&self) -> bool {
         self.service.needs_peer_address()
+    }
+    fn longest_record(&self) -> usize {
+        self.service.longest_record()
     }
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         self.service.connect_failed(failure, local);

@@ -168,7 +168,8 @@ impl Connections {
         let tables = generation.tables(self.io.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
         // that are never touched cost nothing.
-        let room = generation.settings.max_partial + 2 * READ_BYTES;
+        let longest = tables.own.iter().map(|(_, table)| table.longest_record).fold(tables.table.longest_record, usize::max);
+        let room = generation.settings.max_partial.max(longest) + 2 * READ_BYTES;
         if self.read.len() < room {
             let none = |errno| Panicked(format!("no memory to read into: {}", std::io::Error::from(errno)));
             self.read = Pages::new(room).map_err(none)?;
@@ -270,7 +271,8 @@ impl Connections {
         let of = self.generations.at(table);
         (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let mut cx = context(slot, record, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        let mut cx =
+            context(slot, record, (of.id, of.max_partial), &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         match of.table.open(peer, &mut cx, &mut self.more) {
             Ok((state, answer)) => {
                 record.state = state;

@@ -1,6 +1,6 @@
 //! A leased connection under layers: the lessee's plain bytes pass the filter that the layers lent.
 
-use super::lease::Leased;
+use super::lease::{LeaseEnd, Leased};
 use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output};
 use crate::sync::atomic::Ordering;
 use crate::sys::Errno;
@@ -34,6 +34,8 @@ pub(super) struct Filtered {
     sent: usize,
     finished: bool,
     refused: bool,
+    /// On refusing, the filter appended something for the peer.
+    says_why: bool,
     /// What the next read returns.
     error: Option<io::Error>,
 }
@@ -77,7 +79,20 @@ impl Filtered {
     pub(super) fn new(lent: Lent, wire: Vec<u8>) -> Filtered {
         let Lent { filter, plain, ended } = lent;
         let (fresh, unsent, error) = (!wire.is_empty(), Vec::new(), None);
-        Filtered { filter, wire, fresh, plain, read: 0, ended, unsent, sent: 0, finished: false, refused: false, error }
+        Filtered {
+            filter,
+            wire,
+            fresh,
+            plain,
+            read: 0,
+            ended,
+            unsent,
+            sent: 0,
+            finished: false,
+            refused: false,
+            says_why: false,
+            error,
+        }
     }
 
     /// Whether a read may have something without asking the kernel.
@@ -170,6 +185,7 @@ impl Filtered {
         let (mut taken, mut back) = (0, Output::default());
         let decoded = loop {
             let (mut input, before) = (Input::new(&mut self.wire[taken..]), self.plain.len());
+            let said = back.bytes.len();
             let decoded = self.filter.decode(&mut input, &mut self.plain, &mut back);
             taken += input.taken();
             match decoded {
@@ -177,6 +193,7 @@ impl Filtered {
                 Err(_) => {
                     // What a filter refuses it may have appended before it knew.
                     self.plain.truncate(before);
+                    self.says_why = back.bytes.len() > said;
                     break decoded;
                 }
                 _ => break decoded,
@@ -246,9 +263,9 @@ impl Filtered {
         }
     }
 
-    /// Whether the lease may go back in order.
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused
+    /// How the connection ends where its layer refused what the peer sent: closed, if the peer is told why.
+    pub(super) fn refusal(&self) -> Option<LeaseEnd> {
+        self.refused.then_some(if self.says_why { LeaseEnd::Failed } else { LeaseEnd::Abort })
     }
 
     /// The connection ends: the peer is told.

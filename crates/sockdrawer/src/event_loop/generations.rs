@@ -21,6 +21,8 @@ pub(super) struct LiveGeneration {
     /// What the states are called.
     pub(super) state: State,
     pub(super) learns_peer_address: bool,
+    /// Bytes of input that a connection may leave untaken: the setting, or a record of its layers if that is longer.
+    pub(super) max_partial: usize,
 }
 
 impl LiveGeneration {
@@ -73,15 +75,26 @@ impl Generations {
     }
 
     fn add(&mut self, generation: &Arc<Generation>, made: TableBox) -> u16 {
-        let TableBox { table, local, closing, receiving, state, learns_peer_address, .. } = made;
+        let TableBox { table, local, closing, receiving, state, learns_peer_address, longest_record, .. } = made;
         let (generation, id, high_water) = (generation.clone(), generation.id, generation.settings.high_water);
-        let added =
-            Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water, state, learns_peer_address });
+        let max_partial = generation.settings.max_partial.max(longest_record);
+        let added = LiveGeneration {
+            generation,
+            table,
+            local,
+            closing,
+            receiving,
+            id,
+            high_water,
+            state,
+            learns_peer_address,
+            max_partial,
+        };
         let at = self.live.iter().position(Option::is_none).unwrap_or_else(|| {
             self.live.push(None);
             self.live.len() - 1
         });
-        self.live[at] = added;
+        self.live[at] = Some(added);
         u16::try_from(at).expect("fewer than 65,536 live generations")
     }
 

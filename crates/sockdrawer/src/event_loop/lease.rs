@@ -444,10 +444,12 @@ impl Lease {
 
     /// What goes back with the connection, and whether it still goes as `outcome` says.
     fn unfiltered(filtered: Filtered, outcome: LeaseEnd) -> (Left, LeaseEnd) {
-        let refused = filtered.is_refused();
+        let outcome = match outcome {
+            outcome @ (LeaseEnd::Abort | LeaseEnd::Panicked(_)) => outcome,
+            outcome => filtered.refusal().unwrap_or(outcome),
+        };
         let call = move || match outcome {
-            outcome @ (LeaseEnd::Abort | LeaseEnd::Panicked(_)) => (Left::default(), outcome),
-            _ if refused => (Left::default(), LeaseEnd::Abort),
+            LeaseEnd::Abort | LeaseEnd::Panicked(_) => (Left::default(), outcome),
             LeaseEnd::Note(note) => {
                 let (left, note) = filtered.give_back(note);
                 (left, LeaseEnd::Note(note))

@@ -24,7 +24,8 @@ pub enum Progress {
 }
 
 /// The wire bytes are not of the filter's protocol, or are forged. The reason is reported as by [`Context::report`](crate::Context::report).
-/// The connection is aborted; but in the handshake it is closed where the filter appended something for the peer, such as an alert.
+/// The connection is aborted; where the filter appended something for the peer in that call, such as an alert, it is closed, so that the peer
+/// reads it, and the inner protocol is told [`Closed::Aborted`](crate::Closed::Aborted) all the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Refused {
@@ -119,6 +120,12 @@ pub trait Filtering: Send + Sync + 'static {
     /// of the filter's own at the end, such as a PROXY header, returns `inner`; a filter whose peers say goodbye must not.
     fn closing(&self, _inner: Closing) -> Closing {
         Closing::PeerMaySend
+    }
+
+    /// The longest piece of wire bytes that a filter takes only when it is whole, such as a record, in bytes: so much may wait for the rest even
+    /// where [`Settings::max_partial`](crate::Settings::max_partial) is less. Default: 0, for filters that take what there is.
+    fn longest_record(&self) -> usize {
+        0
     }
 
     /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`](crate::Service::needs_peer_address). Default: true.

@@ -116,6 +116,10 @@ impl Filtering for Accepts {
         inner
     }
 
+    fn longest_record(&self) -> usize {
+        Header::MOST_V1
+    }
+
     fn learns_peer_address(&self) -> bool {
         true
     }

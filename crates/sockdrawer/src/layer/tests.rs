@@ -1,7 +1,9 @@
-//! A toy TLS around a request-and-answer protocol: a 2-byte hello each way, then xor 0x55; 0xFF on the wire is the goodbye.
+//! A toy TLS around a request-and-answer protocol: a 2-byte hello each way, then xor 0x55; 0xFF on the wire is the goodbye, and 0xFE is
+//! forged, which is answered by `NO`.
 
 mod jobs;
 mod lending;
+mod untaken;
 
 use super::*;
 use crate::protocol::{ConnectFailure, Job, JobError, Side};
@@ -31,6 +33,7 @@ impl Filtering for Xor {
 
 const REAL: ([u8; 4], u16) = ([198, 51, 100, 7], 4321);
 const GOODBYE: u8 = 0xFF;
+const FORGED: u8 = 0xFE;
 
 impl Filter for XorState {
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
@@ -46,13 +49,14 @@ impl Filter for XorState {
         }
         // Up to 3 bytes are a record here, so that a read holds several.
         let record = &wire.bytes()[..wire.bytes().len().min(3)];
-        let end = record.iter().position(|byte| *byte == GOODBYE).unwrap_or(record.len());
+        let end = record.iter().position(|byte| [GOODBYE, FORGED].contains(byte)).unwrap_or(record.len());
         match (end, wire.is_empty()) {
             (_, true) => Ok(Progress::NeedMore),
-            (0, false) => {
-                wire.take(1);
-                Ok(Progress::PeerEnded)
+            (0, false) if wire.take(1) == [FORGED] => {
+                back.push(b"NO");
+                Err(Refused::because("it is forged"))
             }
+            (0, false) => Ok(Progress::PeerEnded),
             (count, false) => {
                 wire.bytes_mut()[..count].iter_mut().for_each(|byte| *byte ^= 0x55);
                 plain.extend_from_slice(&wire.bytes()[..count]);
@@ -281,6 +285,16 @@ fn an_end_without_goodbye_is_the_filters_to_judge() {
     assert_eq!(strict.reports(), ["it said no goodbye"]);
 }
 
+/// The peer reads why; to the inner protocol it is no orderly end.
+#[test]
+fn a_filter_says_why_it_refuses() {
+    let mut connection = open();
+    connection.receive(&[xor(b"Ping"), vec![FORGED]].concat());
+    assert_eq!(connection.sent(), [xor(b"Pong"), b"NO".to_vec()].concat());
+    assert_eq!((connection.closed(), connection.reports()), (Some(Closed::Orderly), &["it is forged".to_owned()][..]));
+    assert_eq!(connection.local::<Vec<String>>().expect("made by Commands").last().map(String::as_str), Some("Aborted"));
+}
+
 #[test]
 fn what_was_decoded_behind_a_job_waits_for_it() {
     let mut connection = open();
@@ -392,28 +406,6 @@ fn state_and_half_a_message_move_through_the_layer() {
     assert_eq!(command.commands, 2);
     let in_handshake = Driver::open(layer());
     assert!(in_handshake.save_and_restore(layer()).is_err(), "a handshake stays where it is");
-}
-
-#[test]
-fn plain_bytes_nobody_takes_are_bounded() {
-    struct Hoard;
-    impl Service for Hoard {
-        type Protocol = Hoard;
-        fn open(&self, _peer: &Peer) -> Hoard {
-            Hoard
-        }
-    }
-    impl Protocol for Hoard {
-        fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
-            Step::Continue
-        }
-    }
-    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Hoard));
-    connection.receive(b"HI");
-    connection.receive(&[b'x'; MAX_PLAIN]);
-    assert_eq!(connection.closed(), None);
-    connection.receive(b"x");
-    assert_eq!(connection.closed(), Some(Closed::Aborted));
 }
 
 #[test]

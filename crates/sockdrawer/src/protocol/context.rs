@@ -30,6 +30,8 @@ pub struct Context<'a> {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
+    /// Bytes of input that the connection may leave untaken.
+    pub(crate) max_partial: usize,
     pub(crate) draining: bool,
 }
 
@@ -197,6 +199,7 @@ impl Context<'_> {
             token: self.token,
             id: self.id,
             generation: self.generation,
+            max_partial: self.max_partial,
             draining: self.draining,
         });
         if let Some(inner) = out.said.take() {

@@ -156,6 +156,7 @@ impl<S: Service> Driver<S> {
 
     /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
     pub fn open_with(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
+        let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
         let inbox = Arc::new(Inbox::new(limits.inbox));
         let wire = Wire {
             peer,
@@ -582,6 +583,7 @@ impl Scene<'_> {
             token: self.wire.id.0,
             id: self.wire.id,
             generation: self.wire.generation,
+            max_partial: self.wire.limits.max_partial,
             draining: self.wire.drain_asked,
         })
     }

@@ -224,7 +224,7 @@ fn messages_that_are_wrong_end_the_session() {
     let wrong = "a wrong TLS key update";
     let cases: [(&[u8], &str); 12] = [
         (b"", "an empty TLS handshake record"),
-        (&[KEY_UPDATE, 0, 0, 1, 2], wrong),
+        (&[KEY_UPDATE, 0, 0, 1, 2], "a TLS key update that asks for something unknown"),
         (&[KEY_UPDATE, 0, 0, 0], wrong),
         (&[KEY_UPDATE, 0, 0, 2, 0, 0], wrong),
         // RFC 8446, section 5.1: keys change at the end of a record.

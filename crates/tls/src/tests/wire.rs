@@ -83,25 +83,30 @@ fn a_stream_that_is_cut_off_is_no_end() {
     assert_eq!((server.closed(), client.closed()), (Some(Closed::Aborted), Some(Closed::Aborted)));
 }
 
+/// The peer is told by an alert: RFC 8446, section 6.2.
 #[test]
 fn garbage_after_the_handshake_ends_the_connection() {
-    for (garbage, line) in [
-        (&b"GET / HTTP/1.1\r\n\r\n, and as many bytes as make 8,239 of these"[..], None),
-        (&[23, 3, 3, 0xff, 0xff], Some("a record of 65535 bytes, more than TLS allows")),
-        (&[22, 3, 3, 0, 1, 0], Some("a record of the unknown or unexpected type 22")),
-        (&[23, 3, 3, 0, 0], Some("a record that was forged, damaged or sealed with another key")),
-        (&[23, 3, 3, 0, 2, 1, 2], Some("a record that was forged, damaged or sealed with another key")),
+    // What is taken for the header of a record of 8,239 bytes.
+    let http = [b"GET /", &[b'x'; 8239][..]].concat();
+    for (garbage, line, alert) in [
+        (&[23, 3, 3, 0xff, 0xff][..], "a record of 65535 bytes, more than TLS allows", "RecordOverflow"),
+        (&[22, 3, 3, 0, 1, 0], "a record of the unknown or unexpected type 22", "UnexpectedMessage"),
+        (&[23, 3, 3, 0, 0], "a record that was forged, damaged or sealed with another key", "BadRecordMac"),
+        (&[23, 3, 3, 0, 2, 1, 2], "a record that was forged, damaged or sealed with another key", "BadRecordMac"),
+        (&http, "a record of the unknown or unexpected type 71", "UnexpectedMessage"),
     ] {
-        let (mut server, mut client) = established();
-        server.receive(garbage);
-        client.receive(garbage);
-        for (reports, closed) in [(server.reports(), server.closed()), (client.reports(), client.closed())] {
-            let aborted = line.map(|_| Closed::Aborted);
-            assert_eq!((reports.first().map(String::as_str), closed), (line, aborted));
-        }
-        if line.is_none() {
-            server.receive(&vec![b'x'; 9000]);
-            assert_eq!(server.reports(), ["a record of the unknown or unexpected type 71"]);
+        for to_server in [true, false] {
+            let (mut server, mut client) = established();
+            if to_server {
+                server.receive(garbage)
+            } else {
+                client.receive(garbage)
+            }
+            run(&mut server, &mut client);
+            let (server, client) = ((server.reports(), server.closed()), (client.reports(), client.closed()));
+            let (refuses, hears) = if to_server { (server, client) } else { (client, server) };
+            assert_eq!(refuses, (&[line.to_owned()][..], Some(Closed::Orderly)));
+            assert_eq!(hears, (&[format!("the peer sent the TLS alert {alert}")][..], Some(Closed::Aborted)));
         }
     }
 }

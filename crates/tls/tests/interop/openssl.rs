@@ -2,7 +2,8 @@
 
 use crate::common::{Ask, Certificates, Echo, Serving, Talk, connect, heard, is_long, program, serve};
 use sockdrawer_tls::{ClientCertificates, HandshakeKind, Protocol, Server};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
 /// The versions with their suites, by OpenSSL's names and by those of the standard.
@@ -202,6 +203,36 @@ fn it_is_not_renegotiated_with() {
     server.until("no renegotiation");
     let mut other = client_that_asks(&openssl, &certificates, &serving);
     other.until("hello\n");
+}
+
+/// A byte is changed on its way.
+#[test]
+fn it_is_told_by_an_alert_that_a_record_is_damaged() {
+    let Some(openssl) = program("openssl", "openssl") else { return };
+    let certificates = Certificates::new();
+    let serving = serve(both(&certificates), Echo);
+    let relay = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (at, to) = (relay.local_addr().expect("bound"), serving.address);
+    let relaying = std::thread::spawn(move || {
+        let (mut near, _) = relay.accept().expect("it connects");
+        let mut far = TcpStream::connect(to).expect("it listens");
+        let (mut back, mut to_near) = (far.try_clone().expect("a copy"), near.try_clone().expect("a copy"));
+        let answers = std::thread::spawn(move || std::io::copy(&mut back, &mut to_near));
+        let mut bytes = [0; 4096];
+        while let count @ 1.. = near.read(&mut bytes).expect("it sends") {
+            // In TLS 1.2 the first record of this type is data.
+            bytes[count - 1] ^= u8::from(bytes[0] == 23);
+            far.write_all(&bytes[..count]).expect("it reads");
+        }
+        answers.join().expect("no panic").expect("an orderly end");
+    });
+    let mut client = client(&openssl, &certificates, at, &["-tls1_2"]);
+    client.until("Verify return code: 0 (ok)");
+    client.say("hello\n");
+    client.until("alert bad record mac");
+    client.end();
+    relaying.join().expect("no panic");
+    assert_eq!(serving.seen.reports(), ["a record that was forged, damaged or sealed with another key"]);
 }
 
 fn client_that_asks(openssl: &Path, certificates: &Certificates, serving: &Serving) -> Talk {

@@ -26,7 +26,7 @@ pub(super) enum Tail {
 pub(super) fn context<'a>(
     slot: u32,
     record: &Slot,
-    generation: u32,
+    (generation, max_partial): (u32, usize),
     local: &'a mut Local,
     out: &'a mut Output,
     timer: &'a mut Timer,
@@ -35,7 +35,7 @@ pub(super) fn context<'a>(
 ) -> Context<'a> {
     let token = crate::event_loop::slot::token(slot, record.version);
     let draining = record.flags.any(Flags::DRAINING);
-    Context { out, timer, local, now, post, token, id: record.id, generation, draining }
+    Context { out, timer, local, now, post, token, id: record.id, generation, max_partial, draining }
 }
 
 impl Connections {
@@ -159,7 +159,8 @@ impl Connections {
         let generation = self.generations.at(record.table);
         self.scratch.backlog = if record.flags.any(Flags::UNSENT) { self.unsent.bytes(slot).len() } else { 0 };
         self.scratch.high_water = generation.high_water;
-        let mut cx = context(slot, record, generation.id, &mut *generation.local, &mut self.scratch, timer, now, &self.post);
+        let of = (generation.id, generation.max_partial);
+        let mut cx = context(slot, record, of, &mut *generation.local, &mut self.scratch, timer, now, &self.post);
         call(&mut *generation.table, record.state, &mut cx, &mut self.more)
     }
 

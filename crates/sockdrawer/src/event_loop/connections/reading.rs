@@ -76,7 +76,8 @@ impl Connections {
         self.scratch.high_water = of.high_water;
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let mut input = Input::new(&mut self.read[..count]);
-        let mut cx = context(slot, record, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        let mut cx =
+            context(slot, record, (of.id, of.max_partial), &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
         if input.is_empty() & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
             match answer {
@@ -225,7 +226,7 @@ impl Connections {
             if !self.slots.at(slot).may_receive() {
                 // It may be whole messages that the protocol is not ready for.
                 let table = self.slots.at(slot).table;
-                let most = self.generations.settings(table).max_partial;
+                let most = self.generations.at(table).max_partial;
                 return self.read_less(most);
             }
             self.io.counters.too_long().add(1);
@@ -260,7 +261,7 @@ impl Connections {
     fn is_too_long(&mut self, slot: u32, left: usize) -> bool {
         let record = self.slots.at(slot);
         let (goes_on, table) = (record.has_protocol(), record.table);
-        goes_on && left > self.generations.settings(table).max_partial
+        goes_on && left > self.generations.at(table).max_partial
     }
 
     /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All

@@ -110,3 +110,12 @@ fn goodbyes_are_said_once_and_the_end_is_told_once() {
     assert!(connection.finished_sending());
     assert_eq!((connection.sent(), connection.closed()), (vec![], Some(Closed::Orderly)));
 }
+
+#[test]
+fn a_lease_whose_peer_is_refused_ends_with_what_the_filter_says() {
+    let mut connection = lender(false);
+    connection.receive(&xor(b"give"));
+    let told = lend(&mut connection, &[FORGED], false);
+    assert_eq!([told, connection.sent()].concat(), b"NO");
+    assert_eq!(connection.closed(), Some(Closed::Orderly));
+}
