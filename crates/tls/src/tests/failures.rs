@@ -28,11 +28,14 @@ const UNKNOWN: &str =
     "the peer's certificate is signed by no trusted authority: it is self-signed, or its authority has to be named";
 const ANEW: &str =
     "the peer's certificate has a signature that is not of the trusted authority with that name: was the authority made anew?";
+const AUTHORITY: &str = "the peer's certificate is an authority's, as `openssl req -x509` makes it: add `-addext \
+                         basicConstraints=critical,CA:FALSE`, or let it sign one";
 const NAME: &str = "the peer's certificate is for other.test, third.test, not for localhost";
 
 const ALERT_TIME: &str = "CertificateExpired: this end's certificate has expired, or is not valid yet";
 const ALERT_UNKNOWN: &str = "UnknownCA: it does not trust the authority of this end's certificate";
 const ALERT_ANEW: &str = "DecryptError: it found a signature of this end's certificate wrong";
+const ALERT_AUTHORITY: &str = "CertificateUnknown: it does not accept this end's certificate";
 const ALERT_NAME: &str = "BadCertificate: it does not accept this end's certificate";
 
 #[test]
@@ -41,7 +44,10 @@ fn a_certificate_that_is_not_good_is_refused_with_a_line_at_each_end() {
     let good = parameters(&["localhost"]);
     let (mut expired, mut early) = (good.clone(), good.clone());
     (expired.not_after, early.not_before) = (date_time_ymd(2001, 1, 1), date_time_ymd(4000, 1, 1));
+    let mut an_authoritys = good.clone();
+    an_authoritys.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let cases = [
+        (authority.signs(&an_authoritys), AUTHORITY, ALERT_AUTHORITY),
         (authority.signs(&expired), EXPIRED, ALERT_TIME),
         (authority.signs(&early), EARLY, ALERT_TIME),
         (other.signs(&good), UNKNOWN, ALERT_UNKNOWN),
