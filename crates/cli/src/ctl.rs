@@ -34,7 +34,9 @@ pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
     let client = Client::at(control.unwrap_or_else(default_path)).timeout(Some(timeout.unwrap_or(TIMEOUT)));
     let mut asking = Asking { client, json, patient: timeout.is_none() };
     match what {
-        Ctl::Status => asking.status(|status| vec![show::pools(status), show::traffic(status)]),
+        Ctl::Status => {
+            asking.status(|status| [show::pools(status), show::traffic(status)].into_iter().chain(show::tls(status)).collect())
+        }
         Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
         Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
         Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),

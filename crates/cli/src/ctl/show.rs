@@ -3,7 +3,7 @@
 use super::status::{Pool, Status};
 use crate::table::{Table, age, bytes, count, plain};
 use serde::Deserialize;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The server in a line.
 pub(super) fn headline(status: &Status) -> String {
@@ -55,6 +55,31 @@ pub(super) fn traffic(status: &Status) -> Table {
         ]);
     }
     table
+}
+
+/// The certificates of pools that serve TLS, how long they are good, and the handshakes.
+pub(super) fn tls(status: &Status) -> Option<Table> {
+    let mut table = Table::new(&["POOL", ">HANDSHAKES", ">RESUMED", ">FAILED", "CERTIFICATES"]);
+    for (name, pool) in &status.pools {
+        let Some(tls) = &pool.tls else { continue };
+        let of = |outcome: &str| tls.handshakes.get(outcome).copied().unwrap_or_default();
+        let (resumed, failed) = (of("resumed"), of("failed"));
+        let certificates: Vec<String> =
+            tls.certificates.iter().map(|one| format!("{} {}", one.file, good_for(one.expires))).collect();
+        let done = of("full") + resumed;
+        table.row([name.clone(), count(done), count(resumed), count(failed), certificates.join(", ")]);
+    }
+    status.pools.values().any(|pool| pool.tls.is_some()).then_some(table)
+}
+
+fn good_for(expires: Option<u64>) -> String {
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+    let expires = expires.map(Duration::from_secs);
+    match expires {
+        None => "(expiry unknown)".to_owned(),
+        Some(expires) if expires > now => format!("(expires in {})", age(expires - now)),
+        Some(expires) => format!("(EXPIRED {} ago)", age(now - expires)),
+    }
 }
 
 pub(super) fn generations(status: &Status) -> Table {
@@ -203,6 +228,22 @@ mod tests {
             }
         }
         assert_eq!(generations(&status).lines(None)[1], "web            1            7  retired");
+    }
+
+    #[test]
+    fn certificates_are_told_with_what_is_left_of_them() {
+        let now = UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+        let certificates = serde_json::json!([
+            {"file": "a.pem", "expires": now + 3 * 86_400 + 1_800}, {"file": "b.pem", "expires": now - 7_300}, {"file": "c.pem", "expires": null},
+        ]);
+        let tls = serde_json::json!({"certificates": certificates, "handshakes": {"full": 1_000, "resumed": 7, "failed": 3}});
+        let status = serde_json::json!({"pools": {"plain": {}, "web": {"tls": tls}}});
+        let status: Status = serde_json::from_value(status).expect("a status");
+        let shown = self::tls(&status).expect("a pool has TLS").lines(None);
+        assert_eq!(shown.len(), 2);
+        let certificates = "a.pem (expires in 3d 0h), b.pem (EXPIRED 2h 1m ago), c.pem (expiry unknown)";
+        assert_eq!(shown[1], format!("web        1,007        7       3  {certificates}"));
+        assert!(self::tls(&Status::default()).is_none());
     }
 
     #[test]

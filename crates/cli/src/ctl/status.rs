@@ -32,6 +32,22 @@ pub(super) struct Pool {
     pub(super) jobs_waiting: u64,
     pub(super) restarts: u64,
     pub(super) counts: BTreeMap<String, u64>,
+    pub(super) tls: Option<Tls>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Tls {
+    pub(super) certificates: Vec<Certificate>,
+    pub(super) handshakes: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Certificate {
+    pub(super) file: String,
+    /// In seconds since 1970.
+    pub(super) expires: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
