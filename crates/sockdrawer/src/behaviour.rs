@@ -417,7 +417,7 @@ impl<S: Service> Table for Slab<S> {
         let answered = guarded(|| {
             let slot = self.states.insert(self.service.open(peer));
             opened = Some(slot);
-            Answer::new(self.states.at(slot).opened(cx), more)
+            Answer::new(self.states.at(slot).opened(cx).opened_with(peer), more)
         });
         match opened {
             Some(slot) => Ok((slot, or_panicked(answered, more))),

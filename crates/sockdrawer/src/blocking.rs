@@ -86,7 +86,9 @@ impl Connection {
         self.lease.leased.generation
     }
 
-    /// The peer of the connection.
+    /// The peer of the connection, as a service is given it when it [opens](crate::Service::open) a protocol. What layers know of the peer
+    /// ([`Peer::fact`]), the times and the listener are left out where a protocol delegates later than in
+    /// [`opened`](crate::Protocol::opened): it gives its [`Delegate`] what that needs.
     pub fn peer(&self) -> Peer {
         self.lease.peer()
     }

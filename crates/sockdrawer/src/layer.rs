@@ -344,7 +344,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         self.stage = Stage::Open(handshake.service.open(&peer));
         cx.clear_timer();
-        self.inner(cx, |protocol, _, cx| protocol.opened(cx))
+        self.inner(cx, |protocol, _, cx| protocol.opened(cx).opened_with(&peer))
     }
 
     /// No more plain bytes come, which the inner protocol is told.

@@ -237,6 +237,16 @@ pub enum Step {
     Abort,
 }
 
+impl Step {
+    /// What a protocol asks for when it is opened: a delegate is told which peer that was, by the innermost layer.
+    pub(crate) fn opened_with(mut self, peer: &Peer) -> Step {
+        if let Step::Delegate(delegate) = &mut self {
+            delegate.peer.get_or_insert_with(|| Box::new(peer.clone()));
+        }
+        self
+    }
+}
+
 impl std::fmt::Debug for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

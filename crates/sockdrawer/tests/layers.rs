@@ -3,6 +3,8 @@
 mod common;
 #[path = "layers/ending.rs"]
 mod ending;
+#[path = "layers/facts.rs"]
+mod facts;
 #[path = "layers/models.rs"]
 mod models;
 #[path = "layers/records.rs"]
@@ -13,12 +15,16 @@ mod streams;
 fn main() {
     sockdrawer::processes(&[
         ("records+answer", |_| Ok(models::answer().layered(records::Recording))),
+        ("records+teller", |_| Ok(facts::teller().layered(records::Recording))),
+        ("records+telling", |_| Ok(facts::telling().layered(records::Recording))),
         ("records+lender", |_| Ok(models::lender().layered(records::Recording))),
     ]);
     common::run_tests(&[
         ("bytes_are_plain_in_every_model_that_runs_handlers", models::bytes_are_plain),
         ("a_handler_in_a_process_has_its_layer", models::in_processes),
         ("axum_serves_under_a_layer", models::axum),
+        ("handlers_have_what_the_layers_know_in_every_model", facts::in_every_model),
+        ("handlers_of_axum_have_what_the_layers_know", facts::in_axum),
         ("a_behaviour_keeps_what_it_is_under_a_layer", models::a_behaviour_keeps_what_it_is),
         ("a_program_has_no_layer", models::a_program_has_no_layer),
         ("a_slow_reader_gets_all", streams::a_slow_reader_gets_all),

@@ -16,8 +16,8 @@ use sockdrawer::layer::Layer;
 use sockdrawer::layer::proxy_header::{Accepts, Header, Sends, Version};
 use sockdrawer::observe::{Event, Status};
 use sockdrawer::{
-    Address, Behaviour, CannotRestore, CannotSave, Config, Context, Input, Model, Peer, Pool, Protocol, Recipe, Saved, Saver,
-    Selector, Service, State, Step,
+    Address, Behaviour, CannotRestore, CannotSave, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Saved,
+    Saver, Selector, Service, State, Step,
 };
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -375,8 +375,7 @@ fn half_headers() {
 fn at_a_unix_socket() {
     let path = std::env::temp_dir().join(format!("sockdrawer-proxy-header-{}", std::process::id()));
     let accepts = Accepts::from(["unix".parse().expect("a source")]);
-    let config = Config::accept(Layer::new(accepts, Named)).loops(1).listen(Address::Unix(path.clone()));
-    let pool = Pool::start(config.admission(Limits::default().per_peer(PerPeer::address(1)))).expect("it starts");
+    let config = Config::accept(Layer::new(accepts, Named)).listen(Address::Unix(path.clone()));
     let connect = |last| {
         let mut client = UnixStream::connect(&path).expect("it listens");
         client.write_all(&Header::proxied(real(last), real(0)).bytes(Version::V2)).expect("it stands");
@@ -384,6 +383,16 @@ fn at_a_unix_socket() {
         let whole = std::io::Read::read_exact(&mut client, &mut read).is_ok();
         (whole, client)
     };
+    for model in [Model::Loops, Model::Threads, Model::Prefork, Model::Fork] {
+        let pool = Pool::start(config.clone().model(model)).expect("it starts");
+        let (first, second) = (connect(1), connect(2));
+        assert!(first.0 && second.0, "{model}");
+        assert_eq!(peers(&pool, &Selector::All), [1, 2].map(real));
+        pool.purge(&Selector::All, PATIENCE);
+        assert_empty(&pool);
+        pool.shutdown(Drain::within(PATIENCE));
+    }
+    let pool = Pool::start(config.loops(1).admission(Limits::default().per_peer(PerPeer::address(1)))).expect("it starts");
     let (first, second, third) = (connect(1), connect(2), connect(1));
     assert!(first.0 && second.0 && !third.0);
     assert_eq!(peers(&pool, &Selector::All), [1, 2].map(real));

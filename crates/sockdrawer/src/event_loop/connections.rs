@@ -138,9 +138,10 @@ impl Connections {
         self.slots.prepare();
     }
 
-    /// The next connection has this number, given by the process that accepted it.
-    pub(crate) fn number_next(&mut self, id: ConnectionId) {
+    /// The next connection has this number and came in there, as the process says that accepted it.
+    pub(crate) fn name_next(&mut self, id: ConnectionId, listener: Option<&Address>) {
         self.ids = id.0..id.0 + 1;
+        self.slots.parents_listener = listener.cloned().map(Arc::new);
     }
 
     pub(super) fn next_id(&mut self) -> ConnectionId {

@@ -4,14 +4,13 @@
 use super::filtered::{Filtered, Left, Wire};
 use super::inbox::{Inbox, Message};
 use crate::listen::permit::Permit;
-use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer, Side};
+use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -61,8 +60,8 @@ pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
-    pub(crate) side: Side,
-    remote: Option<SocketAddr>,
+    /// As far as it is known without the kernel.
+    pub(crate) peer: Peer,
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
     ended: AtomicBool,
@@ -311,7 +310,7 @@ pub(crate) struct LeaseStart {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
-    pub(crate) side: Side,
+    pub(crate) peer: Peer,
     pub(crate) system: Arc<dyn System>,
     pub(crate) draining: bool,
     pub(crate) kept: Vec<u8>,
@@ -321,20 +320,16 @@ pub(crate) struct LeaseStart {
     pub(crate) ends_by: Option<Instant>,
     /// Of its layers.
     pub(crate) lent: Option<Lent>,
-    /// The peer's address, where a layer learned another than the kernel knows.
-    pub(crate) remote: Option<SocketAddr>,
 }
 
 impl Lease {
     pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
-        let LeaseStart { token, id, generation, side, system, draining, mut kept, peer_ended, owes, ends_by, lent, remote } =
-            leaving;
+        let LeaseStart { token, id, generation, peer, system, draining, mut kept, peer_ended, owes, ends_by, lent } = leaving;
         let leased = Arc::new(Leased {
             token,
             id,
             generation,
-            side,
-            remote,
+            peer,
             system,
             draining: AtomicBool::new(draining),
             ended: AtomicBool::new(false),
@@ -354,10 +349,11 @@ impl Lease {
         self.socket.clone().expect("only dropping it takes the socket")
     }
 
-    /// The peer, by the word of the kernel or of a layer.
+    /// The peer; the kernel is asked for an address that is not known.
     pub(crate) fn peer(&self) -> Peer {
+        let peer = &self.leased.peer;
         let of_kernel = || self.leased.system.peer_address(self.as_fd()).ok().flatten();
-        Peer::new(self.leased.remote.or_else(of_kernel), self.leased.side)
+        peer.remote().or_else(of_kernel).map_or_else(|| peer.clone(), |remote| peer.with_remote(remote))
     }
 
     /// Whether [`Lease::receive`] may have something without asking the kernel.
@@ -505,5 +501,5 @@ pub(crate) fn delegate(blocks: bool, take: impl FnOnce(Lease) + Send + 'static) 
             take(*lease);
         }
     };
-    Delegate { take: Box::new(take), blocks }
+    Delegate { take: Box::new(take), blocks, peer: None }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Slots {
     limiter: Arc<Limiter>,
     /// The listeners by which connections came in, and how many by each. A slot has the place here, plus one.
     listeners: Vec<CameIn>,
+    /// In a connection's own process: where it came in. The listener itself is the parent's.
+    pub(super) parents_listener: Option<Arc<Address>>,
     extras: HashMap<u32, Extra>,
 }
 
@@ -81,7 +83,7 @@ impl Slots {
     /// Room for `capacity` connections without asking for memory.
     pub(crate) fn with_capacity(capacity: usize, limiter: Arc<Limiter>) -> Slots {
         let (made, extras) = (Chunks::with_capacity(capacity), HashMap::new());
-        Slots { made, free: NONE, taken: 0, limiter, listeners: Vec::new(), extras }
+        Slots { made, free: NONE, taken: 0, limiter, listeners: Vec::new(), parents_listener: None, extras }
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
@@ -227,8 +229,10 @@ impl Slots {
 
     /// The address at which a connection came in.
     pub(super) fn came_in_at(&mut self, slot: u32) -> Option<Arc<Address>> {
-        let number = usize::from(self.at(slot).listener).checked_sub(1)?;
-        self.listeners.get(number).map(|known| known.address.clone())
+        match usize::from(self.at(slot).listener).checked_sub(1) {
+            Some(number) => self.listeners.get(number).map(|known| known.address.clone()),
+            None => self.parents_listener.clone(),
+        }
     }
 
     #[inline]

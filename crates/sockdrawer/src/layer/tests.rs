@@ -65,6 +65,9 @@ impl Filter for XorState {
             }
         }
     }
+    fn knows(&mut self, peer: Peer) -> Peer {
+        peer.with_fact("said HI")
+    }
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
         plain.iter().for_each(|byte| wire.push(&[byte ^ 0x55]));
     }

@@ -1,6 +1,6 @@
 //! Delegates: code outside the loop that reads and writes a whole connection for a time.
 
-use super::Note;
+use super::{Note, Peer};
 use std::any::Any;
 
 /// Code that takes over a whole connection: [`Step::Delegate`](crate::Step::Delegate). [`Delegate::new`] makes a delegate from a closure
@@ -10,6 +10,8 @@ pub struct Delegate {
     pub(crate) take: Take,
     /// Whether the code may block, and so needs a thread of its own.
     pub(crate) blocks: bool,
+    /// As the protocol was opened with it, if that asked for this delegate when it was opened.
+    pub(crate) peer: Option<Box<Peer>>,
 }
 
 pub(crate) type Take = Box<dyn FnOnce(Box<dyn Any + Send>) + Send>;

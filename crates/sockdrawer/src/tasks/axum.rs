@@ -13,7 +13,7 @@ impl axum::serve::Listener for Listener {
 
     async fn accept(&mut self) -> (Connection, Option<SocketAddr>) {
         let Some(connection) = Listener::accept(self).await else { return std::future::pending().await };
-        let peer = connection.info().peer();
+        let peer = connection.info().peer().remote();
         (connection, peer)
     }
 

@@ -38,7 +38,7 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(lease: Lease) -> Connection {
-        let info = Info::new(lease.leased.clone(), lease.peer().remote());
+        let info = Info::new(lease.leased.clone());
         let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
         Connection { watched: None, lease: Some(lease), reader, writer, waits_to_write: None, info }
     }

@@ -1,9 +1,8 @@
 //! The info of a connection in async code: its properties, and requests and notes from the pool.
 
 use crate::event_loop::lease::{LeaseWaker, Leased};
-use crate::protocol::{ConnectionId, Note, Side};
+use crate::protocol::{ConnectionId, Note, Peer, Side};
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -13,12 +12,11 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct Info {
     pub(super) leased: Arc<Leased>,
-    peer: Option<SocketAddr>,
 }
 
 impl Info {
-    pub(super) fn new(leased: Arc<Leased>, peer: Option<SocketAddr>) -> Info {
-        Info { leased, peer }
+    pub(super) fn new(leased: Arc<Leased>) -> Info {
+        Info { leased }
     }
 
     /// The connection's number, as in [`Pool::connections`](crate::Pool::connections).
@@ -31,14 +29,14 @@ impl Info {
         self.leased.generation
     }
 
-    /// The peer's address; None for a Unix socket.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+    /// The peer of the connection, with what its layers know of it: see [`Peer::fact`].
+    pub fn peer(&self) -> &Peer {
+        &self.leased.peer
     }
 
     /// Whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
-        self.leased.side
+        self.leased.peer.side()
     }
 
     /// Whether the connection was asked to end, or has ended.
@@ -80,6 +78,6 @@ impl Info {
 impl std::fmt::Debug for Info {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (id, generation) = (self.id(), self.generation());
-        f.debug_struct("Info").field("id", &id).field("generation", &generation).field("peer", &self.peer).finish()
+        f.debug_struct("Info").field("id", &id).field("generation", &generation).field("peer", &self.peer().remote()).finish()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
-use crate::protocol::{Closed, Protocol, Service, Step};
+use crate::protocol::{Closed, Peer, Protocol, Service, Step};
 use crate::sys::Kernel;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -25,12 +25,12 @@ impl<S: Service> Driver<S> {
     /// # Panics
     /// When no delegate is pending, when output is still blocked, and when `peer` panics.
     pub fn run_delegate(&mut self, peer: impl FnOnce(UnixStream) + Send) {
-        let delegate = self.delegate.take().expect("a delegate is pending");
+        let mut delegate = self.delegate.take().expect("a delegate is pending");
         assert!(self.wire.backlog.is_empty(), "a connection is given leased when its peer has read all");
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         ours.set_nonblocking(true).expect("a socket");
         let (lessor, comes_back) = mpsc::channel();
-        let lease = Lease::new(self.leaving(), Arc::new(ours.into()), Arc::new(lessor));
+        let lease = Lease::new(self.leaving(delegate.peer.take()), Arc::new(ours.into()), Arc::new(lessor));
         for note in self.wire.inbox.take() {
             // Notes above the maximum are dropped, as on a real connection.
             drop(lease.leased.put_note(note));
@@ -53,16 +53,15 @@ impl<S: Service> Driver<S> {
         notes.into_iter().for_each(|note| self.notify(note));
     }
 
-    fn leaving(&mut self) -> LeaseStart {
+    fn leaving(&mut self, peer: Option<Box<Peer>>) -> LeaseStart {
         self.wire.due = None;
         self.wire.fresh = false;
         self.wire.searched = 0;
         LeaseStart {
-            remote: None,
             token: self.wire.id.0,
             id: self.wire.id,
             generation: self.wire.generation,
-            side: self.wire.peer.side(),
+            peer: peer.map_or_else(|| Peer::new(self.wire.peer.remote(), self.wire.peer.side()), |peer| *peer),
             system: Arc::new(Kernel),
             draining: self.wire.drain_asked,
             kept: std::mem::take(&mut self.wire.kept),

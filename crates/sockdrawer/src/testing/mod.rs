@@ -193,7 +193,8 @@ impl<S: Service> Driver<S> {
             Ok(state) => connection.state = Some(state),
             Err(_) => connection.closed = Some(Closed::Panicked),
         }
-        connection.event(|protocol, _, cx| protocol.opened(cx));
+        let peer = connection.wire.peer.clone();
+        connection.event(|protocol, _, cx| protocol.opened(cx).opened_with(&peer));
         connection
     }
 

@@ -19,6 +19,9 @@ const MOST: usize = 16 * 1024;
 #[derive(Clone, Copy)]
 pub(crate) struct Recording;
 
+/// What the filter knows: how many layers there are to the socket.
+pub(crate) struct Depth(pub(crate) usize);
+
 /// The filter of either end.
 pub(crate) struct Records {
     established: bool,
@@ -88,6 +91,10 @@ impl Filter for Records {
                 _ => {}
             }
         }
+    }
+    fn knows(&mut self, peer: Peer) -> Peer {
+        let depth = peer.fact().map_or(1, |Depth(outer)| outer + 1);
+        peer.with_fact(Depth(depth))
     }
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
         plain.chunks(MOST).for_each(|piece| self.append(DATA, piece, wire));

@@ -6,7 +6,7 @@ use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use crate::event_loop::slot::Flags;
-use crate::protocol::{Closed, Delegate, Note, Side, Urgency};
+use crate::protocol::{Closed, Delegate, Note, Peer, Side, Urgency};
 use crate::sys::{Errno, panics};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +48,7 @@ impl Connections {
     fn hand_over(&mut self, slot: u32) {
         let (table, state) = (self.slots.at(slot).table, self.slots.at(slot).state);
         let lent = self.generations.at(table).table.lend(state);
-        let Some(Delegation::Pending(delegate)) = self.take_delegation(slot) else {
+        let Some(Delegation::Pending(mut delegate)) = self.take_delegation(slot) else {
             unreachable!("a pending delegation has its delegate")
         };
         self.timers.clear(&mut self.slots, slot);
@@ -60,13 +60,13 @@ impl Connections {
         let kept = self.kept.bytes(slot).to_vec();
         self.forget_kept(slot);
         let ends_by = self.ends_by(slot);
-        let remote = self.learned_remote(slot);
+        let (known, remote) = (delegate.peer.take(), self.learned_remote(slot));
         let record = self.slots.at(slot);
         let leaving = LeaseStart {
             token,
             id: record.id,
             generation,
-            side: record.side(),
+            peer: known.map_or_else(|| Peer::new(remote, record.side()), |peer| *peer),
             system: self.io.system.system().clone(),
             draining: record.flags.any(Flags::DRAINING),
             kept,
@@ -74,7 +74,6 @@ impl Connections {
             owes: record.bytes_in > 0,
             ends_by,
             lent,
-            remote,
         };
         let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
         record.flags.clear(Flags::DELEGATING);

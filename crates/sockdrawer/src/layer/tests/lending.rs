@@ -57,7 +57,7 @@ fn lessee(connection: &mut Connection) -> After {
 }
 
 /// What the peer of the lease received, up to the end of the lease's socket.
-fn lend<F: Filtering>(connection: &mut Driver<Layer<F, Lender>>, sends: &[u8], ends: bool) -> Vec<u8> {
+fn lend<F: Filtering, S: Service>(connection: &mut Driver<Layer<F, S>>, sends: &[u8], ends: bool) -> Vec<u8> {
     let (told, tells) = std::sync::mpsc::channel();
     connection.run_delegate(move |mut peer| {
         peer.write_all(sends).expect("there is room");
@@ -118,4 +118,42 @@ fn a_lease_whose_peer_is_refused_ends_with_what_the_filter_says() {
     let told = lend(&mut connection, &[FORGED], false);
     assert_eq!([told, connection.sent()].concat(), b"NO");
     assert_eq!(connection.closed(), Some(Closed::Orderly));
+}
+
+/// Lends the connection when it opens, and at each input, to code that tells its peer.
+struct Telling;
+
+impl Service for Telling {
+    type Protocol = Telling;
+    fn open(&self, _peer: &Peer) -> Telling {
+        Telling
+    }
+}
+impl Protocol for Telling {
+    fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Delegate(Delegate::new(|connection| {
+            let peer = connection.peer();
+            let told = format!("{:?} {:?} {:?}", peer.remote(), peer.fact::<&str>(), peer.handshake_time());
+            connection.write_all(told.as_bytes()).expect("it stands");
+            After::Return(Note::from(&b""[..]))
+        }))
+    }
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        self.opened(cx)
+    }
+    fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_lessee_from_the_start_has_what_the_layers_know() {
+    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Telling));
+    connection.advance(Duration::from_millis(20));
+    connection.receive(b"HI");
+    assert_eq!(xor(&lend(&mut connection, b"", false)), b"Some(198.51.100.7:4321) Some(\"said HI\") 20ms");
+    // A later one has the address alone.
+    connection.receive(&xor(b"again"));
+    assert_eq!(xor(&lend(&mut connection, b"", false)), b"Some(198.51.100.7:4321) None 0ns");
 }

@@ -133,11 +133,11 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     let NewChild { incoming, id, generation, .. } = child;
     let Incoming { socket, permit, remote, side, lag, connect_time, .. } = incoming;
     // They are the parent's to give back.
-    let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
+    let (generation, permit_of_parent) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
     let Prepared { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
-    event_loop.connections.number_next(id);
+    event_loop.connections.name_next(id, permit_of_parent.listener().map(|listener| &listener.address));
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut event_loop.connections.io.counters, page.counters()));
     *lock(&observer.0) = Some(page.clone());

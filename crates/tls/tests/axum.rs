@@ -1,0 +1,76 @@
+//! The example of axum under TLS, over real sockets.
+
+#[expect(dead_code, reason = "an example has a main of its own")]
+#[path = "../examples/axum_tls.rs"]
+mod example;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use sockdrawer::{Drain, Pool};
+use sockdrawer_tls::{ClientCertificates, Identity, Server};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An authority's certificate, and what makes others by it.
+fn authority() -> (String, Issuer<'static, KeyPair>) {
+    let key = KeyPair::generate().expect("a key");
+    let mut parameters = CertificateParams::new([]).expect("no names");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    (parameters.self_signed(&key).expect("a certificate").pem(), Issuer::new(parameters, key))
+}
+
+/// A certificate and its key, in PEM.
+fn signed(by: &Issuer<'_, KeyPair>, name: &str) -> (String, String) {
+    let key = KeyPair::generate().expect("a key");
+    let parameters = CertificateParams::new([name.to_owned()]).expect("a name");
+    (parameters.signed_by(&key, by).expect("a certificate").pem(), key.serialize_pem())
+}
+
+/// What the app answers a client of this certificate, if it has one.
+fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> String {
+    let certificates = |pem: &str| vec![CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM")];
+    let mut roots = RootCertStore::empty();
+    certificates(authority).into_iter().for_each(|root| roots.add(root).expect("an authority"));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match certificate {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+            builder.with_client_auth_cert(certificates(chain), key).expect("they go together")
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().expect("a name")).expect("a client");
+    let stream = TcpStream::connect(at).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    let mut stream = StreamOwned::new(connection, stream);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("it stands");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an orderly end");
+    answer.split_once("\r\n\r\n").expect("an answer").1.to_owned()
+}
+
+#[test]
+fn a_handler_knows_what_was_agreed_on() {
+    let (root, issuer) = authority();
+    let ((chain, key), client) = (signed(&issuer, "localhost"), signed(&issuer, "a client"));
+    let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("they go together");
+    let tls = Server::new([identity]).alpn(["http/1.1"]).client_authorities(root.clone(), ClientCertificates::Optional);
+    let pool = Pool::start(example::config(tls.build().expect("a server"), "127.0.0.1:0")).expect("it starts");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let served = runtime.spawn(example::serve(pool.listener()));
+    let at = pool.addresses()[0].to_string().parse().expect("an address of TCP");
+    let agreed = "Tls13, TLS13_AES_256_GCM_SHA384, ALPN Some(\"http/1.1\"), server name Some(\"localhost\")";
+    assert_eq!(asked(at, &root, None), format!("{agreed}, certificates sent: 0\n"));
+    assert_eq!(asked(at, &root, Some((&client.0, &client.1))), format!("{agreed}, certificates sent: 1\n"));
+    pool.shutdown(Drain::within(PATIENCE));
+    runtime.block_on(served).expect("no panic").expect("it never fails");
+}
