@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let mut output = Output::open(arguments.json)?;
-    let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
+    let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text, plan.tls.is_some()));
+    let directory = directory.transpose().map_err(Failure::usage)?;
     let mut machines = agents::start(&arguments.many, &output)?;
     limits::raise();
     let mut orders = Orders::of(&plan);

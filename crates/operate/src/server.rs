@@ -9,7 +9,7 @@ use crate::pool_settings::{configure, in_files, wrong_setting};
 use crate::protocol::Protocol;
 use crate::setting::Wrong;
 use crate::systemd::Passed;
-use crate::tls::{self, Handshakes, PoolTls};
+use crate::tls::{self, PoolTls};
 use crate::watched::Watched;
 use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
@@ -34,8 +34,6 @@ pub(crate) struct Server {
     /// Of all pools with TLS, through all changes.
     tickets: Tickets,
     pub(crate) watched: Watched,
-    /// By the names of pools, also of those that have ended.
-    handshakes: Mutex<BTreeMap<String, Arc<Handshakes>>>,
     /// Held while pools are changed: one change at a time.
     changing: Mutex<()>,
     /// Held for a moment.
@@ -104,7 +102,6 @@ impl Server {
             of_command_line,
             tickets: Tickets::new(),
             watched: Watched::default(),
-            handshakes: Mutex::default(),
             changing: Mutex::default(),
             state: Mutex::default(),
             removed: Mutex::default(),
@@ -125,7 +122,7 @@ impl Server {
         let _changing = lock(&self.changing);
         let (mut pools, mut all_tls) = (BTreeMap::new(), BTreeMap::new());
         for (name, of) in &document.pools {
-            let (config, tls) = self.configure(name, of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
+            let (config, tls) = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
             let pool = self.start_pool(name, config)?;
             pools.insert(name.clone(), pool);
             all_tls.extend(tls.map(|tls| (name.clone(), tls)));
@@ -177,29 +174,22 @@ impl Server {
         move |event: &Event| hub.tell(&name, event)
     }
 
-    /// The handshakes of each pool that has or had TLS.
-    pub(crate) fn handshakes(&self) -> Vec<(String, Arc<Handshakes>)> {
-        lock(&self.handshakes).iter().map(|(name, of)| (name.clone(), of.clone())).collect()
-    }
-
     /// The configuration of a pool that begins, and its TLS.
-    fn configure(&self, name: &str, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
+    fn configure(&self, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
         let protocol = self.known().protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        let counted = of.values.has(tls::CERTIFICATE).then(|| lock(&self.handshakes).entry(name.to_owned()).or_default().clone());
-        let tls = tls::of(&of.values, &self.tickets, counted.as_ref())?;
+        let tls = tls::of(&of.values, &self.tickets)?;
         Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
     }
 
     /// The configuration of a pool that runs, as this document wants it.
     fn reconfigure(
         &self,
-        name: &str,
         (from, to): (&PoolDocument, &PoolDocument),
         (pool, old): (&Pool, Option<&PoolTls>),
     ) -> Result<Reconfigured, Wrong> {
         let running = pool.config();
-        let (mut config, tls) = self.configure(name, to)?;
+        let (mut config, tls) = self.configure(to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.is_same(&from.values, &to.values);
         let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
@@ -320,7 +310,7 @@ impl Server {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
             let running = state.pools.get(name).zip(state.document.pools.get(name));
             let Some((pool, from)) = running else {
-                let (config, tls) = self.configure(name, to).map_err(wrong)?;
+                let (config, tls) = self.configure(to).map_err(wrong)?;
                 work.tls.extend(tls.map(|tls| (name.clone(), tls)));
                 work.plan.push(Step::new(
                     name,
@@ -332,7 +322,7 @@ impl Server {
                 continue;
             };
             let old = state.tls.get(name);
-            let Reconfigured { config, tls, only_files } = self.reconfigure(name, (from, to), (pool, old)).map_err(wrong)?;
+            let Reconfigured { config, tls, only_files } = self.reconfigure((from, to), (pool, old)).map_err(wrong)?;
             work.tls.extend(tls.map(|tls| (name.clone(), tls)));
             let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
             for change in plan.changes {

@@ -2,10 +2,8 @@
 
 use crate::setting::{Kind, Setting, Text, Values, Wrong};
 use serde::Serialize;
-use sockdrawer_tls::{ClientCertificates, HandshakeDone, HandshakeKind, Identity, Protocol, Server, ServerOptions, Tickets};
+use sockdrawer_tls::{ClientCertificates, Identity, Protocol, Server, ServerOptions, Tickets};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const FILE: Text = Text { form: "FILE", check: |_| Ok(()) };
@@ -96,7 +94,7 @@ pub(crate) struct Certificate {
 }
 
 /// What the settings of a pool say; None: no TLS.
-pub(crate) fn of(values: &Values, tickets: &Tickets, handshakes: Option<&Arc<Handshakes>>) -> Result<Option<PoolTls>, Wrong> {
+pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, Wrong> {
     let (chains, keys) = (values.list(CERTIFICATE), values.list(KEY));
     if chains.is_empty() {
         let stray = SETTINGS.iter().map(|setting| setting.name).find(|name| values.has(name));
@@ -118,10 +116,7 @@ pub(crate) fn of(values: &Values, tickets: &Tickets, handshakes: Option<&Arc<Han
         Certificate { file: file.clone(), expires: expires.map(|since| since.as_secs()) }
     });
     let certificates = certificates.collect();
-    let mut options = options(values, Server::new(identities), tickets)?;
-    if let Some(handshakes) = handshakes.cloned() {
-        options = options.observe(move |done| handshakes.count(done));
-    }
+    let options = options(values, Server::new(identities), tickets)?;
     let server = options.build().map_err(|error| (CERTIFICATE, error.to_string()))?;
     Ok(Some(PoolTls { server, certificates }))
 }
@@ -151,31 +146,6 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
 pub(crate) fn files(values: &Values) -> impl Iterator<Item = &Path> {
     let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| values.list(name));
     lists.map(Path::new).chain(values.text(AUTHORITIES).map(Path::new))
-}
-
-/// The handshakes of a pool, counted. Models that run connections in other processes do not count here.
-#[derive(Debug, Default)]
-pub(crate) struct Handshakes {
-    full: AtomicU64,
-    resumed: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Handshakes {
-    fn count(&self, done: &HandshakeDone<'_>) {
-        let counter = match done.outcome {
-            Ok(handshake) if handshake.kind == HandshakeKind::Resumed => &self.resumed,
-            Ok(_) => &self.full,
-            Err(_) => &self.failed,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// By what came of them.
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 3] {
-        [("full", &self.full), ("resumed", &self.resumed), ("failed", &self.failed)]
-            .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
-    }
 }
 
 /// A certificate that has expired, or will within two weeks, in a line.

@@ -144,7 +144,6 @@ impl Ledger {
         }
         kept.written = None;
         live.iter().for_each(|(name, status)| add(&mut pools, name, status));
-        add_handshakes(&mut pools, server);
         kept.show(pools, server, &state);
         kept.forget(&state);
         (kept.shown.clone(), state, live)
@@ -156,11 +155,11 @@ impl Ledger {
         let mut kept = self.lock();
         kept.written = Some(Instant::now());
         let mut ended = kept.ended.clone();
-        // The new build's pools go on with what the library counts; restarts and handshakes are the program's to carry.
-        let is_carried = |counter: &str| counter == RESTARTS || counter.starts_with("tls_");
+        // The new build's pools go on with what the library counts; restarts are the program's to carry.
         for (name, sums) in &totals.pools {
-            let carried = sums.iter().filter(|(counter, _)| is_carried(counter));
-            carried.for_each(|(counter, sum)| _ = ended.entry(name.clone()).or_default().insert(counter.clone(), *sum));
+            if let Some(restarts) = sums.get(RESTARTS) {
+                ended.entry(name.clone()).or_default().insert(RESTARTS.to_owned(), *restarts);
+            }
         }
         Carried { totals, ended }
     }
@@ -219,16 +218,6 @@ fn add(to: &mut BTreeMap<String, Sums>, name: &str, status: &Status) {
     for (counter, count) in counts.chain([(RESTARTS.to_owned(), status.restarts as u64)]) {
         let sum = sums.entry(counter).or_default();
         *sum = sum.saturating_add(count);
-    }
-}
-
-/// Handshakes are counted for a name, whatever pool has it.
-fn add_handshakes(to: &mut BTreeMap<String, Sums>, server: &Server) {
-    for (name, handshakes) in server.handshakes() {
-        let sums = to.entry(name).or_default();
-        for (counter, count) in handshakes.counts() {
-            *sums.entry(format!("tls_{counter}")).or_default() += count;
-        }
     }
 }
 

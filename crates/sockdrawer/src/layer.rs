@@ -66,6 +66,7 @@
 //! assert_eq!(connection.sent(), b"uryyb");
 //! ```
 
+pub use crate::protocol::HandshakeKind;
 #[doc(hidden)]
 pub use crate::protocol::Lent;
 use crate::protocol::{
@@ -338,11 +339,13 @@ impl<F: Filter, S: Service> Layered<F, S> {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
         let peer = peer.shaken(handshake.began.map_or(Duration::ZERO, |began| cx.now().saturating_duration_since(began)));
-        let peer = self.filter.as_mut().expect(HERE).knows(peer);
+        let filter = self.filter.as_mut().expect(HERE);
+        let (kind, peer) = (filter.handshake(), filter.knows(peer));
         if (handshake.learns || real.is_some()) && !cx.peer_is(&peer, real) {
             return Step::Abort;
         }
         self.stage = Stage::Open(handshake.service.open(&peer));
+        cx.out.count_handshake(kind, true);
         cx.clear_timer();
         self.inner(cx, |protocol, _, cx| protocol.opened(cx).opened_with(&peer))
     }
@@ -492,11 +495,14 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
-        // The filter said why to the peer; to the inner protocol it is no orderly end.
-        let why = if self.refused && why == Closed::Orderly { Closed::Aborted } else { why };
-        if let Stage::Open(protocol) = &mut self.stage {
-            let mut ignored = Output::with_high_water(0);
-            cx.nested(&mut ignored, |cx| protocol.closed(why, cx));
+        match &mut self.stage {
+            Stage::Open(protocol) => {
+                // The filter said why to the peer; to the inner protocol it is no orderly end.
+                let why = if self.refused && why == Closed::Orderly { Closed::Aborted } else { why };
+                let mut ignored = Output::with_high_water(0);
+                cx.nested(&mut ignored, |cx| protocol.closed(why, cx));
+            }
+            Stage::Handshake(_) => cx.out.count_handshake(self.filter().handshake(), false),
         }
     }
 

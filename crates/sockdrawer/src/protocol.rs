@@ -37,6 +37,7 @@ mod tag;
 mod timers;
 mod wiped;
 
+pub use asks::HandshakeKind;
 pub(crate) use asks::{Asks, Door, Learned, Said};
 pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;

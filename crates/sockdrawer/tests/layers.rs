@@ -24,6 +24,7 @@ fn main() {
         ("a_handler_in_a_process_has_its_layer", models::in_processes),
         ("axum_serves_under_a_layer", models::axum),
         ("handlers_have_what_the_layers_know_in_every_model", facts::in_every_model),
+        ("handshakes_are_counted_in_every_model", facts::counted_in_every_model),
         ("handlers_of_axum_have_what_the_layers_know", facts::in_axum),
         ("a_behaviour_keeps_what_it_is_under_a_layer", models::a_behaviour_keeps_what_it_is),
         ("a_program_has_no_layer", models::a_program_has_no_layer),

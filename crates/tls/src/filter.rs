@@ -3,7 +3,7 @@
 use crate::handshake::{Handshake, HandshakeDone, Observer};
 use crate::seam::{Pending, next_record};
 use crate::session::Session;
-use sockdrawer::layer::{Filter, Progress, Refused};
+use sockdrawer::layer::{Filter, HandshakeKind, Progress, Refused};
 use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer, Saved, Saver};
 use std::time::{Duration, Instant};
 
@@ -211,6 +211,10 @@ impl Filter for TlsFilter {
             Some(handshake) => peer.with_fact(*handshake),
             None => peer,
         }
+    }
+
+    fn handshake(&self) -> Option<HandshakeKind> {
+        Some(self.agreed.as_ref().map_or(HandshakeKind::Full, |agreed| agreed.kind))
     }
 
     fn timed_out(&mut self) {

@@ -1,7 +1,7 @@
 //! What both ends agreed on.
 
 use rustix::time::{ClockId, clock_gettime};
-use sockdrawer::layer::Refused;
+use sockdrawer::layer::{HandshakeKind, Refused};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,16 +46,6 @@ pub enum Protocol {
     Tls12,
     /// TLS 1.3, RFC 8446.
     Tls13,
-}
-
-/// Whether a handshake was resumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HandshakeKind {
-    /// With certificates and a signature.
-    Full,
-    /// By a ticket of an earlier connection, without.
-    Resumed,
 }
 
 /// A handshake that is over: what an observer is told.

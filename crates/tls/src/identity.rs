@@ -59,6 +59,7 @@ impl Identity {
         let chain = certificates(chain, chain_name)?;
         let wrong = |why: String| Error::Pem { source_name: key_name.to_owned(), why };
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(format!("no private key in PEM form: {error}")))?;
+        let key = Zeroizing::new(key);
         let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| wrong(error.to_string()))?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {

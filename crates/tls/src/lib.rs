@@ -50,9 +50,10 @@ mod watched;
 pub use client::{Client, ClientOptions, Trust};
 pub use error::Error;
 pub use filter::TlsFilter;
-pub use handshake::{Handshake, HandshakeDone, HandshakeKind, Protocol};
+pub use handshake::{Handshake, HandshakeDone, Protocol};
 pub use identity::Identity;
 pub use server::{ClientCertificates, Server, ServerOptions};
+pub use sockdrawer::layer::HandshakeKind;
 
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
 pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);

@@ -66,11 +66,26 @@ fn a_run_leaves_all_that_it_measured() {
         let text = read(&directory, log);
         assert_eq!(text.matches(",HISTFAAAA").count(), samples.len(), "{text}");
     }
+    assert!(!Path::new(&directory).join("handshake.hlog").exists(), "there was no TLS");
     assert!(read(&directory, "report.html").contains("<h3>Operations</h3>"));
     let plan = read(&directory, "plan.toml");
     assert!(plan.contains("interval = \"5ms\"") && plan.contains("threshold = [\"p99<1s\"]"), "{plan}");
     let again = sockdrawer(&format!("load --plan {directory}/plan.toml --dry-run"));
     assert_eq!(again.code, Some(0), "the plan is one for --plan: {again:?}");
+}
+
+#[test]
+fn handshakes_have_a_log_of_their_own() {
+    let folder = Folder::new("handshakes");
+    let directory = folder.path("tls");
+    let end = sockdrawer(&format!("load hello --tls -c 2 -n 20 --out {directory}"));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let [connects, handshakes] = ["connect.hlog", "handshake.hlog"].map(|log| read(&directory, log));
+    let histograms = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.split_once(",HISTFAAAA")?.1.to_owned())).collect()
+    };
+    assert_eq!(histograms(&handshakes).len(), read(&directory, "series.ndjson").lines().count(), "{handshakes}");
+    assert_ne!(histograms(&handshakes), histograms(&connects), "times of one kind are not those of the other");
 }
 
 #[test]

@@ -9,11 +9,12 @@ use sockdrawer::layer::Layer;
 use sockdrawer::{Config, Pool};
 use sockdrawer_tls::{ClientCertificates, Identity, Server, ServerOptions};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A certificate that signed itself, and its key.
 struct Certificate {
@@ -106,6 +107,40 @@ fn handshakes_of_two_processes_add_up_and_the_options_are_obeyed() {
     );
     assert!(report["plan"]["ca"] == ca.as_str() && !report["plan"].to_string().contains("BEGIN"), "{report}");
     assert_eq!(pool.status().counts.accepted, established);
+}
+
+#[test]
+fn a_server_counts_what_its_clients_counted_wherever_its_connections_run() {
+    let files = certificate(|_| {}).files("counted");
+    for model in ["loops", "threads", "prefork", "fork"] {
+        let words = format!("serve hello -l 127.0.0.1:0 --metrics 127.0.0.1:0 --model {model}");
+        let mut server = Program::of(&format!("{words} --tls-cert {} --tls-key {}", files[0], files[1]));
+        let at = server.line().trim_start_matches("listening on ").to_owned();
+        let line = server.line();
+        let metrics = line.strip_prefix("metrics on http://").and_then(|line| line.strip_suffix("/metrics")).expect("an address");
+        let run = load(&format!("hello {at} --tls --insecure -c 1 -n 8 --json -"));
+        let report = adds_up(&run);
+        let [full, resumed] = numbers(&report, ["/tls/handshakes/full", "/tls/handshakes/resumed"]);
+        assert!(full > 0 && resumed > 0 && full + resumed == 8, "{model}: {report}");
+        // One that says nothing.
+        drop(TcpStream::connect(&at).expect("it listens"));
+        // A child counts the last when it has ended.
+        let counted = || {
+            let mut stream = TcpStream::connect(metrics).expect("it listens");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
+            let mut page = String::new();
+            stream.read_to_string(&mut page).expect("text");
+            let of = |outcome: &str| -> u64 {
+                let name = format!("sockdrawer_tls_handshakes_total{{pool=\"serve\",outcome=\"{outcome}\"}} ");
+                page.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or_else(|| panic!("{page}"))
+            };
+            ["full", "resumed", "failed"].map(of)
+        };
+        let until = Instant::now() + Duration::from_secs(30);
+        while counted() != [full, resumed, 1] {
+            assert!(Instant::now() < until, "{model}: {:?}, not {full} and {resumed}", counted());
+        }
+    }
 }
 
 #[test]

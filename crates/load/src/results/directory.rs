@@ -26,17 +26,20 @@ pub struct Directory {
     path: PathBuf,
     series: File,
     connect: Log,
+    /// Under TLS.
+    handshake: Option<Log>,
     operation: Log,
     /// What could not be written. Nothing is written to these files after it, so that they have no gap: they end.
     broken: bool,
 }
 
 impl Directory {
-    /// Makes the directory and the files that are written while the run goes on. `plan` is kept as it is.
+    /// Makes the directory and the files that are written while the run goes on. `plan` is kept as it is. Under TLS
+    /// there is a log of handshakes.
     ///
     /// # Errors
     /// When there is a run in it, or it cannot be written.
-    pub fn create(path: &Path, plan: &str) -> Result<Directory, DirectoryError> {
+    pub fn create(path: &Path, plan: &str, under_tls: bool) -> Result<Directory, DirectoryError> {
         fs::create_dir_all(path).map_err(unwritable(path))?;
         let has = |name: &str| fs::metadata(path.join(name)).is_ok_and(|file| file.len() > 0);
         // A run that did not begin leaves empty files, and may be repeated.
@@ -50,8 +53,11 @@ impl Directory {
         let series = create(SERIES)?;
         let log = |name: &str, what| Log::begin(create(name)?, what).map_err(unwritable(&path.join(name)));
         let connect = log("connect.hlog", "from the start of a connect until the connection stood")?;
+        let handshake = under_tls
+            .then(|| log("handshake.hlog", "from the end of a connect until the handshake of TLS was complete"))
+            .transpose()?;
         let operation = log("operation.hlog", "from when an operation was due to its end")?;
-        let directory = Directory { path: path.to_owned(), series, connect, operation, broken: false };
+        let directory = Directory { path: path.to_owned(), series, connect, handshake, operation, broken: false };
         directory.replace(PLAN, plan)?;
         Ok(directory)
     }
@@ -80,6 +86,7 @@ impl Directory {
         line.push('\n');
         self.series.write_all(line.as_bytes())?;
         self.connect.add(interval.connect, interval)?;
+        self.handshake.as_mut().map_or(Ok(()), |log| log.add(interval.handshake, interval))?;
         self.operation.add(interval.operation, interval)
     }
 

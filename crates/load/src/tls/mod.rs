@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sockdrawer_tls::{Client, ClientOptions, Error, Identity, Protocol};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroize;
 
 /// The clients speak TLS. It goes to other processes and machines, so it has what files have in them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,13 @@ impl PemFile {
     /// Where it was read.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// It may be a key.
+impl Drop for PemFile {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
     }
 }
 

@@ -29,7 +29,7 @@ impl Drop for Folder {
 
 /// Writes a run of so many seconds to this directory; without a result when it was interrupted.
 pub(crate) fn record(path: &Path, seconds: u32, is_interrupted: bool) {
-    let mut directory = Directory::create(path, PLAN).expect("the directory can be written");
+    let mut directory = Directory::create(path, PLAN, false).expect("the directory can be written");
     let mut latency = Latency::new();
     latency.record(Duration::from_micros(180));
     for second in 1..=seconds {
@@ -45,7 +45,7 @@ pub(crate) fn record(path: &Path, seconds: u32, is_interrupted: bool) {
 
 /// Writes its samples alone, in less time.
 pub(crate) fn record_samples(path: &Path, seconds: u32) {
-    drop(Directory::create(path, PLAN).expect("the directory can be written"));
+    drop(Directory::create(path, PLAN, false).expect("the directory can be written"));
     let line = |second| serde_json::to_string(&sample(second, seconds)).expect("a sample is an object") + "\n";
     fs::write(path.join("series.ndjson"), (1..=seconds).map(line).collect::<String>()).expect("it can be written");
 }

@@ -51,8 +51,14 @@ struct PoolStatus {
 #[derive(Serialize)]
 struct TlsStatus {
     certificates: Vec<Certificate>,
-    /// Handshakes of this process: full, resumed and failed.
-    handshakes: BTreeMap<&'static str, u64>,
+    handshakes: Handshakes,
+}
+
+#[derive(Serialize)]
+struct Handshakes {
+    full: u64,
+    resumed: u64,
+    failed: u64,
 }
 
 #[derive(Serialize)]
@@ -75,14 +81,10 @@ struct Process {
 
 pub(super) fn of(operator: &Operator) -> Status {
     let state = operator.server.state();
-    let handshakes = operator.server.handshakes();
     let pool = |(name, pool): (&String, &Pool)| {
         let protocol = state.document.pools.get(name).map_or("", |pool| pool.protocol);
-        let tls = state.tls.get(name).map(|tls| TlsStatus {
-            certificates: tls.certificates.clone(),
-            handshakes: handshakes.iter().filter(|(of, _)| of == name).flat_map(|(_, of)| of.counts()).collect(),
-        });
-        (name.clone(), pool_status(protocol, pool, tls))
+        let certificates = state.tls.get(name).map(|tls| tls.certificates.clone());
+        (name.clone(), pool_status(protocol, pool, certificates))
     };
     let pools: BTreeMap<_, _> = state.pools.iter().map(pool).collect();
     Status {
@@ -98,7 +100,7 @@ pub(super) fn of(operator: &Operator) -> Status {
     }
 }
 
-fn pool_status(protocol: &'static str, pool: &Pool, tls: Option<TlsStatus>) -> PoolStatus {
+fn pool_status(protocol: &'static str, pool: &Pool, certificates: Option<Vec<Certificate>>) -> PoolStatus {
     let (status, config) = (pool.status(), pool.config());
     let listener = |one: sockdrawer::observe::ListenerStatus| Listener {
         address: one.address.to_string(),
@@ -111,6 +113,8 @@ fn pool_status(protocol: &'static str, pool: &Pool, tls: Option<TlsStatus>) -> P
     };
     let process =
         |one: sockdrawer::observe::ProcessStatus| Process { pid: one.pid, connections: one.connections, active: one.active };
+    let Counts { handshakes_full: full, handshakes_resumed: resumed, handshakes_failed: failed, .. } = status.counts;
+    let handshakes = Handshakes { full, resumed, failed };
     PoolStatus {
         protocol,
         model: config.model.name(),
@@ -130,6 +134,6 @@ fn pool_status(protocol: &'static str, pool: &Pool, tls: Option<TlsStatus>) -> P
         delegates_waiting: status.delegates_waiting,
         restarts: status.restarts,
         counts: status.counts,
-        tls,
+        tls: certificates.map(|certificates| TlsStatus { certificates, handshakes }),
     }
 }

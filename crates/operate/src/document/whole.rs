@@ -21,7 +21,7 @@ impl Sockets for Unresolved {
 /// Checks what the settings are together. Nothing is started.
 pub(super) fn check(protocol: &Protocol, values: &Values) -> Result<(), Wrong> {
     let begun = (protocol.build)(values).map_err(|why| ("protocol", why))?;
-    let tls = tls::of(values, &Tickets::new(), None)?;
+    let tls = tls::of(values, &Tickets::new())?;
     let config = configure(begun, values, tls.as_ref(), &Unresolved)?;
     Pool::check(&config).map_err(|error| match &error {
         Error::Invalid { setting, reason } => (in_files(setting), reason.clone()),

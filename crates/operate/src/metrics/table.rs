@@ -127,8 +127,8 @@ pub(super) static METRICS: &[Metric] = &[
     .by("reason"),
     counter(
         "sockdrawer_tls_handshakes",
-        "TLS handshakes that ended, by what came of them. Those of connections in other processes are not counted.",
-        &[("full", "tls_full"), ("resumed", "tls_resumed"), ("failed", "tls_failed")],
+        "TLS handshakes that ended, by what came of them.",
+        &[("full", "handshakes_full"), ("resumed", "handshakes_resumed"), ("failed", "handshakes_failed")],
     )
     .by("outcome"),
     program(

@@ -1,6 +1,8 @@
 //! What a layer is made of: a filter for each connection.
 
-use crate::protocol::{CannotRestore, CannotSave, Closing, Input, Job, JobResult, Output, Peer, Recipe, Saved, Saver, State};
+use crate::protocol::{
+    CannotRestore, CannotSave, Closing, HandshakeKind, Input, Job, JobResult, Output, Peer, Recipe, Saved, Saver, State,
+};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -65,6 +67,12 @@ pub trait Filter: Send + 'static {
     /// Adds what the handshake told of the peer, by [`Peer::with_fact`]: called once, when it is complete. Default: nothing.
     fn knows(&mut self, peer: Peer) -> Peer {
         peer
+    }
+
+    /// The kind of its handshake, where the pool is to count it: [`Counts::handshakes_full`](crate::observe::Counts) and the two beside it. Asked once, when the
+    /// handshake is complete or the connection ends before that, which counts as failed. Default: it is not counted.
+    fn handshake(&self) -> Option<HandshakeKind> {
+        None
     }
 
     /// Appends the wire bytes that carry `plain`, which is never empty.

@@ -183,6 +183,13 @@ counters! {
     cut,
 /// Connections closed by the idle timeout.
     idle,
+    /// Handshakes that were completed in full, such as those of TLS with a certificate. Only of layers that
+    /// [count](crate::layer::Filter::handshake), on either side.
+    handshakes_full,
+    /// Handshakes that were completed by what was kept of an earlier one, such as by a ticket of TLS.
+    handshakes_resumed,
+    /// Handshakes in which the connection ended.
+    handshakes_failed,
     /// Jobs handed to workers or run in place.
     jobs,
     /// Jobs refused because the queue was full.

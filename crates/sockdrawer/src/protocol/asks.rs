@@ -73,6 +73,18 @@ pub(crate) struct Said {
     /// Connects to begin, and how long each may take.
     pub(crate) connects: Vec<(Address, Duration)>,
     pub(crate) learned: Option<Learned>,
+    /// Of layers; None: the connection ends in it.
+    pub(crate) handshakes: Vec<Option<HandshakeKind>>,
+}
+
+/// How a handshake of a layer was completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandshakeKind {
+    /// In full, such as with certificates and a signature.
+    Full,
+    /// By what was kept of an earlier connection, such as a ticket.
+    Resumed,
 }
 
 /// A layer has learned who the peer is.
@@ -95,6 +107,7 @@ impl Said {
         self.tag = inner.tag.or(self.tag.take());
         self.report = inner.report.or(self.report.take());
         self.connects.extend(inner.connects);
+        self.handshakes.extend(inner.handshakes);
         if let Some(mut learned) = inner.learned {
             // Of several layers, the innermost that learned an address.
             learned.real = learned.real.or(self.learned.take().and_then(|outer| outer.real));

@@ -1,6 +1,6 @@
 //! The output of a callback.
 
-use super::asks::{Asks, Said};
+use super::asks::{Asks, HandshakeKind, Said};
 use std::fmt;
 use std::io;
 
@@ -64,6 +64,13 @@ impl Output {
     pub(crate) fn say(&mut self) -> &mut Said {
         self.asks.add(Asks::SAID);
         self.said.get_or_insert_default()
+    }
+
+    /// For layers: counts a handshake, if it is one that counts.
+    pub(crate) fn count_handshake(&mut self, kind: Option<HandshakeKind>, completed: bool) {
+        if kind.is_some() {
+            self.say().handshakes.push(kind.filter(|_| completed));
+        }
     }
 
     /// Discards what was appended and keeps the memory.

@@ -1,15 +1,16 @@
 //! What layers know of the peer reaches handlers, delegates and async code.
 
-use crate::common::{PATIENCE, in_time, start};
+use crate::common::{PATIENCE, connect, in_time, read_all, start};
 use crate::models::{runtime, under};
 use crate::records::{Client, Depth};
 use axum::extract::connect_info::ConnectInfo;
+use sockdrawer::observe::{Counts, Status};
 use sockdrawer::tasks::{self, Info};
 use sockdrawer::{
     After, Behaviour, Config, Context, Delegate, Drain, Input, IntoBehaviour, Model, Peer, Protocol, Recipe, Service, Step,
 };
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use tokio::io::AsyncWriteExt;
 
 fn told(peer: &Peer) -> String {
@@ -102,5 +103,41 @@ pub(crate) fn in_axum() {
         assert!(answer.ends_with(&format!("\r\n\r\nSome(1) Some({from}) Some({:?})", at.to_string())), "{answer}");
         pool.shutdown(Drain::within(PATIENCE));
         runtime.block_on(serving).expect("no panic").expect("it never fails");
+    });
+}
+
+/// Says hello, and waits for the end.
+fn says(at: SocketAddr, hello: &[u8]) {
+    let mut client = connect(at);
+    client.write_all(hello).expect("it stands");
+    // It may have ended by then, and a reset is an end, too.
+    let _ = client.shutdown(Shutdown::Write);
+    let _ = read_all(&mut client);
+}
+
+pub(crate) fn counted_in_every_model() {
+    in_time(|| {
+        for (model, behaviour) in [
+            (Model::Single, teller()),
+            (Model::Threads, teller()),
+            (Model::Loops, telling()),
+            (Model::Tasks, Behaviour::task(tell)),
+            (Model::Fork, teller()),
+            (Model::Prefork, telling()),
+        ] {
+            let (pool, at) = start(Config::accept(under(behaviour, 1)).model(model));
+            [&b"HI"[..], b"RE", b"RE", b"NO", b"H", b""].into_iter().for_each(|hello| says(at, hello));
+            let counted = |status: &Status| {
+                let Counts { handshakes_full, handshakes_resumed, handshakes_failed, .. } = status.counts;
+                [handshakes_full, handshakes_resumed, handshakes_failed] == [1, 2, 3]
+            };
+            assert!(pool.wait(PATIENCE, counted), "{model} {:?}", pool.status().counts);
+        }
+        // Of two layers each is counted.
+        let (pool, at) = start(Config::accept(under(telling(), 2)));
+        says(at, b"HI");
+        is_told(at, 2);
+        let counted = |status: &Status| (status.counts.handshakes_full, status.counts.handshakes_failed) == (3, 1);
+        assert!(pool.wait(PATIENCE, counted), "{:?}", pool.status().counts);
     });
 }

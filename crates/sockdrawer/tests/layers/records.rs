@@ -1,7 +1,7 @@
 //! A filter with what TLS has: a handshake, records that cannot be moved, lost or doubled unseen, a goodbye, and answers that are the filter's own.
 
 use crate::common::{PATIENCE, Random, connect};
-use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
+use sockdrawer::layer::{Filter, Filtering, HandshakeKind, Progress, Refused};
 use sockdrawer::{Input, Output, Peer, Recipe};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -25,6 +25,7 @@ pub(crate) struct Depth(pub(crate) usize);
 /// The filter of either end.
 pub(crate) struct Records {
     established: bool,
+    resumed: bool,
     sent: u64,
     received: u64,
 }
@@ -32,7 +33,7 @@ pub(crate) struct Records {
 impl Filtering for Recording {
     type Filter = Records;
     fn filter(&self, _peer: &Peer) -> Records {
-        Records { established: false, sent: 0, received: 0 }
+        Records { established: false, resumed: false, sent: 0, received: 0 }
     }
     fn handshake_timeout(&self) -> Duration {
         Duration::from_millis(300)
@@ -63,7 +64,8 @@ impl Filter for Records {
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
         if !self.established {
             let Some(hello) = wire.exactly(2) else { return Ok(Progress::NeedMore) };
-            if hello != b"HI" {
+            self.resumed = hello == b"RE";
+            if hello != b"HI" && !self.resumed {
                 return Err(Refused::because("a record of another kind"));
             }
             back.push(b"OK");
@@ -91,6 +93,9 @@ impl Filter for Records {
                 _ => {}
             }
         }
+    }
+    fn handshake(&self) -> Option<HandshakeKind> {
+        Some(if self.resumed { HandshakeKind::Resumed } else { HandshakeKind::Full })
     }
     fn knows(&mut self, peer: Peer) -> Peer {
         let depth = peer.fact().map_or(1, |Depth(outer)| outer + 1);
@@ -136,7 +141,7 @@ impl Client {
         for _ in 0..depth {
             client.send(b"HI");
             assert_eq!(client.read(2).expect("an answer"), b"OK");
-            client.layers.push(Records { established: true, sent: 0, received: 0 });
+            client.layers.push(Records { established: true, resumed: false, sent: 0, received: 0 });
             // What follows the answer is the new layer's.
             client.kept.push(Vec::new());
         }

@@ -5,7 +5,9 @@ use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
-use crate::protocol::{Asks, Closed, ConnectionId, Context, Local, Note, Output, Post, Said, Sender, Timer, Urgency};
+use crate::protocol::{
+    Asks, Closed, ConnectionId, Context, HandshakeKind, Local, Note, Output, Post, Said, Sender, Timer, Urgency,
+};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -122,8 +124,19 @@ impl Connections {
         extra.and_then(|extra| extra.wake_below.take_if(|below| unsent <= *below as usize)).is_some()
     }
 
+    /// Counts handshakes of layers.
+    pub(super) fn count_handshakes(&self, handshakes: &[Option<HandshakeKind>]) {
+        let counters = &self.io.counters;
+        handshakes.iter().for_each(|handshake| match handshake {
+            Some(HandshakeKind::Full) => counters.handshakes_full().add(1),
+            Some(HandshakeKind::Resumed) => counters.handshakes_resumed().add(1),
+            None => counters.handshakes_failed().add(1),
+        });
+    }
+
     #[cold]
     fn heard(&mut self, slot: u32, said: Said) {
+        self.count_handshakes(&said.handshakes);
         if let Some(learned) = said.learned {
             self.peer_learned(slot, learned);
         }

@@ -222,9 +222,12 @@ impl Connections {
     /// What the last call of a protocol asked for is not done, but a handle may have been given away.
     #[cold]
     fn forget_asks(&mut self, slot: u32, why: Closed) {
-        if let Some(message) = self.scratch.said.take().and_then(|said| said.report) {
-            let id = self.slots.at(slot).id;
-            self.io.tell_some(&Told::Reported { id, message });
+        if let Some(said) = self.scratch.said.take() {
+            self.count_handshakes(&said.handshakes);
+            if let Some(message) = said.report {
+                let id = self.slots.at(slot).id;
+                self.io.tell_some(&Told::Reported { id, message });
+            }
         }
         if !std::mem::take(&mut self.scratch.asks).has(Asks::HANDLE) {
             return;
