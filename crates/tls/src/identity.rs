@@ -49,6 +49,33 @@ impl Identity {
         Identity::read(chain, "the certificate chain", key, "the key")
     }
 
+    /// Makes a key, and a certificate of this common name for these DNS names and addresses that it signs itself: for tests and runs in
+    /// which both ends are one's own. It does not expire before the year 4096.
+    ///
+    /// # Errors
+    /// When a name is none, or there is no randomness.
+    #[cfg(feature = "self-signed")]
+    pub fn self_signed(common_name: &str, names: &[&str]) -> Result<Identity, Error> {
+        use rcgen::{CertificateParams, DnType, KeyPair};
+        let unusable = |error: rcgen::Error| Error::Unusable(format!("no certificate could be made: {error}"));
+        let key = KeyPair::generate().map_err(unusable)?;
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut parameters = CertificateParams::new(names).map_err(unusable)?;
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        let certificate = parameters.self_signed(&key).map_err(unusable)?;
+        Identity::from_pem(certificate.pem().as_bytes(), Zeroizing::new(key.serialize_pem()).as_bytes())
+    }
+
+    /// The certificate chain as PEM.
+    pub fn chain_pem(&self) -> &[u8] {
+        &self.pem.chain
+    }
+
+    /// The certificates of the chain as DER, its own first.
+    pub fn certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.certified.cert.iter().map(|certificate| &certificate[..])
+    }
+
     /// When its certificate expires; None where that cannot be read.
     pub fn expires(&self) -> Option<SystemTime> {
         crate::validity::not_after(self.certified.cert.first()?)
