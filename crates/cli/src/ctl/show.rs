@@ -3,7 +3,7 @@
 use super::status::{Pool, Status};
 use crate::table::{Table, age, bytes, count, plain};
 use serde::Deserialize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The server in a line.
 pub(super) fn headline(status: &Status) -> String {
@@ -53,6 +53,21 @@ pub(super) fn traffic(status: &Status) -> Table {
             count(pool.restarts),
             count(pool.jobs_waiting),
         ]);
+    }
+    table
+}
+
+/// The certificates of each pool that serves TLS, and its handshakes.
+pub(super) fn certificates(status: &Status) -> Table {
+    let mut table = Table::new(&["POOL", "CERTIFICATE", ">EXPIRES IN", ">FULL", ">RESUMED", ">FAILED"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for (name, pool) in &status.pools {
+        let of = |counter: &str| count(pool.tls.handshakes.get(counter).copied().unwrap_or_default());
+        for certificate in &pool.tls.certificates {
+            let expires = certificate.expires.map(|expires| Duration::from_secs(expires).checked_sub(now));
+            let left = expires.map_or_else(|| "-".to_owned(), |left| left.map_or_else(|| "expired".to_owned(), age));
+            table.row([name.clone(), certificate.file.clone(), left, of("full"), of("resumed"), of("failed")]);
+        }
     }
     table
 }
