@@ -6,7 +6,7 @@ mod top;
 
 use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments};
 use crate::outcome::{Exit, Failure};
-use crate::table::Table;
+use crate::table::{Table, plain};
 use crate::{print, terminal};
 use serde_json::Value;
 use sockdrawer_catalog::count::thousands;
@@ -34,9 +34,7 @@ pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
     let client = Client::at(control.unwrap_or_else(default_path)).timeout(Some(timeout.unwrap_or(TIMEOUT)));
     let mut asking = Asking { client, json, patient: timeout.is_none() };
     match what {
-        Ctl::Status => {
-            asking.status(|status| [show::pools(status), show::traffic(status)].into_iter().chain(show::tls(status)).collect())
-        }
+        Ctl::Status => asking.status(|status| vec![show::pools(status), show::traffic(status), show::tls(status)]),
         Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
         Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
         Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),
@@ -102,7 +100,14 @@ impl Asking {
         }
         let status = parsed(&text)?;
         print::line(show::headline(&status))?;
-        tables(&status).iter_mut().try_for_each(|table| print::line("").and_then(|()| tell(table))).map(|()| Exit::Ok)
+        if let Some(why) = &status.refused_files {
+            print::line(plain(&format!("certificates: {why}; the old ones go on")))?;
+        }
+        tables(&status)
+            .iter_mut()
+            .filter(|table| table.len() > 0)
+            .try_for_each(|table| print::line("").and_then(|()| tell(table)))
+            .map(|()| Exit::Ok)
     }
 
     fn connections(&mut self, parameters: &Parameters) -> Result<Exit, Failure> {

@@ -1,10 +1,14 @@
 //! Certificates that are renewed while the program runs: a new generation of their pools.
 
-use crate::change::Unchanged;
+use crate::document::Document;
 use crate::failure::Failure;
-use crate::operator::{Operator, spawn};
+use crate::operator::{Operator, PATIENCE, spawn};
+use crate::print;
+use crate::tls::files;
 use crate::watched::Watched;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
+use zeroize::Zeroizing;
 
 /// Changes pools with TLS when their files have changed, for as long as the program runs.
 pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
@@ -13,35 +17,53 @@ pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
 }
 
 fn follow(watched: &Watched, operator: &Weak<Operator>) {
-    let mut last_failure = None;
+    let mut seen = None;
     loop {
         let Some(now) = operator.upgrade() else { return };
         let state = now.server.state();
         if !state.tls.is_empty() {
             // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
             watched.add(&state.document);
-            look(&now, &mut last_failure);
+            let content = content(&state.document);
+            if seen != Some(content) || state.refused_files.is_some() {
+                look(&now);
+            }
+            seen = Some(content);
         }
         drop((now, state));
         watched.wait();
     }
 }
 
-/// Changes the pools whose files have another content. A failure is told once, and not each minute.
-fn look(operator: &Operator, last_failure: &mut Option<Unchanged>) {
-    let result = operator.server.change(|state| Ok((*state.document).clone()), None, false);
-    let failure = match &result {
-        Ok(changed) if !changed.committed => None,
-        Ok(_) => {
-            operator.told("its files", "certificates", &result);
-            None
+/// Tells one content of all files, or why one cannot be read, from another.
+fn content(document: &Document) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in document.pools.values().flat_map(|pool| files(&pool.values)) {
+        file.hash(&mut hasher);
+        // It may be a key: it is wiped.
+        match std::fs::read(file).map(Zeroizing::new) {
+            Ok(bytes) => bytes.hash(&mut hasher),
+            Err(error) => error.kind().hash(&mut hasher),
         }
-        Err(why) => {
-            if last_failure.as_ref() != Some(why) {
-                operator.told("its files", "certificates", &result);
-            }
-            Some(why.clone())
-        }
+    }
+    hasher.finish()
+}
+
+/// Changes the pools whose files have another content. A failure is told once, and not each minute, and so is its end.
+fn look(operator: &Operator) {
+    let server = &operator.server;
+    let before = server.state().refused_files;
+    let result = server.change(|state| Ok((*state.document).clone()), None, false);
+    let refused = result.as_ref().err().map(ToString::to_string);
+    server.note_refused_files(refused.clone());
+    let is_news = match &result {
+        Ok(changed) => changed.committed || before.is_some(),
+        Err(_) => before != refused,
     };
-    *last_failure = failure;
+    if is_news {
+        operator.told("its files", "certificates", &result);
+    }
+    if let (true, Some(why), None) = (is_news, &refused, server.hub.log()) {
+        print::tell_within(PATIENCE, format_args!("error: certificates: {why}; all goes on as it was"));
+    }
 }

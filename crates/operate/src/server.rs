@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
     pub(crate) failed_changes: u64,
+    /// Why what the files of certificates have now is not in force.
+    pub(crate) refused_files: Option<String>,
     /// The program has been asked to end.
     pub(crate) ending: bool,
 }
@@ -193,6 +195,12 @@ impl Server {
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.is_same(&from.values, &to.values);
         let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
+        // To start with an expired certificate, or to name its file, may be meant; to replace a good one by it is not.
+        let expired = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::expired(&tls.certificates)).cloned();
+        if let (true, Some(one), None) = (is_same && other_files, expired(tls.as_ref()), expired(old)) {
+            let why = format!("{}: it has expired: clients would refuse it; renew it", one.file);
+            return Err((tls::CERTIFICATE, why));
+        }
         if is_same && !other_files {
             config.behaviour = running.behaviour.clone();
         }
@@ -286,6 +294,10 @@ impl Server {
 
     pub(crate) fn note_failed_change(&self) {
         lock(&self.state).failed_changes += 1;
+    }
+
+    pub(crate) fn note_refused_files(&self, why: Option<String>) {
+        lock(&self.state).refused_files = why;
     }
 
     /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,

@@ -2,7 +2,7 @@
 
 use crate::setting::{Kind, Setting, Text, Values, Wrong};
 use serde::Serialize;
-use sockdrawer_tls::{ClientCertificates, Identity, Protocol, Server, ServerOptions, Tickets};
+use sockdrawer_tls::{ClientCertificates, Error, Identity, Protocol, Server, ServerOptions, Tickets};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -109,7 +109,11 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
     }
     let mut identities = Vec::new();
     for (chain, key) in chains.iter().zip(keys) {
-        identities.push(Identity::from_files(chain, key).map_err(|error| (CERTIFICATE, error.to_string()))?);
+        is_file(CERTIFICATE, chain)?;
+        is_file(KEY, key)?;
+        let identity = Identity::from_files(chain, key).map_err(|error| error.to_string());
+        let setting = |why: &str| if why.starts_with(&format!("{key}: ")) { KEY } else { CERTIFICATE };
+        identities.push(identity.map_err(|why| (setting(&why), why))?);
     }
     let certificates = chains.iter().zip(&identities).map(|(file, identity)| {
         let expires = identity.expires().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -117,13 +121,30 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
     });
     let certificates = certificates.collect();
     let options = options(values, Server::new(identities), tickets)?;
-    let server = options.build().map_err(|error| (CERTIFICATE, error.to_string()))?;
+    let server = options.build().map_err(|error| match error {
+        // The certificates and keys have been read.
+        Error::File { .. } => (KEY_LOG, error.to_string()),
+        Error::Pem { why, .. } => (AUTHORITIES, format!("{}: {why}", values.text(AUTHORITIES).unwrap_or_default())),
+        _ => (CERTIFICATE, error.to_string()),
+    })?;
     Ok(Some(PoolTls { server, certificates }))
+}
+
+/// What is read again later is a regular file: a pipe has nothing then, and to open one may wait for ever.
+fn is_file(setting: &'static str, file: &str) -> Result<(), Wrong> {
+    match std::fs::metadata(file) {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(_) => {
+            Err((setting, format!("{file}: it is no regular file, and is read again while the program runs: name one that is")))
+        }
+        Err(error) => Err((setting, Error::unreadable(file, &error).to_string())),
+    }
 }
 
 fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Result<ServerOptions, Wrong> {
     if let Some(file) = values.text(AUTHORITIES) {
-        let pem = std::fs::read(file).map_err(|error| (AUTHORITIES, format!("{file}: {error}")))?;
+        is_file(AUTHORITIES, file)?;
+        let pem = std::fs::read(file).map_err(|error| (AUTHORITIES, Error::unreadable(file, &error).to_string()))?;
         let optional = values.text(CLIENTS) == Some("optional");
         options =
             options.client_authorities(pem, if optional { ClientCertificates::Optional } else { ClientCertificates::Required });
@@ -148,13 +169,21 @@ pub(crate) fn files(values: &Values) -> impl Iterator<Item = &Path> {
     lists.map(Path::new).chain(values.text(AUTHORITIES).map(Path::new))
 }
 
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// One that has expired.
+pub(crate) fn expired(certificates: &[Certificate]) -> Option<&Certificate> {
+    certificates.iter().find(|certificate| certificate.expires.is_some_and(|expires| expires < now()))
+}
+
 /// A certificate that has expired, or will within two weeks, in a line.
 pub(crate) fn expiring(certificates: &[Certificate]) -> Option<String> {
     const SOON: u64 = 14 * 24 * 60 * 60;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let first = certificates.iter().filter(|certificate| certificate.expires.is_some()).min_by_key(|one| one.expires)?;
     let expires = first.expires?;
-    match expires.checked_sub(now) {
+    match expires.checked_sub(now()) {
         None => Some(format!("the certificate in {} has expired: clients will refuse it; renew it", first.file)),
         Some(left) if left < SOON => {
             let days = left / (24 * 60 * 60);

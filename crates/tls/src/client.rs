@@ -145,7 +145,7 @@ impl ClientOptions {
     /// The client.
     ///
     /// # Errors
-    /// When the authorities are not PEM, the name is none, or the file for secrets cannot be opened.
+    /// When the authorities are not PEM, the name is none, or the file for secrets cannot be written.
     pub fn build(self) -> Result<Client, Error> {
         let provider = crate::seam::provider();
         let builder = ClientConfig::builder_with_provider(provider.clone());

@@ -11,7 +11,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// What the system says, and what to do.
         why: String,
     },
     /// A file or text has not what it should have.
@@ -25,4 +25,11 @@ pub enum Error {
     /// Certificate and key do not go together, or rustls cannot use them.
     #[error("{0}")]
     Unusable(String),
+}
+
+impl Error {
+    /// Of a file that was to be read.
+    pub fn unreadable(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
+        Error::File { path: path.into(), why: format!("{error}: name a file that is there and may be read") }
+    }
 }

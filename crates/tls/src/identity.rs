@@ -1,7 +1,7 @@
 //! A certificate chain with its key.
 
 use crate::Error;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fmt;
@@ -49,6 +49,33 @@ impl Identity {
         Identity::read(chain, "the certificate chain", key, "the key")
     }
 
+    /// Makes a key, and a certificate of this common name for these DNS names and addresses that it signs itself: for tests and runs in
+    /// which both ends are one's own. It does not expire before the year 4096.
+    ///
+    /// # Errors
+    /// When a name is none, or there is no randomness.
+    #[cfg(feature = "self-signed")]
+    pub fn self_signed(common_name: &str, names: &[&str]) -> Result<Identity, Error> {
+        use rcgen::{CertificateParams, DnType, KeyPair};
+        let unusable = |error: rcgen::Error| Error::Unusable(format!("no certificate could be made: {error}"));
+        let key = KeyPair::generate().map_err(unusable)?;
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut parameters = CertificateParams::new(names).map_err(unusable)?;
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        let certificate = parameters.self_signed(&key).map_err(unusable)?;
+        Identity::from_pem(certificate.pem().as_bytes(), Zeroizing::new(key.serialize_pem()).as_bytes())
+    }
+
+    /// The certificate chain as PEM.
+    pub fn chain_pem(&self) -> &[u8] {
+        &self.pem.chain
+    }
+
+    /// The certificates of the chain as DER, its own first.
+    pub fn certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.certified.cert.iter().map(|certificate| &certificate[..])
+    }
+
     /// When its certificate expires; None where that cannot be read.
     pub fn expires(&self) -> Option<SystemTime> {
         crate::validity::not_after(self.certified.cert.first()?)
@@ -58,7 +85,7 @@ impl Identity {
         let pem = Arc::new(Pem { chain: chain.to_vec(), key: Zeroizing::new(key.to_vec()) });
         let chain = certificates(chain, chain_name)?;
         let wrong = |why: String| Error::Pem { source_name: key_name.to_owned(), why };
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(format!("no private key in PEM form: {error}")))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(no_key(key, &error)))?;
         let key = Zeroizing::new(key);
         let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| wrong(error.to_string()))?;
         let certified = CertifiedKey::new(chain, key);
@@ -74,15 +101,31 @@ impl Identity {
     }
 }
 
+/// Why there is no key in this text.
+fn no_key(pem: &[u8], error: &pem::Error) -> String {
+    let text = std::str::from_utf8(pem).unwrap_or_default();
+    if text.contains("ENCRYPTED") {
+        "the key is encrypted: decrypt it into a file that its user alone may read (openssl pkey -in FILE -out FILE)".to_owned()
+    } else if text.contains("BEGIN CERTIFICATE") {
+        "it has a certificate and no key: name the file of the private key".to_owned()
+    } else {
+        format!("there is no private key in PEM form: {error}")
+    }
+}
+
 /// Wiped after use: it may be a key.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let unreadable = |error: std::io::Error| Error::File { path: path.to_owned(), why: error.to_string() };
-    std::fs::read(path).map(Zeroizing::new).map_err(unreadable)
+    std::fs::read(path).map(Zeroizing::new).map_err(|error| Error::unreadable(path, &error))
 }
 
 pub(crate) fn certificates(pem: &[u8], source_name: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let wrong = |why: String| Error::Pem { source_name: source_name.to_owned(), why };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = certificates.map_err(|error| wrong(format!("no certificate in PEM form: {error}")))?;
-    if certificates.is_empty() { Err(wrong("there is no certificate in PEM form".to_owned())) } else { Ok(certificates) }
+    let certificates = certificates.map_err(|error| wrong(format!("there is no certificate in PEM form: {error}")))?;
+    let has_key = || std::str::from_utf8(pem).is_ok_and(|text| text.contains("PRIVATE KEY-----"));
+    match certificates.is_empty() {
+        true if has_key() => Err(wrong("it has a key and no certificate: name the file of the certificate".to_owned())),
+        true => Err(wrong("there is no certificate in PEM form".to_owned())),
+        false => Ok(certificates),
+    }
 }

@@ -145,8 +145,8 @@ impl ServerOptions {
         self
     }
 
-    /// Writes the secrets of each connection to this file, in the form of `SSLKEYLOGFILE`: whoever reads it reads all that is sent. For
-    /// debugging with Wireshark. Default: not; the environment is not looked at.
+    /// Appends the secrets of each connection to this file, in the form of `SSLKEYLOGFILE`: its readers can read all that is sent. For
+    /// debugging with Wireshark. It is made with the first handshake, for its owner alone. Default: not; the environment is not looked at.
     pub fn key_log(mut self, file: Option<PathBuf>) -> Self {
         self.key_log = file;
         self
@@ -161,7 +161,7 @@ impl ServerOptions {
     /// The server.
     ///
     /// # Errors
-    /// When there is no certificate, the authorities are not PEM, or the file for secrets cannot be opened.
+    /// When there is no certificate, the authorities are not PEM, or the file for secrets cannot be written.
     pub fn build(self) -> Result<Server, Error> {
         if self.identities.is_empty() {
             return Err(Error::Unusable("a TLS server needs a certificate and its key".to_owned()));

@@ -13,6 +13,7 @@ pub(super) struct Status {
     pub(super) revision: u64,
     pub(super) changes: u64,
     pub(super) failed_changes: u64,
+    pub(super) refused_files: Option<String>,
     pub(super) ready: bool,
     pub(super) pools: BTreeMap<String, Pool>,
 }
@@ -32,7 +33,7 @@ pub(super) struct Pool {
     pub(super) jobs_waiting: u64,
     pub(super) restarts: u64,
     pub(super) counts: BTreeMap<String, u64>,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Tls,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -2,6 +2,8 @@
 
 use crate::program::{End, Program};
 use rustix::process::Signal;
+use serde_json::Value;
+use sockdrawer_operate::client::{Answer, Client};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,15 +24,40 @@ pub(crate) const TWO_POOLS: &str = "[pool.echo]\nprotocol = \"echo\"\nlisten = \
 impl Operated {
     /// Starts it with this file, to which the path of the control socket is added.
     pub(crate) fn start(name: &str, file: &str) -> Operated {
+        Operated::logging(name, file, "none", |_| {})
+    }
+
+    /// As [`Operated::start`], with a log in JSON, and with what is put into its folder first.
+    pub(crate) fn told(name: &str, file: &str, first: impl FnOnce(&Operated)) -> Operated {
+        Operated::logging(name, file, "json", first)
+    }
+
+    fn logging(name: &str, file: &str, log: &str, first: impl FnOnce(&Operated)) -> Operated {
         let folder = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("the folder of temporary files takes it");
         let mut operated = Operated { folder, server: None, addresses: Vec::new() };
         operated.write(file);
-        let mut server = Program::start(&["serve", "--log", "none", "--config", &operated.path("a.toml")]);
+        first(&operated);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+        // Names of files in its configuration are those of its folder.
+        command.args(["serve", "--log", log, "--config", "a.toml"]).current_dir(&operated.folder);
+        let mut server = Program::run(command);
         let pools = file.matches("[pool.").count();
         operated.addresses = (0..pools).map(|_| server.line().strip_prefix("listening on ").expect("where").to_owned()).collect();
         operated.server = Some(server);
         operated
+    }
+
+    /// The next of these events in its log.
+    pub(crate) fn event(&mut self, kinds: &[&str]) -> Value {
+        let server = self.server.as_mut().expect("it runs");
+        loop {
+            let line = server.error_line();
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+            if event["event"].as_str().is_some_and(|kind| kinds.contains(&kind)) {
+                return event;
+            }
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -66,6 +93,12 @@ impl Operated {
         let end = self.ctl(words);
         assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{words}: {}", end.stdout);
         end.stdout
+    }
+
+    /// What it shows to Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        let mut client = Client::at(self.path("c.sock"));
+        client.send("GET", "/metrics", &[], b"").and_then(Answer::text).expect("an answer")
     }
 
     /// The server's end after SIGTERM.

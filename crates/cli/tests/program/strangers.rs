@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A free port, at an address that is nobody else's in these tests: until the server has it, no other test gets it.
-fn address(last: u8) -> SocketAddr {
+pub(crate) fn address(last: u8) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 91, last], 0))).expect("a free port");
     listener.local_addr().expect("a bound socket has an address")
 }
@@ -22,7 +22,13 @@ fn connections() -> u64 {
 }
 
 /// Starts it and reads on until it says that it is ready; None where it is not installed.
-fn start(program: &str, package: &str, words: &[&str], ready: impl Fn(&mut Program) -> String, sign: &str) -> Option<Program> {
+pub(crate) fn start(
+    program: &str,
+    package: &str,
+    words: &[&str],
+    ready: impl Fn(&mut Program) -> String,
+    sign: &str,
+) -> Option<Program> {
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|place| place.is_file());
     let Some(program) = found else {

@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A certificate that signed itself, and its key.
-struct Certificate {
-    pem: String,
-    key: String,
+pub(crate) struct Certificate {
+    pub(crate) pem: String,
+    pub(crate) key: String,
 }
 
-fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
+pub(crate) fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
     let key = KeyPair::generate().expect("a key");
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let mut parameters = CertificateParams::new(names).expect("names");
@@ -40,7 +40,7 @@ impl Certificate {
     }
 
     /// Files of the certificate and its key.
-    fn files(&self, name: &str) -> [String; 2] {
+    pub(crate) fn files(&self, name: &str) -> [String; 2] {
         ["crt", "key"].map(|ending| {
             let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}-{}.{ending}", std::process::id()));
             fs::write(&path, if ending == "crt" { &self.pem } else { &self.key }).expect("a file of this test");

@@ -65,7 +65,7 @@ impl PemFile {
         let path = path.into();
         match std::fs::read(&path) {
             Ok(bytes) => Ok(PemFile { path, bytes }),
-            Err(error) => Err(Error::File { path, why: error.to_string() }),
+            Err(error) => Err(Error::unreadable(path, &error)),
         }
     }
 

@@ -17,6 +17,9 @@ pub(super) struct Status {
     revision: u64,
     changes: u64,
     failed_changes: u64,
+    /// Why what the files of certificates have now is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_files: Option<String>,
     events_lost: u64,
     /// Whether all pools take connections.
     ready: bool,
@@ -94,6 +97,7 @@ pub(super) fn of(operator: &Operator) -> Status {
         revision: state.revision,
         changes: state.changes,
         failed_changes: state.failed_changes,
+        refused_files: state.refused_files,
         events_lost: operator.server.hub.lost.load(std::sync::atomic::Ordering::Relaxed),
         ready: not_ready(&operator.server).is_none(),
         pools,

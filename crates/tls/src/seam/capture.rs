@@ -2,12 +2,13 @@
 //! the next keys, to the key log of its configuration; and the name that a client asked for, to what chooses certificates.
 
 use crate::Error;
+use rustix::fs::{Access, access};
 use rustls::KeyLog;
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::Zeroizing;
 
@@ -53,7 +54,7 @@ pub(crate) struct KeyCapture(Option<KeyFile>);
 impl KeyCapture {
     /// A key log that also writes to `file`.
     pub(crate) fn to(file: Option<&Path>) -> Result<Arc<dyn KeyLog>, Error> {
-        Ok(Arc::new(KeyCapture(file.map(KeyFile::open).transpose()?)))
+        Ok(Arc::new(KeyCapture(file.map(KeyFile::at).transpose()?)))
     }
 }
 
@@ -74,21 +75,36 @@ impl KeyLog for KeyCapture {
     }
 }
 
-/// A file of secrets, in the form of `SSLKEYLOGFILE`: a line for each, of a label and two numbers in hexadecimal.
+/// A file of secrets, in the form of `SSLKEYLOGFILE`: a line for each, of a label and two numbers in hexadecimal. A configuration that is built
+/// may never be used, so the file is opened, and made, when there is a secret to write.
 #[derive(Debug)]
-struct KeyFile(Mutex<File>);
+struct KeyFile {
+    path: PathBuf,
+    file: Mutex<Option<File>>,
+}
 
 impl KeyFile {
-    /// Only its owner reads a file that is made here.
-    fn open(path: &Path) -> Result<KeyFile, Error> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        file.map(|file| KeyFile(Mutex::new(file))).map_err(|error| Error::File { path: path.to_owned(), why: error.to_string() })
+    /// Says now why a file could not be written, as far as that can be told without opening it.
+    fn at(path: &Path) -> Result<KeyFile, Error> {
+        let wrong = |why: String| Error::File { path: path.to_owned(), why };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (place, rights) = match path.exists() {
+            true if path.is_dir() => return Err(wrong("it is a directory: name a file".to_owned())),
+            true => (path, Access::WRITE_OK),
+            false => (folder, Access::WRITE_OK | Access::EXEC_OK),
+        };
+        access(place, rights).map_err(|error| wrong(std::io::Error::from(error).to_string()))?;
+        Ok(KeyFile { path: path.to_owned(), file: Mutex::default() })
     }
 
-    /// A full disk costs lines of a debugging aid, not connections.
+    /// A full disk costs lines of a debugging aid, not connections. Only its owner reads a file that is made here.
     fn write(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let line = Zeroizing::new(format!("{label} {} {}\n", hexadecimal(client_random), hexadecimal(secret)));
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes());
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path).ok();
+        }
+        let _ = file.as_mut().map(|file| file.write_all(line.as_bytes()));
     }
 }

@@ -5,7 +5,6 @@ use super::served::{Dish, Props};
 use crate::sets::stop_connecting;
 use crate::tls::Tls;
 use crate::{Churn, Echo, Group, Keep, PATIENCE, Tally, mix};
-use rcgen::{CertificateParams, DnType, KeyPair};
 use sockdrawer::observe::Status;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, Pool, Selector, connecting::Connecting};
 use sockdrawer_tls::{Client, HandshakeKind, Identity, Server, Trust};
@@ -58,46 +57,34 @@ impl Book {
     }
 }
 
-/// A certificate that signed itself: PEM, DER, and with its key.
-fn certificate(number: usize) -> Result<(String, Vec<u8>, Identity), String> {
-    let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let mut parameters = CertificateParams::new([NAME.to_owned()]).map_err(|error| error.to_string())?;
-    // As authorities they are told apart by their names.
-    parameters.distinguished_name.push(DnType::CommonName, format!("certificate {number}"));
-    let certificate = parameters.self_signed(&key).map_err(|error| error.to_string())?;
-    let (pem, der) = (certificate.pem(), certificate.der().to_vec());
-    let identity = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).map_err(|error| error.to_string())?;
-    Ok((pem, der, identity))
-}
-
 impl Secure {
     pub(crate) fn start(tally: &Arc<Tally>, props: &Props, seed: u64) -> Result<Secure, Error> {
-        let stopped = |reason: String| Error::Stopped { reason };
-        let made: Result<Vec<_>, String> = (0..CERTIFICATES).map(certificate).collect();
-        let made = made.map_err(stopped)?;
+        let stopped = |error: sockdrawer_tls::Error| Error::Stopped { reason: error.to_string() };
+        // As authorities they are told apart by their names.
+        let made = (0..CERTIFICATES).map(|number| Identity::self_signed(&format!("certificate {number}"), &[NAME]));
+        let made = made.collect::<Result<Vec<_>, _>>().map_err(stopped)?;
         let under =
             |identity: &Identity| Server::new([identity.clone()]).build().map(|tls| Dish::Plain.behaviour(props).layered(tls));
-        let servers: Result<Vec<Behaviour>, _> = made.iter().map(|(_, _, identity)| under(identity)).collect();
-        let servers = servers.map_err(|error| stopped(error.to_string()))?;
+        let servers = made.iter().map(under).collect::<Result<Vec<Behaviour>, _>>().map_err(stopped)?;
         let config = Config::accept(servers[0].clone()).loops(2).workers(0);
         let server = Pool::start(config.listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into())))?;
         let book = Arc::new(Book {
-            certificates: made.iter().map(|(_, der, _)| der.clone()).collect(),
+            certificates: made.iter().filter_map(|identity| identity.certificates().next().map(<[u8]>::to_vec)).collect(),
             current: AtomicUsize::new(0),
             shown: Default::default(),
             stale: AtomicU64::new(0),
         });
-        let authorities: String = made.iter().map(|(pem, ..)| pem.as_str()).collect();
+        let authorities: Vec<u8> = made.iter().flat_map(Identity::chain_pem).copied().collect();
         let told = book.clone();
         // A resumed handshake shows no certificate.
-        let client = Client::new(Trust::Authorities(authorities.into_bytes())).name(NAME).resumes(false).observe(move |done| {
+        let client = Client::new(Trust::Authorities(authorities)).name(NAME).resumes(false).observe(move |done| {
             if let Ok(handshake) = done.outcome
                 && handshake.kind == HandshakeKind::Full
             {
                 told.shown(handshake.peer_certificates.first());
             }
         });
-        let tls = Tls::new(client.build().map_err(|error| stopped(error.to_string()))?);
+        let tls = Tls::new(client.build().map_err(stopped)?);
         let witness = tally.witness(Group::Secure);
         let target = server.addresses();
         let clients = |behaviour: Behaviour, keep: usize, total: u64| {
