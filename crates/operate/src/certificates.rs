@@ -1,14 +1,11 @@
 //! Certificates that are renewed while the program runs: a new generation of their pools.
 
-use crate::document::Document;
 use crate::failure::Failure;
 use crate::operator::{Operator, PATIENCE, spawn};
 use crate::print;
-use crate::tls::files;
+use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
-use zeroize::Zeroizing;
 
 /// Changes pools with TLS when their files have changed, for as long as the program runs.
 pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
@@ -17,36 +14,22 @@ pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
 }
 
 fn follow(watched: &Watched, operator: &Weak<Operator>) {
-    let mut seen = None;
     loop {
         let Some(now) = operator.upgrade() else { return };
         let state = now.server.state();
         if !state.tls.is_empty() {
             // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
             watched.add(&state.document);
-            let content = content(&state.document);
-            if seen != Some(content) || state.refused_files.is_some() {
+            let differs = |(name, tls): (&String, &PoolTls)| {
+                state.document.pools.get(name).is_some_and(|pool| tls.content != content(&pool.values))
+            };
+            if state.refused_files.is_some() || state.tls.iter().any(differs) {
                 look(&now);
             }
-            seen = Some(content);
         }
         drop((now, state));
         watched.wait();
     }
-}
-
-/// Tells one content of all files, or why one cannot be read, from another.
-fn content(document: &Document) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for file in document.pools.values().flat_map(|pool| files(&pool.values)) {
-        file.hash(&mut hasher);
-        // It may be a key: it is wiped.
-        match std::fs::read(file).map(Zeroizing::new) {
-            Ok(bytes) => bytes.hash(&mut hasher),
-            Err(error) => error.kind().hash(&mut hasher),
-        }
-    }
-    hasher.finish()
 }
 
 /// Changes the pools whose files have another content. A failure is told once, and not each minute, and so is its end.

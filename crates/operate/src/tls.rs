@@ -83,6 +83,8 @@ pub(crate) const SETTINGS: [Setting; 10] = [
 pub(crate) struct PoolTls {
     pub(crate) server: Server,
     pub(crate) certificates: Vec<Certificate>,
+    /// Of its files, just before they were read.
+    pub(crate) content: u64,
 }
 
 /// One certificate of a pool.
@@ -107,7 +109,7 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
             format!("is needed once for each {CERTIFICATE}: there are {certificates} certificates and {keys} keys"),
         ));
     }
-    let mut identities = Vec::new();
+    let (content, mut identities) = (content(values), Vec::new());
     for (chain, key) in chains.iter().zip(keys) {
         is_file(CERTIFICATE, chain)?;
         is_file(KEY, key)?;
@@ -127,7 +129,22 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
         Error::Pem { why, .. } => (AUTHORITIES, format!("{}: {why}", values.text(AUTHORITIES).unwrap_or_default())),
         _ => (CERTIFICATE, error.to_string()),
     })?;
-    Ok(Some(PoolTls { server, certificates }))
+    Ok(Some(PoolTls { server, certificates, content }))
+}
+
+/// Tells one content of a pool's files, or why one cannot be read, from another.
+pub(crate) fn content(values: &Values) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    for file in files(values).filter(|file| file.is_file()) {
+        file.hash(&mut hasher);
+        // It may be a key: it is wiped.
+        match std::fs::read(file).map(zeroize::Zeroizing::new) {
+            Ok(bytes) => bytes.hash(&mut hasher),
+            Err(error) => error.kind().hash(&mut hasher),
+        }
+    }
+    hasher.finish()
 }
 
 /// What is read again later is a regular file: a pipe has nothing then, and to open one may wait for ever.

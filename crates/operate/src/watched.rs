@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Files are looked at once in this time, whatever is told of them: a file system of another machine tells nothing.
 const LOOKS_EVERY: Duration = Duration::from_secs(60);
+/// ... and where the system has no room for what tells it: Linux has 128 for each user.
+const LOOKS_UNTOLD: Duration = Duration::from_secs(1);
 /// A certificate and its key are two files: they are read once nothing has changed for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// ... and in any case after so many changes in a row.
@@ -24,7 +26,6 @@ const MOST_CHANGES: usize = 50;
 pub(crate) struct Watched(Option<Arc<OwnedFd>>);
 
 impl Default for Watched {
-    /// Where the system has no more of these, files are looked at once a minute.
     fn default() -> Watched {
         Watched(init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok().map(Arc::new))
     }
@@ -44,7 +45,7 @@ impl Watched {
 
     /// Waits until files may have changed.
     pub(crate) fn wait(&self) {
-        let Some(told) = &self.0 else { return std::thread::sleep(LOOKS_EVERY) };
+        let Some(told) = &self.0 else { return std::thread::sleep(LOOKS_UNTOLD) };
         if !is_told(told, LOOKS_EVERY) {
             return;
         }
