@@ -32,7 +32,7 @@ pub(crate) struct Server {
     pub(crate) began: Instant,
     of_command_line: bool,
     /// Of all pools with TLS, through all changes.
-    tickets: Tickets,
+    pub(crate) tickets: Tickets,
     pub(crate) watched: Watched,
     /// By the names of pools, also of those that have ended.
     handshakes: Mutex<BTreeMap<String, Arc<Handshakes>>>,

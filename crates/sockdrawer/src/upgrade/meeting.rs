@@ -6,10 +6,9 @@ use super::pools::Pools;
 use super::talk::Talk;
 use super::{Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
-use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
 use crate::sys::{Errno, Result, passing};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -57,13 +56,15 @@ impl Meeting {
         Conversation::new(talk, pid, self, self.pools.offered(), place, replacing)
     }
 
-    /// What services share among their connections, as they write it now.
-    pub(super) fn carried(&self) -> std::result::Result<HashMap<String, Vec<u8>>, String> {
-        let written = |Carry { name, write, .. }: &Carry| {
+    /// The commit with what services share among their connections, as they write it now, and no pools yet.
+    pub(super) fn carried(&self) -> std::result::Result<Go, String> {
+        let mut go = Go::default();
+        for Carry { name, write, .. } in &self.carries {
             let bytes = catch_unwind(AssertUnwindSafe(write));
-            Ok((name.clone(), bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?))
-        };
-        self.carries.iter().map(written).collect()
+            let bytes = bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?;
+            go.carried.insert(name.clone(), bytes);
+        }
+        Ok(go)
     }
 
     pub(super) fn build(&self) -> Build {
