@@ -2,7 +2,7 @@
 
 use super::asked::Answers;
 use super::figures::Figures;
-use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
+use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
@@ -159,7 +159,7 @@ impl Conversation<'_> {
         })?;
         self.say_go(began, go)?;
         match self.go(began).and_then(|()| self.move_all(prepared, began)) {
-            Err(_) if self.is_gone() => Err("it died, and this process goes on".to_owned()),
+            Err(_) if self.is_gone() => Err(DIED.to_owned()),
             _ => Ok(()),
         }
     }
@@ -327,7 +327,7 @@ impl Conversation<'_> {
         let said = self.talk.mouth.say_surely(&Said::Go(go));
         said.map_err(|errno| {
             let reason = match errno {
-                Errno::PIPE | Errno::CONNRESET => "it died, and this process goes on".to_owned(),
+                Errno::PIPE | Errno::CONNRESET => DIED.to_owned(),
                 Errno::MSGSIZE => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
                 errno => std::io::Error::from(errno).to_string(),
             };

@@ -25,6 +25,8 @@ pub(super) const SHORT_OF: Duration = Duration::from_millis(100);
 
 /// Why an upgrade failed whose successor ended the conversation.
 pub(super) const GONE: &str = "it is gone";
+/// ... once it had been told to take over.
+pub(super) const DIED: &str = "it died, and this process goes on";
 
 /// Where successors are met.
 pub(super) struct Meeting {
@@ -210,8 +212,11 @@ impl Started {
         }
     }
 
-    /// The reason, with how it ended if it did so by itself.
+    /// The reason, or how it ended if it did so by itself: one that was refused ends, too, and is not the reason.
     fn why(&mut self, reason: String) -> String {
+        if reason != GONE && reason != DIED {
+            return reason;
+        }
         if let (Some(itself), true) = (&self.itself, reason == GONE) {
             // Its end is seen a moment after that of the conversation, or it lives.
             let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
@@ -227,5 +232,20 @@ impl Started {
         let reap = move || _ = self.child.wait();
         // Where there is no thread for it, it is noticed when this process ends.
         let _ = std::thread::Builder::new().name("sockdrawer-reaper".to_owned()).spawn(reap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_that_was_refused_and_has_ended_is_told_as_refused() {
+        let mut refused = start(vec![b"false".to_vec()]).expect("it starts");
+        refused.child.wait().expect("a child");
+        assert_eq!(refused.why("a pool was changed".to_owned()), "a pool was changed");
+        for ended in [GONE, DIED] {
+            assert_eq!(refused.why(ended.to_owned()), "false ended before it was ready: exit status: 1");
+        }
     }
 }
