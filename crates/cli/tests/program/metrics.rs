@@ -81,8 +81,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be another process by now.
-        serving(&self.folder.join("upgrade")).into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        // It may be another process by now. Killed, it would be replaced by the one before it.
+        serving(&self.folder.join("upgrade")).into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
