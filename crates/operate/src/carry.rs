@@ -1,4 +1,5 @@
-//! What goes from one build to the next beside connections: the revision, the configurations before it, and what was counted.
+//! What goes from one build to the next beside connections: the revision, the configurations before it, what was counted, and the keys of
+//! session tickets.
 
 use crate::document::{Document, Format};
 use crate::failure::Failure;
@@ -12,6 +13,8 @@ use std::sync::{Arc, Weak};
 
 /// The name by which both builds know it.
 const NAME: &str = "operate";
+/// The keys of session tickets, which are secret, go apart from it: as bytes that are wiped after use.
+const TICKETS: &str = "operate tls tickets";
 /// The form of the bytes: another one is not read.
 const VERSION: u32 = 1;
 /// Configurations that are carried have at most so many bytes: the oldest are left out.
@@ -31,7 +34,10 @@ struct Bag {
 pub(crate) fn over(upgrade: &Upgrade, operator: &Arc<Operator>) -> Result<(), Failure> {
     // The upgrade belongs to the operator.
     let (from, to) = (Arc::downgrade(operator), Arc::downgrade(operator));
-    upgrade.carry(NAME, move || write(&from), move |bytes| read(&to, bytes)).map_err(Failure::from)
+    upgrade.carry(NAME, move || write(&from), move |bytes| read(&to, bytes))?;
+    let (from, to) = (operator.server.tickets.clone(), operator.server.tickets.clone());
+    // Other bytes than those are of another build: clients of that one shake hands in full.
+    upgrade.carry(TICKETS, move || from.export().to_vec(), move |bytes| _ = to.go_on(bytes)).map_err(Failure::from)
 }
 
 fn write(operator: &Weak<Operator>) -> Vec<u8> {

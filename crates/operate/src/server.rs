@@ -32,7 +32,7 @@ pub(crate) struct Server {
     pub(crate) began: Instant,
     of_command_line: bool,
     /// Of all pools with TLS, through all changes.
-    tickets: Tickets,
+    pub(crate) tickets: Tickets,
     pub(crate) watched: Watched,
     /// Held while pools are changed: one change at a time.
     changing: Mutex<()>,

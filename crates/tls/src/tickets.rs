@@ -47,6 +47,15 @@ impl Key {
     }
 }
 
+impl Keys {
+    fn read(bytes: &[u8]) -> Option<Keys> {
+        let (period, rest) = bytes.split_first_chunk()?;
+        let (now, rest) = rest.split_first_chunk::<32>()?;
+        let before = if rest.is_empty() { None } else { Some(Key::new(rest.try_into().ok()?)) };
+        Some(Keys { period: u64::from_le_bytes(*period), now: Key::new(*now), before })
+    }
+}
+
 impl Drop for Key {
     fn drop(&mut self) {
         self.secret.zeroize();
@@ -103,10 +112,15 @@ impl Tickets {
 
     /// The keys that [`Tickets::export`] wrote; None where these are not such bytes.
     pub fn import(bytes: &[u8]) -> Option<Tickets> {
-        let (period, rest) = bytes.split_first_chunk()?;
-        let (now, rest) = rest.split_first_chunk::<32>()?;
-        let before = if rest.is_empty() { None } else { Some(Key::new(rest.try_into().ok()?)) };
-        Some(Tickets(Arc::new(Mutex::new(Keys { period: u64::from_le_bytes(*period), now: Key::new(*now), before }))))
+        Keys::read(bytes).map(|keys| Tickets(Arc::new(Mutex::new(keys))))
+    }
+
+    /// Goes on with the keys that [`Tickets::export`] wrote in the process before this one, in all clones: for
+    /// [`Upgrade::carry`](sockdrawer::Upgrade::carry), whose bytes come when servers have these already. Returns false, and changes nothing, where these are not such bytes.
+    pub fn go_on(&self, bytes: &[u8]) -> bool {
+        let Some(keys) = Keys::read(bytes) else { return false };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+        true
     }
 
     /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
@@ -202,9 +216,11 @@ mod tests {
         assert_eq!(elsewhere.open(&ticket, b"", start), None);
         assert_eq!(tickets.open(&ticket, b"", start).as_deref(), Some(&b"a session"[..]));
         assert_eq!(Tickets::new().open(&ticket, b"", start), None);
-        let again = Tickets::import(&elsewhere.export()).expect("it wrote them");
+        let (again, clone) = (Tickets::new(), tickets.clone());
+        assert!(again.go_on(&elsewhere.export()) && !clone.go_on(b"short") && tickets.go_on(&elsewhere.export()));
         let ticket = again.seal(b"another", b"", start + 2).expect("it seals");
         assert_eq!(elsewhere.open(&ticket, b"", start + 3).as_deref(), Some(&b"another"[..]));
+        assert_eq!(clone.open(&ticket, b"", start + 3).as_deref(), Some(&b"another"[..]));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `sockdrawer ctl` with a server that runs.
 
-use crate::openapi::Successor;
 use crate::operated::{Operated, TWO_POOLS};
 use crate::program::Program;
 use crate::terminal::screen::Terminal;
@@ -245,7 +244,6 @@ fn where_there_is_no_server_top_says_so_and_ends() {
 fn a_process_that_was_replaced_ends_though_an_operator_watches_its_events() {
     let upgrade = std::env::temp_dir().join(format!("sockdrawer-ctl-replaced-{}", std::process::id())).join("upgrade");
     let server = Operated::start("ctl-replaced", &format!("upgrade = \"{}\"\n{TWO_POOLS}", upgrade.display()));
-    let _successor = Successor(upgrade);
     let mut kept = Client::at(server.path("c.sock"));
     let pid = |client: &mut Client| client.send("GET", "/status", &[], b"").expect("an answer").text().expect("text");
     let pid = |client: &mut Client| serde_json::from_str::<serde_json::Value>(&pid(client)).expect("JSON")["pid"].clone();

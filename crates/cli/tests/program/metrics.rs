@@ -81,7 +81,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be another process by now, and where that is killed its predecessor serves again for some seconds.
+        // It may be another process by now. Killed, it would be replaced by the one before it.
         serving(&self.folder.join("upgrade")).into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
         let _ = std::fs::remove_dir_all(&self.folder);
     }

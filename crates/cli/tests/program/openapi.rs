@@ -2,8 +2,6 @@
 //! answer is one that the file describes, without a key that it does not.
 
 use crate::operated::{Operated, TWO_POOLS};
-use crate::parent::serving;
-use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use sockdrawer_operate::client::Client;
 use std::collections::BTreeSet;
@@ -11,7 +9,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -102,15 +99,6 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The process that has taken over is no child.
-pub(crate) struct Successor(pub(crate) PathBuf);
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        serving(&self.0).into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
-    }
-}
-
 fn connect(address: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.write_all(b"hello").and_then(|()| stream.read_exact(&mut [0; 5])).expect("the server answers");
@@ -132,7 +120,6 @@ fn each_operation_of_the_file_answers_as_the_file_says() {
     let upgrade = std::env::temp_dir().join(format!("sockdrawer-openapi-{}", std::process::id())).join("upgrade");
     let with_upgrade = format!("upgrade = \"{}\"\n{TWO_POOLS}", upgrade.display());
     let server = Operated::start("openapi", &with_upgrade);
-    let _successor = Successor(upgrade);
     let mut client = Client::at(server.path("c.sock"));
     let text = client.send("GET", "/openapi.json", &[], b"").expect("an answer").text().expect("text");
     let mut file = File::of(&text);

@@ -1,7 +1,8 @@
 //! A server with a configuration file and a control socket, in a folder of its own.
 
+use crate::parent::serving;
 use crate::program::{End, Program};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use sockdrawer_operate::client::{Answer, Client};
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server that is operated.
+/// A server that is operated. One with an upgrade has it at `upgrade` in the folder.
 pub(crate) struct Operated {
     pub(crate) folder: PathBuf,
     server: Option<Program>,
@@ -131,6 +132,11 @@ impl Operated {
 impl Drop for Operated {
     fn drop(&mut self) {
         drop(self.server.take());
+        // A process that has taken over is no child. Killed, it would be replaced by one before it.
+        let upgrade = self.folder.join("upgrade");
+        if upgrade.exists() {
+            serving(&upgrade).into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

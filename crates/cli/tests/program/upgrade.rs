@@ -2,6 +2,7 @@
 
 mod confined;
 mod left;
+mod tls;
 
 use crate::program::{End, Program};
 use rustix::process::{Pid, Signal, kill_process};

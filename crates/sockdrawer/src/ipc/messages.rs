@@ -259,13 +259,28 @@ pub(crate) struct StateLevel {
     pub(crate) oldest: u32,
 }
 
+/// The commit. What is carried may be secret: it is wiped when this is dropped, and not printed.
 #[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
 pub(crate) struct Go {
     #[prost(message, repeated, tag = "1")]
     pub(crate) pools: Vec<Held>,
     /// What services share among their connections, by the names that both builds know.
     #[prost(map = "string, bytes", tag = "2")]
     pub(crate) carried: HashMap<String, Vec<u8>>,
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        self.carried.values_mut().for_each(Zeroize::zeroize);
+    }
+}
+
+impl std::fmt::Debug for Go {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let carried: Vec<_> = self.carried.iter().map(|(name, bytes)| (name, bytes.len())).collect();
+        f.debug_struct("Go").field("pools", &self.pools).field("carried", &carried).finish()
+    }
 }
 
 /// What a pool has from the moment on when it stops to accept, and what it has counted.
@@ -555,6 +570,12 @@ mod tests {
     use crate::sys::passing::packet_pair;
     use std::os::fd::AsFd;
     use std::time::Duration;
+
+    #[test]
+    fn what_is_carried_is_not_printed() {
+        let go = Go { pools: Vec::new(), carried: HashMap::from([("keys".to_owned(), vec![115; 32])]) };
+        assert_eq!(format!("{:?}", Said::Go(go)), r#"Go(Go { pools: [], carried: [("keys", 32)] })"#);
+    }
 
     #[test]
     fn what_is_said_arrives_and_unknown_fields_are_skipped() {

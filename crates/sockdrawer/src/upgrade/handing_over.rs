@@ -2,7 +2,7 @@
 
 use super::asked::Answers;
 use super::figures::Figures;
-use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
+use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
@@ -19,7 +19,6 @@ use crate::pool::ListeningSockets;
 use crate::pool::moving::Holder;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -147,20 +146,20 @@ impl Conversation<'_> {
         let began = Instant::now();
         // Asked before: while a loop that hangs is waited for, nothing would be accepted.
         let stopped = self.all_turn() && self.pools.iter().all(|named| named.pool.hand_over());
-        let carried = if stopped {
+        let go = if stopped {
             self.has_frozen = true;
             self.gather(prepared);
             self.meeting.carried()
         } else {
             Err("a loop of it hangs, or it ends".to_owned())
         };
-        let carried = carried.inspect_err(|reason| {
+        let go = go.inspect_err(|reason| {
             // The end alone would say that this process is dead.
             let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
         })?;
-        self.say_go(began, carried)?;
+        self.say_go(began, go)?;
         match self.go(began).and_then(|()| self.move_all(prepared, began)) {
-            Err(_) if self.is_gone() => Err("it died, and this process goes on".to_owned()),
+            Err(_) if self.is_gone() => Err(DIED.to_owned()),
             _ => Ok(()),
         }
     }
@@ -320,14 +319,15 @@ impl Conversation<'_> {
     }
 
     /// The commit, or why it cannot be said.
-    fn say_go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> std::result::Result<(), String> {
+    fn say_go(&mut self, began: Instant, mut go: Go) -> std::result::Result<(), String> {
         self.left = self.what_is_left(true);
         self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
+        go.pools.clone_from(&self.left);
         // From here on only the successor's death brings the listeners back: both would accept.
-        let said = self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }));
+        let said = self.talk.mouth.say_surely(&Said::Go(go));
         said.map_err(|errno| {
             let reason = match errno {
-                Errno::PIPE | Errno::CONNRESET => "it died, and this process goes on".to_owned(),
+                Errno::PIPE | Errno::CONNRESET => DIED.to_owned(),
                 Errno::MSGSIZE => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
                 errno => std::io::Error::from(errno).to_string(),
             };

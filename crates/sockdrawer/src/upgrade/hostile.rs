@@ -75,7 +75,7 @@ pub fn check(input: &[u8]) {
             let records = yours.ids.iter().take(MOST).map(record).collect();
             take(Offer { pool: String::new(), records }, Some(yours));
         }
-        Some(Said::Go(go)) => go.pools.into_iter().for_each(|held| hold(&held.believed())),
+        Some(Said::Go(mut go)) => std::mem::take(&mut go.pools).into_iter().for_each(|held| hold(&held.believed())),
         Some(Said::Left(held)) => hold(&held.believed()),
         Some(Said::Welcome(welcome)) => {
             let sockets = (0..MOST / 2).flat_map(|_| pair());
@@ -164,7 +164,7 @@ mod tests {
         vec![
             Said::Offer(Offer { pool: "a pool".to_owned(), records }),
             Said::Yours(yours),
-            Said::Go(Go { pools: vec![held.clone()], ..Go::default() }),
+            Said::Go(Go { pools: vec![held.clone()], carried: Default::default() }),
             Said::Left(held),
             Said::Welcome(Welcome { pools, ..Welcome::default() }),
         ]

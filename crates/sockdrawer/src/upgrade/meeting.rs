@@ -6,10 +6,9 @@ use super::pools::Pools;
 use super::talk::Talk;
 use super::{Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
-use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
 use crate::sys::{Errno, Result, passing};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -26,6 +25,8 @@ pub(super) const SHORT_OF: Duration = Duration::from_millis(100);
 
 /// Why an upgrade failed whose successor ended the conversation.
 pub(super) const GONE: &str = "it is gone";
+/// ... once it had been told to take over.
+pub(super) const DIED: &str = "it died, and this process goes on";
 
 /// Where successors are met.
 pub(super) struct Meeting {
@@ -57,13 +58,15 @@ impl Meeting {
         Conversation::new(talk, pid, self, self.pools.offered(), place, replacing)
     }
 
-    /// What services share among their connections, as they write it now.
-    pub(super) fn carried(&self) -> std::result::Result<HashMap<String, Vec<u8>>, String> {
-        let written = |Carry { name, write, .. }: &Carry| {
+    /// The commit with what services share among their connections, as they write it now, and no pools yet.
+    pub(super) fn carried(&self) -> std::result::Result<Go, String> {
+        let mut go = Go::default();
+        for Carry { name, write, .. } in &self.carries {
             let bytes = catch_unwind(AssertUnwindSafe(write));
-            Ok((name.clone(), bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?))
-        };
-        self.carries.iter().map(written).collect()
+            let bytes = bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?;
+            go.carried.insert(name.clone(), bytes);
+        }
+        Ok(go)
     }
 
     pub(super) fn build(&self) -> Build {
@@ -209,8 +212,11 @@ impl Started {
         }
     }
 
-    /// The reason, with how it ended if it did so by itself.
+    /// The reason, or how it ended if it did so by itself: one that was refused ends, too, and is not the reason.
     fn why(&mut self, reason: String) -> String {
+        if reason != GONE && reason != DIED {
+            return reason;
+        }
         if let (Some(itself), true) = (&self.itself, reason == GONE) {
             // Its end is seen a moment after that of the conversation, or it lives.
             let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
@@ -226,5 +232,20 @@ impl Started {
         let reap = move || _ = self.child.wait();
         // Where there is no thread for it, it is noticed when this process ends.
         let _ = std::thread::Builder::new().name("sockdrawer-reaper".to_owned()).spawn(reap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_that_was_refused_and_has_ended_is_told_as_refused() {
+        let mut refused = start(vec![b"false".to_vec()]).expect("it starts");
+        refused.child.wait().expect("a child");
+        assert_eq!(refused.why("a pool was changed".to_owned()), "a pool was changed");
+        for ended in [GONE, DIED] {
+            assert_eq!(refused.why(ended.to_owned()), "false ended before it was ready: exit status: 1");
+        }
     }
 }

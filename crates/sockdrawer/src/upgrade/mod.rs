@@ -324,7 +324,7 @@ impl Upgrade {
     /// connection was accepted there, and `read` in its successor, in [`Upgrade::ready`], before the first is accepted. Both builds know it by
     /// this name; where the predecessor does not, `read` is not called. Connections that stay in the predecessor, and in a pool whose
     /// connections do not move [together](crate::State::together) all of them for a moment, go on with what is there. The bytes are the
-    /// service's own: give them a version.
+    /// service's own: give them a version. They may be secret: copies that this library makes are wiped after use, and none is printed.
     ///
     /// Connections that change what is carried are to move [together](crate::State::together): whatever another one changes between `write` and its own
     /// move is lost. All that is carried may have 64 MiB, and no connection is answered while it is written and read. [`Saver`](crate::Saver) and

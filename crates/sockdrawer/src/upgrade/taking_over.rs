@@ -143,7 +143,10 @@ impl Predecessor {
         // Where it is not heard, an answer came before.
         let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
         let go = match self.talk.hear(Some(self.until)) {
-            Ok(Some((Said::Go(go), _))) => Go { pools: go.pools.into_iter().map(Held::believed).collect(), ..go },
+            Ok(Some((Said::Go(mut go), _))) => {
+                go.pools = std::mem::take(&mut go.pools).into_iter().map(Held::believed).collect();
+                go
+            }
             Ok(Some((Said::Refused(refused), _))) => return Err(refused.reason),
             Ok(Some(_)) => return Err("what it says is not understood".to_owned()),
             // It has died: its listeners are this process's, and it has no connections.

@@ -7,7 +7,7 @@ use crate::tls::Tls;
 use crate::{Churn, Echo, Group, Keep, PATIENCE, Tally, mix};
 use sockdrawer::observe::Status;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, Pool, Selector, connecting::Connecting};
-use sockdrawer_tls::{Client, HandshakeKind, Identity, Server, Trust};
+use sockdrawer_tls::{Client, ClientOptions, HandshakeDone, HandshakeKind, Identity, Server, Trust};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +30,9 @@ pub(crate) struct Secure {
     /// Connects of the churn that were asked for.
     asked: AtomicU64,
     book: Arc<Book>,
+    /// The authorities of its certificates.
+    #[cfg(test)]
+    authorities: Vec<u8>,
 }
 
 /// Which certificates the clients were shown.
@@ -41,6 +44,22 @@ struct Book {
     shown: [AtomicU64; CERTIFICATES],
     /// Handshakes that showed neither the one in force nor the one before.
     stale: AtomicU64,
+    /// What came of all, at the server's end and at the clients'.
+    ends: [Handshakes; 2],
+}
+
+/// The handshakes of one end.
+#[derive(Default)]
+struct Handshakes {
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Handshakes {
+    fn count(&self, of: &HandshakeDone<'_>) {
+        let counter = if of.outcome.is_ok() { &self.done } else { &self.failed };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Book {
@@ -57,27 +76,45 @@ impl Book {
     }
 }
 
+/// Each of their handshakes is a full one.
+fn trusting(authorities: Vec<u8>) -> ClientOptions {
+    Client::new(Trust::Authorities(authorities)).name(NAME).resumes(false)
+}
+
+/// Clients of this server.
+fn clients(server: &Pool, behaviour: Behaviour, keep: usize, total: Option<u64>) -> Result<Pool, Error> {
+    let mut connecting = Connecting::to(server.addresses()).keep(keep).timeout(PATIENCE);
+    (connecting.sources, connecting.total) = (Group::Secure.sources(), total);
+    Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(keep))
+}
+
 impl Secure {
     pub(crate) fn start(tally: &Arc<Tally>, props: &Props, seed: u64) -> Result<Secure, Error> {
         let stopped = |error: sockdrawer_tls::Error| Error::Stopped { reason: error.to_string() };
         // As authorities they are told apart by their names.
         let made = (0..CERTIFICATES).map(|number| Identity::self_signed(&format!("certificate {number}"), &[NAME]));
         let made = made.collect::<Result<Vec<_>, _>>().map_err(stopped)?;
-        let under =
-            |identity: &Identity| Server::new([identity.clone()]).build().map(|tls| Dish::Plain.behaviour(props).layered(tls));
-        let servers = made.iter().map(under).collect::<Result<Vec<Behaviour>, _>>().map_err(stopped)?;
-        let config = Config::accept(servers[0].clone()).loops(2).workers(0);
-        let server = Pool::start(config.listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into())))?;
         let book = Arc::new(Book {
             certificates: made.iter().filter_map(|identity| identity.certificates().next().map(<[u8]>::to_vec)).collect(),
             current: AtomicUsize::new(0),
             shown: Default::default(),
             stale: AtomicU64::new(0),
+            ends: Default::default(),
         });
+        let under = |identity: &Identity| {
+            let told = book.clone();
+            let tls = Server::new([identity.clone()]).observe(move |done| told.ends[0].count(done)).build();
+            tls.map(|tls| Dish::Plain.behaviour(props).layered(tls))
+        };
+        let servers: Result<Vec<Behaviour>, _> = made.iter().map(under).collect();
+        let servers = servers.map_err(stopped)?;
+        let config = Config::accept(servers[0].clone()).loops(2).workers(0);
+        let server = Pool::start(config.listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into())))?;
         let authorities: Vec<u8> = made.iter().flat_map(Identity::chain_pem).copied().collect();
         let told = book.clone();
         // A resumed handshake shows no certificate.
-        let client = Client::new(Trust::Authorities(authorities)).name(NAME).resumes(false).observe(move |done| {
+        let client = trusting(authorities.clone()).observe(move |done| {
+            told.ends[1].count(done);
             if let Ok(handshake) = done.outcome
                 && handshake.kind == HandshakeKind::Full
             {
@@ -86,18 +123,31 @@ impl Secure {
         });
         let tls = Tls::new(client.build().map_err(stopped)?);
         let witness = tally.witness(Group::Secure);
-        let target = server.addresses();
         let clients = |behaviour: Behaviour, keep: usize, total: u64| {
-            let mut connecting = Connecting::to(target.clone()).keep(keep).timeout(PATIENCE).total(total);
-            connecting.sources = Group::Secure.sources();
-            Pool::start(Config::connect(behaviour.layered(tls.layer(&witness)), connecting).loops(1).workers(0).capacity(keep))
+            clients(&server, behaviour.layered(tls.layer(&witness)), keep, Some(total))
         };
         let keep = Keep::new(Echo::new(mix(seed), 1, 64), witness.clone(), mix(seed));
         let kept = clients(keep.into(), KEPT, KEPT as u64)?;
         kept.wait(PATIENCE, |_| tally.stood(Group::Secure) >= KEPT as u64);
         let churn = Churn::new(Echo::new(mix(!seed), 16, 16).ending_at_once(), witness.clone());
         let churn = clients(churn.into(), usize::try_from(2 * CONNECTS).expect("few"), 0)?;
-        Ok(Secure { server, churn, kept, servers, asked: AtomicU64::new(0), book })
+        Ok(Secure {
+            server,
+            churn,
+            kept,
+            servers,
+            asked: AtomicU64::new(0),
+            book,
+            #[cfg(test)]
+            authorities,
+        })
+    }
+
+    /// What came of the handshakes until now: those that each end counts as done, and those that failed at either.
+    fn handshakes(&self) -> ([u64; 2], u64) {
+        let [there, here] = &self.book.ends;
+        let of = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        ([of(&there.done), of(&here.done)], of(&there.failed) + of(&here.failed))
     }
 
     /// Begins some connects.
@@ -130,6 +180,10 @@ impl Secure {
         let before = self.book.shown[next].load(Ordering::SeqCst);
         self.connect()?;
         self.ended()?;
+        let (_, failed) = self.handshakes();
+        if failed > 0 {
+            return Err(format!("{failed} handshakes failed"));
+        }
         match (self.book.stale.load(Ordering::SeqCst), self.book.shown[next].load(Ordering::SeqCst) - before) {
             (0, CONNECTS) if stay >= KEPT => Ok(took),
             (0, CONNECTS) => Err(format!("{stay} of {KEPT} connections under TLS went on under the new generation")),
@@ -149,5 +203,47 @@ impl Secure {
             clients.shutdown(Drain::within(2 * PATIENCE));
         }
         self.server.wait(2 * PATIENCE, |status| status.connections == 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients that connect, exchange and end all the time, beside those that come at each change.
+    const LOAD: usize = 16;
+
+    /// How many changes, in full by `ci/long certificates`.
+    fn changes() -> u64 {
+        std::env::var("SOCKDRAWER_TIMES").map_or(25, |times| times.parse().expect("a number"))
+    }
+
+    #[test]
+    fn no_handshake_fails_and_no_connection_is_lost_through_changes_of_certificates() {
+        let (tally, began) = (Arc::new(Tally::new()), Instant::now());
+        let props = Props::new(false).expect("a file in memory");
+        let secure = Secure::start(&tally, &props, 1).expect("it starts");
+        let (witness, told) = (tally.witness(Group::Secure), secure.book.clone());
+        let tls = trusting(secure.authorities.clone()).observe(move |done| told.ends[1].count(done)).build().expect("a client");
+        let echo = Churn::new(Echo::new(7, 1, 3_000).ending_at_once(), witness.clone());
+        let load = Behaviour::from(echo).layered(Tls::new(tls).layer(&witness));
+        let load = clients(&secure.server, load, LOAD, None).expect("they start");
+        for number in 1..=changes() {
+            secure.change().unwrap_or_else(|why| panic!("change {number}: {why}: {:?}", tally.failures()));
+        }
+        stop_connecting(&load);
+        assert!(load.wait(4 * PATIENCE, |status| status.connections == 0), "{:?}", load.status());
+        let kept = tally.exchanges(Group::Secure);
+        secure.stop();
+        let (seen, established, status) = (tally.total(), tally.stood(Group::Secure), secure.server.status());
+        let ([there, here], failed) = secure.handshakes();
+        let (accepted, closed) = (status.counts.accepted, status.counts.closed);
+        println!("{} changes of the certificate in {:.0} s", changes(), began.elapsed().as_secs_f64());
+        println!("the server: {accepted} accepted, {there} handshakes, {closed} closed, {} open", status.connections);
+        println!("the clients: {established} established, {here} handshakes, {kept} exchanges");
+        println!("{failed} handshakes failed, {} lost, {} failed, {} wrong bytes", seen.lost(), seen.failed(), seen.wrong_bytes);
+        assert!(seen.is_clean() && failed == 0, "{seen:?}: {:?}", tally.failures());
+        assert_eq!([there, here, accepted, closed], [established; 4]);
+        assert!(established > changes() * 2 * CONNECTS, "there was load");
     }
 }

@@ -1,0 +1,231 @@
+//! Connections under TLS 1.3 through upgrades: each goes on in its session, no byte of it is wrong, and keys are renewed afterwards.
+
+use crate::verified::{Client, PATIENCE, Secured, Stops, trusting};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::scope;
+use std::time::Instant;
+
+impl Secured {
+    /// Upgrades it: how many moved, and how many stay beside the one that asks for it.
+    fn upgrade(&self) -> (u64, u64) {
+        came(&self.server.says("upgrade --json"))
+    }
+
+    /// Upgrades it while certificates change and clients come and go. A change between the meeting of both processes and the commit costs the
+    /// upgrade and not the server, and so does the fifth process in a row that a handshake has stayed in.
+    fn upgrade_at_any_rate(&self) {
+        let until = Instant::now() + PATIENCE;
+        let refusals =
+            ["the pool echo was changed meanwhile: start the new build again", "processes before it still have connections"];
+        loop {
+            let end = self.server.ctl("upgrade --json");
+            if end.code == Some(0) {
+                _ = came(&end.stdout);
+                return;
+            }
+            assert!(Instant::now() < until && refusals.iter().any(|why| end.stderr.contains(why)), "{end:?}");
+        }
+    }
+}
+
+/// How many moved, and how many stay beside the one that asked.
+fn came(report: &str) -> (u64, u64) {
+    let report: Value = serde_json::from_str(report).expect("JSON");
+    let count = |name: &str| report["result"][name].as_u64().unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(report["result"]["not_restored"], Value::Array(Vec::new()), "{report}");
+    (count("moved"), count("staying") - 1)
+}
+
+/// What a client does while its server is upgraded.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    Speaks,
+    Idles,
+    SaysHalf,
+    UpdatesHalf,
+}
+
+const ALL: [Does; 4] = [Does::Speaks, Does::Idles, Does::SaysHalf, Does::UpdatesHalf];
+/// Threads of clients that speak.
+const SPEAKERS: usize = 2;
+
+/// Speaks with all of them, and says so after each round, until it is to stop.
+fn speak(clients: &mut [&mut Client], told: &mpsc::Sender<()>, stop: &AtomicBool) {
+    for round in 0.. {
+        clients.iter_mut().for_each(|client| client.says(1 + (round * 997) % 20_000));
+        // New keys before the answers, of some.
+        if round % 3 == 0 {
+            clients.iter_mut().for_each(|client| client.updates());
+        }
+        clients.iter_mut().for_each(|client| client.hears());
+        let _ = told.send(());
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// Upgrades under all kinds of clients, which have the bytes of one round behind them.
+fn upgraded_under(secured: &Secured, clients: &mut [Client]) -> (u64, u64) {
+    let stop = AtomicBool::new(false);
+    let (told, rounds) = mpsc::channel();
+    let mut speaking: Vec<Vec<&mut Client>> = (0..SPEAKERS).map(|_| Vec::new()).collect();
+    let mut halves = Vec::new();
+    for (number, client) in clients.iter_mut().enumerate() {
+        match ALL[number % ALL.len()] {
+            Does::Speaks => speaking[number / ALL.len() % SPEAKERS].push(client),
+            Does::Idles => {}
+            Does::SaysHalf => {
+                client.says_half(1 + number as u64 * 31 % 40_000);
+                halves.push(client);
+            }
+            Does::UpdatesHalf => {
+                client.updates_half();
+                halves.push(client);
+            }
+        }
+    }
+    scope(|scope| {
+        let _stops = Stops(&stop);
+        for clients in &mut speaking {
+            let (told, stop) = (told.clone(), &stop);
+            scope.spawn(move || speak(clients, &told, stop));
+        }
+        // All speak by then.
+        (0..SPEAKERS).for_each(|_| rounds.recv().expect("a round"));
+        let came = secured.upgrade();
+        stop.store(true, Ordering::SeqCst);
+        halves.iter_mut().for_each(|client| client.says_the_rest());
+        halves.iter_mut().for_each(|client| client.hears());
+        came
+    })
+}
+
+#[test]
+fn connections_under_tls_go_on_through_upgrades() {
+    let is_long = std::env::var_os("SOCKDRAWER_LONG").is_some();
+    let (count, upgrades) = if is_long { (1_000, 10) } else { (48, 3) };
+    sockdrawer::raise_descriptor_limit().expect("the limit rises");
+    let secured = Secured::start("upgrade-tls", "limit = 2000");
+    let mut clients: Vec<Client> = (0..count).map(|number| secured.client(number)).collect();
+    clients.iter_mut().for_each(|client| client.exchanges(100));
+    let handshakes = secured.status()["tls"]["handshakes"].clone();
+    assert_eq!((&handshakes["full"], &handshakes["failed"]), (&count.into(), &0.into()), "{handshakes}");
+    for _ in 0..upgrades {
+        assert_eq!(upgraded_under(&secured, &mut clients), (count, 0));
+        for _ in 0..2 {
+            clients.iter_mut().for_each(Client::updates);
+            clients.iter_mut().for_each(|client| client.exchanges(1_000));
+        }
+        let status = secured.status();
+        // No client had to shake hands again.
+        assert_eq!(status["tls"]["handshakes"], serde_json::json!({ "full": 0, "resumed": 0, "failed": 0 }), "{status}");
+        assert_eq!((&status["connections"], &status["counts"]["accepted"]), (&count.into(), &count.into()), "{status}");
+    }
+    let heard: u64 = clients.iter().map(Client::heard).sum();
+    clients.into_iter().for_each(Client::ends);
+    let counts = secured.status()["counts"].clone();
+    let of = |names: &[&str]| names.iter().map(|name| format!("{} {name}", counts[*name])).collect::<Vec<_>>().join(", ");
+    println!("{count} connections moved {upgrades} times, {heard} bytes came back, 0 of them wrong");
+    println!("the server: {}", of(&["accepted", "moved_in", "moved_out", "closed", "errors", "aborted"]));
+    assert_eq!(
+        (&counts["closed"], &counts["errors"], &counts["moved_in"]),
+        (&count.into(), &0.into(), &(count * upgrades).into())
+    );
+}
+
+#[test]
+fn a_session_is_resumed_after_an_upgrade() {
+    let secured = Secured::start("upgrade-resumed", "");
+    let config = trusting(&secured.certificates, true);
+    let visit = |number: u64| {
+        let mut client = Client::connect(&config, &secured.at, number);
+        client.exchanges(100);
+        let was_resumed = client.was_resumed();
+        client.ends();
+        was_resumed
+    };
+    assert!(!visit(0) && visit(1));
+    for number in 2..5 {
+        assert_eq!(secured.upgrade(), (0, 0));
+        assert!(visit(number), "its ticket is of the process before");
+        assert!(visit(number), "its ticket is of this process");
+        let handshakes = secured.status()["tls"]["handshakes"].clone();
+        assert_eq!(handshakes, serde_json::json!({ "full": 0, "resumed": 2, "failed": 0 }));
+    }
+}
+
+/// It ends well in the process that began it, and then its connection follows.
+#[test]
+fn a_handshake_is_under_way_during_an_upgrade() {
+    let secured = Secured::start("upgrade-greeting", "");
+    let [mut half, mut nearly, mut stands] = [0, 1, 2].map(|number| secured.client(number));
+    stands.exchanges(100);
+    half.greets_half();
+    nearly.greets();
+    assert_eq!(secured.upgrade(), (1, 2));
+    for client in [&mut half, &mut nearly] {
+        client.says_the_rest();
+        client.exchanges(40_000);
+    }
+    let until = Instant::now() + PATIENCE;
+    while secured.status()["counts"]["moved_in"] != 3 {
+        assert!(Instant::now() < until, "it does not follow");
+    }
+    assert_eq!(secured.upgrade(), (3, 0));
+    for mut client in [half, nearly, stands] {
+        client.updates();
+        client.exchanges(1_000);
+        client.ends();
+    }
+    assert_eq!(secured.status()["counts"]["closed"], 3);
+}
+
+#[test]
+fn a_certificate_is_replaced_during_an_upgrade() {
+    let secured = Secured::start("upgrade-certificate", "");
+    let (mut kept, stop) = (secured.client(0), AtomicBool::new(false));
+    scope(|scope| {
+        let _stops = Stops(&stop);
+        // Each handshake shows one of both certificates, and is done.
+        let visitors = [1, 2].map(|number| {
+            let (secured, stop) = (&secured, &stop);
+            scope.spawn(move || {
+                let mut visits = 0_u64;
+                while !stop.load(Ordering::SeqCst) {
+                    let mut client = secured.client(number);
+                    client.exchanges(100);
+                    client.ends();
+                    visits += 1;
+                }
+                visits
+            })
+        });
+        for round in 1..=6 {
+            let (next, until) = (round % 2, Instant::now() + PATIENCE);
+            kept.says_half(1_000);
+            let upgrading = scope.spawn(|| secured.upgrade_at_any_rate());
+            secured.choose(next);
+            upgrading.join().expect("it is upgraded");
+            kept.says_the_rest();
+            kept.hears();
+            kept.updates();
+            while {
+                let mut client = secured.client(3);
+                client.exchanges(1);
+                let is_next = client.shown() == Some(&secured.certificates[next].der);
+                client.ends();
+                assert!(Instant::now() < until, "certificate {next} is not seen");
+                !is_next
+            } {}
+        }
+        stop.store(true, Ordering::SeqCst);
+        let visits: u64 = visitors.into_iter().map(|visitor| visitor.join().expect("each is served")).sum();
+        assert!(visits > 0);
+    });
+    kept.exchanges(100);
+    kept.ends();
+    assert_eq!(secured.status()["tls"]["handshakes"]["failed"], 0);
+}
