@@ -164,6 +164,9 @@ fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
         () if has("is for another name") || has("is for ") && has(", not for ") => {
             ("another name was asked for", "ask for one that it has: --sni NAME, or write the target by it")
         }
+        () if has("names no host") => {
+            ("names are in its subjectAltName alone", "make it with the name, or accept any certificate: --insecure")
+        }
         () if has("has expired") || has("not valid yet") => {
             ("its time is over, or has not come", "renew it, or accept any certificate: --insecure")
         }
@@ -249,6 +252,7 @@ mod tests {
             ("status", "503", "another status"),
             ("unfinished", "CUT_OFF", "under way"),
             ("handshake", "the peer's certificate is signed by no trusted authority: it", "authority is not known"),
+            ("handshake", "the peer's certificate names no host (subjectAltName; a CN is not looked at)", "subjectAltName alone"),
             ("tls", "the peer sent the TLS alert CertificateRequired", "asks clients"),
         ] {
             assert!(why(phase, errno, Some(0)).contains(expected), "{phase} {errno}: {}", why(phase, errno, Some(0)));

@@ -20,8 +20,9 @@ async fn agreed(ConnectInfo(info): ConnectInfo<Info>) -> String {
     )
 }
 
-pub(crate) fn config(tls: Server, address: &str) -> Config {
-    Config::accept(Behaviour::listener().layered(tls)).model(Model::Tasks).listen(address)
+/// A change of the certificate is `pool.update` with a clone of this listener under another server: the app stays.
+pub(crate) fn config(listener: Behaviour, tls: Server, address: &str) -> Config {
+    Config::accept(listener.layered(tls)).model(Model::Tasks).listen(address)
 }
 
 pub(crate) async fn serve(listener: Listener) -> std::io::Result<()> {
@@ -34,6 +35,6 @@ async fn main() -> Result<(), Problem> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [chain, key] = &words[..] else { return Err("usage: axum_tls CHAIN KEY".into()) };
     let tls = Server::new([Identity::from_files(chain, key)?]).alpn(["http/1.1"]).build()?;
-    let pool = Pool::start(config(tls, "127.0.0.1:9443"))?;
+    let pool = Pool::start(config(Behaviour::listener(), tls, "127.0.0.1:9443"))?;
     Ok(serve(pool.listener()).await?)
 }

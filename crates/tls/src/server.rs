@@ -152,7 +152,8 @@ impl ServerOptions {
         self
     }
 
-    /// Is told of each handshake, done or failed, on the thread that ends it: it must be quick.
+    /// Is told of each handshake, done or failed, on the thread that ends it: it must be quick. Not of those in other processes, where models run
+    /// connections there: [`Counts::handshakes_full`](sockdrawer::observe::Counts::handshakes_full) and the two beside it count them all.
     pub fn observe(mut self, observer: impl Fn(&HandshakeDone<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self

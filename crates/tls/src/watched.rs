@@ -2,7 +2,7 @@
 
 use crate::Client;
 use crate::filter::TlsFilter;
-use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
+use sockdrawer::layer::{Filter, Filtering, HandshakeKind, Progress, Refused};
 use sockdrawer::{CannotSave, Input, JobResult, Output, Peer, Saver};
 
 /// Is told what comes of one connection's TLS, after the handshake too, of which an [observer](crate::ClientOptions::observe) hears alone. It
@@ -51,6 +51,10 @@ impl<W: Watch> Filter for Watched<W> {
         self.watch.timed_out();
     }
 
+    fn handshake(&self) -> Option<HandshakeKind> {
+        self.filter.handshake()
+    }
+
     fn knows(&mut self, peer: Peer) -> Peer {
         self.filter.knows(peer)
     }
@@ -69,5 +73,24 @@ impl<W: Watch> Filter for Watched<W> {
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         self.filter.save(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Trust;
+    use sockdrawer::Side;
+
+    struct Deaf;
+    impl Watch for Deaf {
+        fn seen(&mut self, _progress: Result<&Progress, &Refused>) {}
+    }
+
+    #[test]
+    fn a_pool_counts_its_handshakes() {
+        let client = Client::new(Trust::Anybody).name("localhost").build().expect("a client");
+        let filter = client.watched(&Peer::new(None, Side::Connected), Deaf);
+        assert_eq!(filter.handshake(), Some(HandshakeKind::Full));
     }
 }

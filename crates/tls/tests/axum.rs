@@ -8,12 +8,13 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use sockdrawer::{Drain, Pool};
-use sockdrawer_tls::{ClientCertificates, Identity, Server};
+use sockdrawer::{Behaviour, Drain, Pool};
+use sockdrawer_tls::{ClientCertificates, Identity, Server, ServerOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -58,19 +59,54 @@ fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> 
     answer.split_once("\r\n\r\n").expect("an answer").1.to_owned()
 }
 
+/// A server for this name, and the certificate of its authority.
+fn server() -> (String, ServerOptions) {
+    let (root, issuer) = authority();
+    let (chain, key) = signed(&issuer, "localhost");
+    let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("they go together");
+    (root, Server::new([identity]).alpn(["http/1.1"]))
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn at(pool: &Pool) -> SocketAddr {
+    pool.addresses()[0].to_string().parse().expect("an address of TCP")
+}
+
 #[test]
 fn a_handler_knows_what_was_agreed_on() {
-    let (root, issuer) = authority();
-    let ((chain, key), client) = (signed(&issuer, "localhost"), signed(&issuer, "a client"));
-    let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("they go together");
-    let tls = Server::new([identity]).alpn(["http/1.1"]).client_authorities(root.clone(), ClientCertificates::Optional);
-    let pool = Pool::start(example::config(tls.build().expect("a server"), "127.0.0.1:0")).expect("it starts");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let ((root, tls), (clients, issuer)) = (server(), authority());
+    let client = signed(&issuer, "a client");
+    let tls = tls.client_authorities(clients, ClientCertificates::Optional).build().expect("a server");
+    let pool = Pool::start(example::config(Behaviour::listener(), tls, "127.0.0.1:0")).expect("it starts");
+    let (runtime, at) = (runtime(), at(&pool));
     let served = runtime.spawn(example::serve(pool.listener()));
-    let at = pool.addresses()[0].to_string().parse().expect("an address of TCP");
     let agreed = "Tls13, TLS13_AES_256_GCM_SHA384, ALPN Some(\"http/1.1\"), server name Some(\"localhost\")";
     assert_eq!(asked(at, &root, None), format!("{agreed}, certificates sent: 0\n"));
     assert_eq!(asked(at, &root, Some((&client.0, &client.1))), format!("{agreed}, certificates sent: 1\n"));
+    pool.shutdown(Drain::within(PATIENCE));
+    runtime.block_on(served).expect("no panic").expect("it never fails");
+}
+
+/// The listener stays, and so does the app that takes connections from it.
+#[test]
+fn a_certificate_changes_under_an_app() {
+    let (listener, runtime) = (Behaviour::listener(), runtime());
+    let [(root, tls), (other_root, other)] = [server(), server()];
+    let config = example::config(listener.clone(), tls.build().expect("a server"), "127.0.0.1:0");
+    let pool = Pool::start(config).expect("it starts");
+    let served = runtime.spawn(example::serve(pool.listener()));
+    assert!(asked(at(&pool), &root, None).starts_with("Tls13"));
+    let other = other.build().expect("a server");
+    pool.update(|config| config.behaviour(listener.clone().layered(other.clone()))).expect("it changes");
+    // The old generation ends, and what it had of the queue with it.
+    assert!(pool.wait(PATIENCE, |status| status.generations.len() == 1), "{:?}", pool.status());
+    for _ in 0..3 {
+        assert!(asked(at(&pool), &other_root, None).starts_with("Tls13"));
+    }
+    assert!(!served.is_finished());
     pool.shutdown(Drain::within(PATIENCE));
     runtime.block_on(served).expect("no panic").expect("it never fails");
 }

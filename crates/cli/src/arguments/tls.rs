@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArguments {
-    /// Speak TLS to the server, as a URL of https says too; the server inside this program gets a certificate for the run.
+    /// Speak TLS to the server, as a URL of https says too; load's own server gets a certificate for the run.
     #[arg(long)]
     pub(crate) tls: bool,
     /// The authorities that may have signed the server's certificate, PEM [default: those of the system, or of SSL_CERT_FILE].

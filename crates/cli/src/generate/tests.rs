@@ -36,10 +36,9 @@ fn reference() -> String {
         }
     });
     for group in groups {
-        table(
-            &format!("Pools: {}", group.to_lowercase()),
-            pool_settings().filter(|setting| setting.group == group).copied().collect(),
-        );
+        let is_short = !group.contains(char::is_lowercase);
+        let words = if is_short { group.to_owned() } else { group.to_lowercase() };
+        table(&format!("Pools: {words}"), pool_settings().filter(|setting| setting.group == group).copied().collect());
     }
     table("Protocols", protocols::SETTINGS.to_vec());
     text

@@ -1,6 +1,6 @@
 //! One line for each way in which a handshake fails: what, why, what to do.
 
-use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{CertificateError, Error, HandshakeType, InvalidMessage, PeerIncompatible};
 use sockdrawer::layer::Refused;
 
 pub(super) fn refused(error: &Error) -> Refused {
@@ -26,6 +26,11 @@ fn line(error: &Error) -> String {
             "both ends have no TLS cipher suite in common".to_owned()
         }
         Error::NoApplicationProtocol => "the client offers none of the protocols that are spoken here (ALPN)".to_owned(),
+        Error::InappropriateHandshakeMessage { expect_types, got_type: HandshakeType::ClientHello }
+            if expect_types.contains(&HandshakeType::ServerHello) =>
+        {
+            "the peer does not speak TLS: it sends back what it is sent".to_owned()
+        }
         Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion) => {
             "the peer does not speak TLS".to_owned()
         }
@@ -44,9 +49,13 @@ fn certificate(error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "is for another name".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            // Each is printed as `DnsName("localhost")`.
-            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>().join(", ");
-            format!("is for {names}, not for {}", expected.to_str())
+            // Each is printed as `DnsName("localhost")` or `IpAddress(127.0.0.1)`.
+            let name = |name: &String| name.split_once('(').map_or(&**name, |(_, name)| name.trim_matches(['"', ')'])).to_owned();
+            let (names, expected) = (presented.iter().map(name).collect::<Vec<_>>().join(", "), expected.to_str());
+            if names.is_empty() {
+                return format!("names no host (subjectAltName; a CN is not looked at), and is asked for {expected}");
+            }
+            format!("is for {names}, not for {expected}")
         }
         CertificateError::BadSignature => {
             "has a signature that is not of the trusted authority with that name: was the authority made anew?".to_owned()

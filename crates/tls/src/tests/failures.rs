@@ -30,7 +30,8 @@ const ANEW: &str =
     "the peer's certificate has a signature that is not of the trusted authority with that name: was the authority made anew?";
 const AUTHORITY: &str = "the peer's certificate is an authority's, as `openssl req -x509` makes it: add `-addext \
                          basicConstraints=critical,CA:FALSE`, or let it sign one";
-const NAME: &str = "the peer's certificate is for other.test, third.test, not for localhost";
+const NAME: &str = "the peer's certificate is for other.test, third.test, 192.0.2.7, not for localhost";
+const NAMELESS: &str = "the peer's certificate names no host (subjectAltName; a CN is not looked at), and is asked for localhost";
 
 const ALERT_TIME: &str = "CertificateExpired: this end's certificate has expired, or is not valid yet";
 const ALERT_UNKNOWN: &str = "UnknownCA: it does not trust the authority of this end's certificate";
@@ -53,7 +54,8 @@ fn a_certificate_that_is_not_good_is_refused_with_a_line_at_each_end() {
         (other.signs(&good), UNKNOWN, ALERT_UNKNOWN),
         (signed_by_itself(&good).identity, UNKNOWN, ALERT_UNKNOWN),
         (Authority::new("one").signs(&good), ANEW, ALERT_ANEW),
-        (authority.signs(&parameters(&["other.test", "third.test"])), NAME, ALERT_NAME),
+        (authority.signs(&parameters(&["other.test", "third.test", "192.0.2.7"])), NAME, ALERT_NAME),
+        (authority.signs(&parameters(&[])), NAMELESS, ALERT_NAME),
     ];
     for version in VERSIONS {
         for (identity, line, alert) in &cases {
@@ -188,6 +190,19 @@ fn a_peer_that_speaks_no_tls_is_told_so() {
                 assert!(reports.len() == 1 && reports[0].starts_with(line), "{reports:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_peer_that_sends_back_what_it_is_sent_speaks_no_tls() {
+    let certificate = certificate(&["localhost"]);
+    for version in VERSIONS {
+        let server = Server::new([certificate.identity.clone()]).build().expect("a server");
+        let client = trusting(&certificate).versions(version..=version).name("localhost").build().expect("a client");
+        let (_, mut client) = join(&server, &client, b"hello");
+        let hello = client.sent();
+        client.receive(&hello);
+        assert_eq!(client.reports(), ["the peer does not speak TLS: it sends back what it is sent"], "{version:?}");
     }
 }
 
