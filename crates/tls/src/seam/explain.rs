@@ -1,6 +1,6 @@
 //! One line for each way in which a handshake fails: what, why, what to do.
 
-use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{CertificateError, Error, HandshakeType, InvalidMessage, PeerIncompatible};
 use sockdrawer::layer::Refused;
 
 pub(super) fn refused(error: &Error) -> Refused {
@@ -26,6 +26,12 @@ fn line(error: &Error) -> String {
             "both ends have no TLS cipher suite in common".to_owned()
         }
         Error::NoApplicationProtocol => "the client offers none of the protocols that are spoken here (ALPN)".to_owned(),
+        // Such as an echo.
+        Error::InappropriateHandshakeMessage { got_type: HandshakeType::ClientHello, expect_types }
+            if expect_types.contains(&HandshakeType::ServerHello) =>
+        {
+            "the peer does not speak TLS: it sends back what it gets".to_owned()
+        }
         Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion) => {
             "the peer does not speak TLS".to_owned()
         }
