@@ -312,7 +312,10 @@ fn mistakes_of_the_command_line_are_one_line_that_says_what_to_do() {
         (format!("--tls-cert {cert} --tls-key="), "is empty: write the name of a file"),
         (format!("--tls-cert {cert} --tls-key {key} --tls-client-ca {key}"), "--tls-client-ca: "),
         (format!("--tls-cert {cert} --tls-key {key} --tls-clients optional"), "--tls-clients is for tls-client-ca"),
-        (format!("--tls-cert {cert} --tls-key {key} --tls-alpn="), "not a protocol's name of 1 to 255 bytes: write such as http/1.1"),
+        (
+            format!("--tls-cert {cert} --tls-key {key} --tls-alpn="),
+            "not a protocol's name of 1 to 255 bytes: write such as http/1.1",
+        ),
         (format!("--tls-cert {cert} --tls-key {key} --tls-version 1.1"), "There are 1.2, 1.3"),
         (
             format!("--tls-cert {cert} --tls-key {key} --tls-key-log /no/keys"),
