@@ -194,7 +194,7 @@ fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
     Some(match (phase, errno) {
         ("answer", "ETIMEDOUT") => (
             "no answer within --timeout",
-            "the server is too slow, stopped, or waits for something else: name its workload, use fewer connections, or raise --timeout",
+            "the server is too slow, stopped, or waits for something else: name its workload, add --tls if it speaks that, use fewer connections, or raise --timeout",
         ),
         ("end", "ETIMEDOUT") => ("the server answered and did not close within --timeout", "use --close fin, or --keep-alive"),
         ("send", "ETIMEDOUT") => {

@@ -7,10 +7,9 @@ use sockdrawer::layer::proxy_header::{Accepts, Source};
 
 pub(crate) const PROXY_PROTOCOL: &str = "proxy-protocol";
 
-/// Whether the layers of both would be equal, but for the content of files.
-pub(crate) fn is_same(one: &Values, other: &Values) -> bool {
-    let mut names = tls::SETTINGS.iter().map(|setting| setting.name).chain([PROXY_PROTOCOL]);
-    names.all(|name| one.0.get(name) == other.0.get(name))
+/// What layers are made of, but for the content of files.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    tls::SETTINGS.iter().map(|setting| setting.name).chain([PROXY_PROTOCOL])
 }
 
 pub(crate) const SOURCES: Text = Text { form: "SOURCE[,SOURCE]...", check: |text| accepts(text).map(drop) };

@@ -80,9 +80,9 @@ impl Protocol {
         &self.settings
     }
 
-    /// Whether `build` would make an equal service of both.
-    pub(crate) fn is_same(&self, one: &Values, other: &Values) -> bool {
-        let mut seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
-        layers::is_same(one, other) && seen.all(|name| one.0.get(name) == other.0.get(name))
+    /// The settings because of which the service of one, with its layers, is not equal to that of the other.
+    pub(crate) fn differing(&self, one: &Values, other: &Values) -> Vec<&'static str> {
+        let seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
+        layers::names().chain(seen).filter(|name| one.0.get(name) != other.0.get(name)).collect()
     }
 }

@@ -193,7 +193,7 @@ impl Server {
         let running = pool.config();
         let (mut config, tls) = self.configure(to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
-        let is_same = from.protocol == to.protocol && protocol.is_same(&from.values, &to.values);
+        let is_same = from.protocol == to.protocol && protocol.differing(&from.values, &to.values).is_empty();
         let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
         // To start with an expired certificate, or to name its file, may be meant; to replace a good one by it is not.
         let expired = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::expired(&tls.certificates)).cloned();
@@ -340,6 +340,11 @@ impl Server {
             for change in plan.changes {
                 let (setting, detail) = match change.setting {
                     "behaviour" if only_files => (tls::CERTIFICATE, "the files have another content".to_owned()),
+                    "behaviour" if from.protocol == to.protocol => {
+                        let protocol = self.known().protocol(to.protocol).expect("the document was checked");
+                        let names = protocol.differing(&from.values, &to.values);
+                        (names.first().copied().unwrap_or("protocol"), format!("another {}", names.join(", ")))
+                    }
                     other => (in_files(other).unwrap_or(other), change.detail),
                 };
                 work.plan.push(Step::new(name, setting, Step::how(change.how), detail));

@@ -233,7 +233,7 @@ pub(crate) const PATH: Text = Text { form: "PATH", check: |text| not_empty(text,
 /// Where a pool listens.
 pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| listen::parse(text).map(drop) };
 
-fn not_empty(text: &str, what: &str) -> Result<(), String> {
+pub(crate) fn not_empty(text: &str, what: &str) -> Result<(), String> {
     if text.is_empty() { Err(format!("is empty: write {what}")) } else { Ok(()) }
 }
 

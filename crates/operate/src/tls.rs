@@ -1,12 +1,20 @@
 //! TLS of pools: certificates and keys are read from files, which are looked at again when they change.
 
-use crate::setting::{Kind, Setting, Text, Values, Wrong};
+use crate::setting::{Kind, Setting, Text, Values, Wrong, not_empty};
 use serde::Serialize;
 use sockdrawer_tls::{ClientCertificates, Error, Identity, Protocol, Server, ServerOptions, Tickets};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const FILE: Text = Text { form: "FILE", check: |_| Ok(()) };
+const FILE: Text = Text { form: "FILE", check: |text| not_empty(text, "the name of a file") };
+/// RFC 7301 has a byte for its length.
+const PROTOCOL: Text = Text {
+    form: "PROTOCOL",
+    check: |text| match text.len() {
+        1..=255 => Ok(()),
+        _ => Err("not a protocol's name of 1 to 255 bytes: write such as http/1.1".to_owned()),
+    },
+};
 const GROUP: &str = "TLS";
 
 pub(crate) const CERTIFICATE: &str = "tls-cert";
@@ -52,7 +60,7 @@ pub(crate) const SETTINGS: [Setting; 10] = [
     ),
     setting(
         ALPN,
-        Kind::List(Text { form: "PROTOCOL", check: |_| Ok(()) }),
+        Kind::List(PROTOCOL),
         "A protocol of the application that is agreed on (ALPN), such as http/1.1, the preferred first. May be repeated",
         "none",
     ),
@@ -104,10 +112,7 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
     }
     if chains.len() != keys.len() {
         let (certificates, keys) = (chains.len(), keys.len());
-        return Err((
-            KEY,
-            format!("is needed once for each {CERTIFICATE}: there are {certificates} certificates and {keys} keys"),
-        ));
+        return Err((KEY, format!("is needed once for each {CERTIFICATE}: certificates: {certificates}, keys: {keys}")));
     }
     let (content, mut identities) = (content(values), Vec::new());
     for (chain, key) in chains.iter().zip(keys) {

@@ -46,7 +46,15 @@ impl Identity {
     /// # Errors
     /// When there is no certificate or no key, or the key is not the certificate's.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Identity, Error> {
-        Identity::read(chain, "the certificate chain", key, "the key")
+        Identity::from_named_pem((chain, "the certificate chain"), (key, "the key"))
+    }
+
+    /// Takes PEM texts with what mistakes call them, such as the files that they were read from.
+    ///
+    /// # Errors
+    /// As those of [`Identity::from_pem`].
+    pub fn from_named_pem(chain: (&[u8], &str), key: (&[u8], &str)) -> Result<Identity, Error> {
+        Identity::read(chain.0, chain.1, key.0, key.1)
     }
 
     /// Makes a key, and a certificate of this common name for these DNS names and addresses that it signs itself: for tests and runs in

@@ -291,3 +291,54 @@ fn the_header_of_a_proxy_comes_before_tls_and_from_proxies_alone() {
     assert!(listed.contains(" 127.0.0.1:") && !listed.contains("192.0.2.7"), "{listed}");
     assert_eq!(status(&server)["pools"]["echo"]["tls"]["handshakes"]["failed"], 1);
 }
+
+#[test]
+fn mistakes_of_the_command_line_are_one_line_that_says_what_to_do() {
+    let (own, other) = (certificate(|_| {}), certificate(|_| {}));
+    let ([cert, key], [_, other]) = (own.files("mistakes"), other.files("mistakes-other"));
+    for (words, says) in [
+        (format!("--tls-cert {cert}"), "--tls-key is needed once for each tls-cert: certificates: 1, keys: 0"),
+        (format!("--tls-key {key}"), "--tls-key is for TLS: set tls-cert and tls-key too"),
+        ("--tls-alpn h2".to_owned(), "--tls-alpn is for TLS"),
+        (format!("--tls-cert {key} --tls-key {cert}"), "it has a key and no certificate: name the file of the certificate"),
+        (format!("--tls-cert {cert} --tls-key {cert}"), "it has a certificate and no key: name the file of the private key"),
+        (format!("--tls-cert {cert} --tls-key {other}"), "it is not the key of the certificate in"),
+        (format!("--tls-cert / --tls-key {key}"), "--tls-cert: /: it is no regular file"),
+        (format!("--tls-cert {cert} --tls-key /dev/zero"), "--tls-key: /dev/zero: it is no regular file"),
+        (
+            format!("--tls-cert {cert} --tls-key /nowhere"),
+            "--tls-key: /nowhere: No such file or directory (os error 2): name a file",
+        ),
+        (format!("--tls-cert {cert} --tls-key="), "is empty: write the name of a file"),
+        (format!("--tls-cert {cert} --tls-key {key} --tls-client-ca {key}"), "--tls-client-ca: "),
+        (format!("--tls-cert {cert} --tls-key {key} --tls-clients optional"), "--tls-clients is for tls-client-ca"),
+        (
+            format!("--tls-cert {cert} --tls-key {key} --tls-alpn="),
+            "not a protocol's name of 1 to 255 bytes: write such as http/1.1",
+        ),
+        (format!("--tls-cert {cert} --tls-key {key} --tls-version 1.1"), "There are 1.2, 1.3"),
+        (
+            format!("--tls-cert {cert} --tls-key {key} --tls-key-log /no/keys"),
+            "--tls-key-log: /no/keys: No such file or directory",
+        ),
+        (format!("--tls-crt {cert}"), "did you mean `--tls-cert`?"),
+    ] {
+        let end = Program::of(&format!("serve echo -l 127.0.0.1:0 {words}")).end();
+        assert!(end.code == Some(2) && end.stderr.lines().count() == 1 && end.stderr.contains(says), "{words}: {end:?}");
+    }
+}
+
+#[test]
+fn without_a_log_what_cannot_be_used_is_told_on_standard_error() {
+    let own = certificate(|_| {});
+    let [cert, key] = own.files("unlogged");
+    let mut server = Program::of(&format!("serve echo -l 127.0.0.1:0 --tls-cert {cert} --tls-key {key}"));
+    let at = server.line().strip_prefix("listening on ").expect("where").to_owned();
+    fs::remove_file(&key).expect("it is there");
+    let line = server.error_line();
+    let says = format!(
+        "error: certificates: --tls-key: {key}: No such file or directory (os error 2): name a file that is there and may be read; "
+    );
+    assert!(line.starts_with(&says) && line.ends_with("all goes on as it was"), "{line}");
+    connect(&at);
+}

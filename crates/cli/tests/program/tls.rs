@@ -50,7 +50,7 @@ impl Certificate {
 }
 
 /// An echo under TLS in this process, and where it listens.
-fn echo(options: ServerOptions) -> (Pool, String) {
+fn echoing(options: ServerOptions) -> (Pool, String) {
     let service = Layer::new(options.build().expect("a server"), sockdrawer_catalog::echo::Echo);
     let pool = Pool::start(Config::accept(service).listen("127.0.0.1:0").loops(1)).expect("it listens");
     let address = pool.addresses().remove(0).to_string();
@@ -90,7 +90,7 @@ fn handshakes_are_counted_full_or_resumed_and_timed_apart_from_connects() {
 #[test]
 fn handshakes_of_two_processes_add_up_and_the_options_are_obeyed() {
     let certificate = certificate(|_| {});
-    let (pool, address) = echo(certificate.options().alpn(["one", "two"]));
+    let (pool, address) = echoing(certificate.options().alpn(["one", "two"]));
     let [ca, _] = certificate.files("options");
     let words =
         format!("echo {address} --tls --ca {ca} --tls-version 1.2 --alpn two --no-resume -c 8 -n 80 --lifetime 50ms --json -");
@@ -150,10 +150,12 @@ fn each_way_to_fail_is_a_line_with_its_reason() {
     let [ca, _] = own.files("reasons");
     let [other_ca, _] = other.files("other");
     let [old_ca, _] = old.files("old");
-    let (_own, at) = echo(own.options());
-    let (_old, old_at) = echo(old.options());
+    let (_own, at) = echoing(own.options());
+    let (_old, old_at) = echoing(old.options());
     let mut plain = Program::of("serve hello -l 127.0.0.1:0");
     let plain_at = plain.line().trim_start_matches("listening on ").to_owned();
+    let mut echo = Program::of("serve echo -l 127.0.0.1:0");
+    let echo_at = echo.line().trim_start_matches("listening on ").to_owned();
     let ending = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let ending_at = ending.local_addr().expect("it is bound");
     std::thread::spawn(move || ending.incoming().for_each(|client| _ = client.map(|mut client| client.read(&mut [0; 64]))));
@@ -162,6 +164,7 @@ fn each_way_to_fail_is_a_line_with_its_reason() {
         (format!("{at} --ca {ca} --sni example.org"), "not for example.org", "--sni NAME"),
         (format!("{old_ca} --ca {old_ca}").replacen(&old_ca, &old_at, 1), "has expired", "--insecure"),
         (format!("{plain_at} --insecure"), "does not speak TLS", "leave --tls out"),
+        (format!("{echo_at} --insecure"), "does not speak TLS: it sends back what it is sent", "leave --tls out"),
         (format!("{ending_at} --insecure"), "the connection ended in the TLS handshake", "see its log"),
     ] {
         let run = load(&format!("ping {words} --tls -c 3 --connect-rate 1k -d 5s --json -"));
@@ -195,7 +198,7 @@ fn a_handshake_that_does_not_end_is_cut_off_by_its_timeout_and_by_a_signal() {
 fn a_server_that_wants_a_certificate_gets_it_or_says_so() {
     let (server, client) = (certificate(|_| {}), certificate(|_| {}));
     let required = ClientCertificates::Required;
-    let (_pool, at) = echo(server.options().client_authorities(client.pem.clone(), required));
+    let (_pool, at) = echoing(server.options().client_authorities(client.pem.clone(), required));
     let ([ca, _], [cert, key]) = (server.files("wants"), client.files("client"));
     let words = format!("echo {at} --tls --ca {ca} -c 2 -n 10 --connect-rate 1k --json -");
     let run = load(&format!("{words} --cert {cert} --key {key}"));
@@ -256,7 +259,10 @@ fn options_of_tls_without_it_are_a_mistake_of_usage() {
         ("load http://127.0.0.1:9 --tls", "write https:// in each URL"),
         ("load ping 127.0.0.1:9 --tls --ca /nowhere", "--ca: /nowhere: "),
         ("load ping --tls --ca /nowhere", "is made for the run: leave it out"),
+        ("load ping 127.0.0.1:9 --tls --ca /dev/null", "/dev/null: there is no certificate in PEM form"),
         ("load ping 127.0.0.1:9 --tls --cert /nowhere", "--key"),
+        ("load ping 127.0.0.1:9 --tls --insecure --cert /nowhere --key /nowhere", "/nowhere: No such file or directory"),
+        ("load ping 127.0.0.1:9 --tls --insecure --cert /dev/null --key /dev/null", "/dev/null: there is no certificate"),
         ("load ping 127.0.0.1:9 --tls --insecure --tls-version 1.1", "write 1.2 or 1.3"),
         ("load ping localhost:9 127.0.0.1:9 --tls --insecure", "say by --sni which one"),
         ("load ping 127.0.0.1:9 --tls --insecure --sni a..b", "no name of a TLS server"),
@@ -272,7 +278,7 @@ fn options_of_tls_without_it_are_a_mistake_of_usage() {
 fn a_trial_of_a_server_under_tls_loses_nothing_and_names_a_wrong_certificate() {
     let (certificate, other) = (certificate(|_| {}), certificate(|_| {}));
     let ([ca, _], [other, _]) = (certificate.files("trial"), other.files("trial-other"));
-    let (_pool, at) = echo(certificate.options());
+    let (_pool, at) = echoing(certificate.options());
     let words =
         ["trial", &at, "--change", "true", "--changes", "2", "--every", "100ms", "--kept", "4", "-c", "4", "--tls", "--ca"];
     let run = Program::start(&[&words[..], &[&ca, "--json", "-"]].concat()).end();

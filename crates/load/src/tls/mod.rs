@@ -125,7 +125,12 @@ impl Tls {
     /// # Errors
     /// When a file has not what it should have, or the name is none.
     pub fn client(&self) -> Result<Client, Error> {
-        self.options()?.build()
+        self.options()?.build().map_err(|error| match (error, &self.trust) {
+            (Error::Pem { why, .. }, Trust::System(file) | Trust::Authorities(file)) => {
+                Error::Pem { source_name: file.path.display().to_string(), why }
+            }
+            (error, _) => error,
+        })
     }
 
     fn options(&self) -> Result<ClientOptions, Error> {
@@ -143,17 +148,11 @@ impl Tls {
             options = options.name(name);
         }
         if let Some((chain, key)) = &self.identity {
-            options = options.identity(Identity::from_pem(&chain.bytes, &key.bytes).map_err(|error| named(error, chain, key))?);
+            let [chain_name, key_name] = [chain, key].map(|file| file.path.to_string_lossy());
+            options = options.identity(Identity::from_named_pem((&chain.bytes, &chain_name), (&key.bytes, &key_name))?);
         }
         Ok(options)
     }
-}
-
-/// The error with the file's path in place of what the text was to be.
-fn named(error: Error, chain: &PemFile, key: &PemFile) -> Error {
-    let Error::Pem { source_name, why } = error else { return error };
-    let file = if source_name == "the key" { key } else { chain };
-    Error::Pem { source_name: file.path.display().to_string(), why }
 }
 
 impl fmt::Display for TlsVersion {

@@ -93,7 +93,8 @@ impl KeyFile {
             true => (path, Access::WRITE_OK),
             false => (folder, Access::WRITE_OK | Access::EXEC_OK),
         };
-        access(place, rights).map_err(|error| wrong(std::io::Error::from(error).to_string()))?;
+        access(place, rights)
+            .map_err(|error| wrong(format!("{}: name a file that may be written", std::io::Error::from(error))))?;
         Ok(KeyFile { path: path.to_owned(), file: Mutex::default() })
     }
 
