@@ -1,6 +1,6 @@
 //! Certificates that are renewed under clients, by their files: no handshake fails, no connection is lost.
 
-use crate::verified::{Client, PATIENCE, Secured};
+use crate::verified::{Client, PATIENCE, Secured, Stops, under};
 use serde_json::json;
 use sockdrawer_operate::client::Client as Control;
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ fn a_certificate_is_renewed_by_its_files_under_clients() {
         shown
     };
     let visits = scope(|scope| {
-        let _stops = crate::verified::Stops(&stop);
+        let _stops = Stops(&stop);
         let visitors: Vec<_> = (0..VISITORS)
             .map(|visitor| {
                 let (visit, stop) = (&visit, &stop);
@@ -76,10 +76,38 @@ fn a_certificate_is_renewed_by_its_files_under_clients() {
     });
     kept.into_iter().for_each(Client::ends);
     let all = visits + changes() as u64 + KEPT;
+    secured.counts("closed", all);
     let status = secured.status();
     println!("{} renewals by files, {all} clients served, 0 lost; the server: {}", changes(), status["tls"]["handshakes"]);
     assert_eq!(status["tls"]["handshakes"], json!({ "full": all, "resumed": 0, "failed": 0 }), "{status}");
-    let counts = ["accepted", "closed", "errors"].map(|name| status["counts"][name].as_u64());
-    assert_eq!(counts, [Some(all), Some(all), Some(0)], "{status}");
+    assert_eq!((&status["counts"]["accepted"], &status["counts"]["errors"]), (&all.into(), &0.into()), "{status}");
     assert!(visits > changes() as u64, "there was load: {visits}");
+}
+
+/// Connections move to the generation of the next certificate in their sessions, whatever they have under way.
+#[test]
+fn connections_are_adopted_across_a_change_of_certificates() {
+    const COUNT: u64 = 48;
+    let secured = Secured::start("renewed-adopted", "");
+    let mut clients: Vec<Client> = (0..COUNT).map(|number| secured.client(number)).collect();
+    clients.iter_mut().for_each(|client| client.exchanges(100));
+    for change in 1..=4 {
+        let adopted = under(&mut clients, || {
+            secured.choose(change % 2);
+            // It looks at the files at once, or has done so already.
+            secured.server.says("reload");
+            secured.server.says("adopt --all")
+        });
+        assert!(adopted.starts_with(&format!("{COUNT} moved to the newest generation, 0 stay")), "{adopted}");
+        for _ in 0..2 {
+            clients.iter_mut().for_each(Client::updates);
+            clients.iter_mut().for_each(|client| client.exchanges(1_000));
+        }
+        let status = secured.status();
+        assert_eq!(status["tls"]["handshakes"], json!({ "full": COUNT, "resumed": 0, "failed": 0 }), "{status}");
+        let adopted = status["counts"]["adopted"].as_u64();
+        assert_eq!(adopted, Some(COUNT * change as u64), "{status}");
+    }
+    clients.into_iter().for_each(Client::ends);
+    assert_eq!(secured.counts("closed", COUNT)["errors"], 0);
 }

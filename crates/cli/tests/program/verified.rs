@@ -11,9 +11,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::thread::scope;
+use std::time::{Duration, Instant};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -85,6 +86,18 @@ impl Secured {
     pub(crate) fn status(&self) -> Value {
         let status: Value = serde_json::from_str(&self.server.says("status --json")).expect("JSON");
         status["pools"]["echo"].clone()
+    }
+
+    /// What it has counted, once it has counted so many of these: a close is counted a moment after the client knows of it.
+    pub(crate) fn counts(&self, name: &str, count: u64) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let counts = self.status()["counts"].take();
+            if counts[name] == count {
+                return counts;
+            }
+            assert!(Instant::now() < until, "{name} is not {count}: {counts}");
+        }
     }
 
     /// Has the certificate of this number be the one in force, once the server has seen it.
@@ -256,4 +269,70 @@ impl Drop for Stops<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// What a client does while its server is changed.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    Speaks,
+    Idles,
+    SaysHalf,
+    UpdatesHalf,
+}
+
+const ALL: [Does; 4] = [Does::Speaks, Does::Idles, Does::SaysHalf, Does::UpdatesHalf];
+/// Threads of clients that speak.
+const SPEAKERS: usize = 2;
+
+/// Speaks with all of them, and says so after each round, until it is to stop.
+fn speak(clients: &mut [&mut Client], told: &mpsc::Sender<()>, stop: &AtomicBool) {
+    for round in 0.. {
+        clients.iter_mut().for_each(|client| client.says(1 + (round * 997) % 20_000));
+        // New keys before the answers, of some.
+        if round % 3 == 0 {
+            clients.iter_mut().for_each(|client| client.updates());
+        }
+        clients.iter_mut().for_each(|client| client.hears());
+        let _ = told.send(());
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// Does this under all kinds of clients, which have the bytes of one round behind them.
+pub(crate) fn under<T>(clients: &mut [Client], act: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    let (told, rounds) = mpsc::channel();
+    let mut speaking: Vec<Vec<&mut Client>> = (0..SPEAKERS).map(|_| Vec::new()).collect();
+    let mut halves = Vec::new();
+    for (number, client) in clients.iter_mut().enumerate() {
+        match ALL[number % ALL.len()] {
+            Does::Speaks => speaking[number / ALL.len() % SPEAKERS].push(client),
+            Does::Idles => {}
+            Does::SaysHalf => {
+                client.says_half(1 + number as u64 * 31 % 40_000);
+                halves.push(client);
+            }
+            Does::UpdatesHalf => {
+                client.updates_half();
+                halves.push(client);
+            }
+        }
+    }
+    scope(|scope| {
+        let _stops = Stops(&stop);
+        for clients in &mut speaking {
+            let (told, stop) = (told.clone(), &stop);
+            scope.spawn(move || speak(clients, &told, stop));
+        }
+        drop(told);
+        // All speak by then.
+        (0..SPEAKERS).for_each(|_| rounds.recv().expect("a round"));
+        let came = act();
+        stop.store(true, Ordering::SeqCst);
+        halves.iter_mut().for_each(|client| client.says_the_rest());
+        halves.iter_mut().for_each(|client| client.hears());
+        came
+    })
 }
