@@ -41,7 +41,7 @@ fn told(secured: &Secured) -> mpsc::Receiver<()> {
 fn a_certificate_is_renewed_by_its_files_under_clients() {
     let secured = Secured::start("renewed", "");
     let (changed, stop) = (told(&secured), AtomicBool::new(false));
-    let mut kept: Vec<Client> = (0..KEPT).map(|number| secured.client(number)).collect();
+    let mut kept = secured.clients(KEPT);
     let visit = |number: u64| {
         let mut client = secured.client(number);
         client.exchanges(1 + number * 71 % 20_000);
@@ -89,8 +89,7 @@ fn a_certificate_is_renewed_by_its_files_under_clients() {
 fn connections_are_adopted_across_a_change_of_certificates() {
     const COUNT: u64 = 48;
     let secured = Secured::start("renewed-adopted", "");
-    let mut clients: Vec<Client> = (0..COUNT).map(|number| secured.client(number)).collect();
-    clients.iter_mut().for_each(|client| client.exchanges(100));
+    let mut clients = secured.clients(COUNT);
     for change in 1..=4 {
         let adopted = under(&mut clients, || {
             secured.choose(change % 2);

@@ -82,6 +82,16 @@ impl Secured {
         Client::connect(&trusting(&self.certificates, false), &self.at, number)
     }
 
+    /// Clients that have shaken hands.
+    pub(crate) fn clients(&self, count: u64) -> Vec<Client> {
+        let established = |number| {
+            let mut client = self.client(number);
+            client.exchanges(100);
+            client
+        };
+        (0..count).map(established).collect()
+    }
+
     /// What the server says of its pool.
     pub(crate) fn status(&self) -> Value {
         let status: Value = serde_json::from_str(&self.server.says("status --json")).expect("JSON");
