@@ -440,7 +440,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         if let Stage::Handshake(handshake) = &self.stage {
             cx.report(format!("the layer's handshake was not complete after {:?}", handshake.timeout));
             self.filter().timed_out();
-            return Step::Abort;
+            // A drain waited for it, and cuts nothing off by its end.
+            return if cx.draining() { Step::Close } else { Step::Abort };
         }
         let was_held = self.is_held();
         let step = self.inner(cx, |protocol, _, cx| protocol.timeout(cx));

@@ -272,6 +272,13 @@ fn a_handshake_that_is_wrong_cut_off_or_slow_is_aborted_and_a_drained_one_closed
     let mut drained = Driver::open(layer());
     drained.drain();
     assert_eq!(drained.closed(), Some(Closed::Orderly));
+    // Of which a part has come.
+    let mut half = Driver::open(layer());
+    half.receive(b"H");
+    half.drain();
+    assert_eq!(half.closed(), None);
+    half.advance(Duration::from_secs(10));
+    assert_eq!(half.closed(), Some(Closed::Orderly));
     // The inner protocol was never opened, so it is not told of an end either.
     assert_eq!(slow.local::<Vec<String>>(), Some(&mut vec![]));
 }
