@@ -129,6 +129,8 @@ impl Secure {
         let keep = Keep::new(Echo::new(mix(seed), 1, 64), witness.clone(), mix(seed));
         let kept = clients(keep.into(), KEPT, KEPT as u64)?;
         kept.wait(PATIENCE, |_| tally.stood(Group::Secure) >= KEPT as u64);
+        // The server's end of a handshake is done a moment after the client's, and moves to no generation before.
+        server.wait(PATIENCE, |_| book.ends[0].done.load(Ordering::SeqCst) >= KEPT as u64);
         let churn = Churn::new(Echo::new(mix(!seed), 16, 16).ending_at_once(), witness.clone());
         let churn = clients(churn.into(), usize::try_from(2 * CONNECTS).expect("few"), 0)?;
         Ok(Secure {

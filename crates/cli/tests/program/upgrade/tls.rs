@@ -120,7 +120,7 @@ fn a_handshake_is_under_way_during_an_upgrade() {
 #[test]
 fn a_certificate_is_replaced_during_an_upgrade() {
     let secured = Secured::start("upgrade-certificate", "");
-    let (mut kept, stop) = (secured.client(0), AtomicBool::new(false));
+    let (mut kept, stop) = (secured.clients(1).remove(0), AtomicBool::new(false));
     scope(|scope| {
         let _stops = Stops(&stop);
         // Each handshake shows one of both certificates, and is done.
