@@ -61,14 +61,39 @@ impl Watched {
 
 /// Where the files are, and where those are that links lead to.
 fn directories(document: &Document) -> BTreeSet<PathBuf> {
-    let all = document.pools.values().flat_map(|pool| files(&pool.values));
+    document.pools.values().flat_map(|pool| files(&pool.values)).flat_map(directories_of).collect()
+}
+
+/// Of one file: its own, that of what it leads to, and that of each link on the way.
+fn directories_of(file: &Path) -> Vec<PathBuf> {
     let parent =
         |path: &Path| path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }.to_owned());
-    all.flat_map(|file| [parent(file), file.canonicalize().ok().as_deref().and_then(parent)]).flatten().collect()
+    let links = file.ancestors().skip(1).filter(|above| above.is_symlink()).filter_map(parent);
+    [parent(file), file.canonicalize().ok().as_deref().and_then(parent)].into_iter().flatten().chain(links).collect()
 }
 
 fn is_told(told: &OwnedFd, within: Duration) -> bool {
     let within =
         Timespec { tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(within.subsec_nanos()) };
     poll(&mut [PollFd::new(told, PollFlags::IN)], Some(&within)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_on_the_way_to_a_file_is_watched_where_it_is() {
+        let folder = std::env::temp_dir().join(format!("sockdrawer-watched-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("releases/1")).expect("a folder");
+        let folder = folder.canonicalize().expect("it is there");
+        std::fs::write(folder.join("releases/1/chain.pem"), "").expect("a file");
+        std::os::unix::fs::symlink("releases/1", folder.join("current")).expect("a link");
+        let watched = directories_of(&folder.join("current/chain.pem"));
+        let missing = directories_of(&folder.join("missing"));
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        assert_eq!(watched, [folder.join("current"), folder.join("releases/1"), folder.clone()]);
+        assert_eq!(missing, [folder]);
+        assert_eq!(directories_of(Path::new("chain.pem")), [Path::new(".")]);
+    }
 }

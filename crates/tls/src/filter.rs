@@ -1,7 +1,7 @@
 //! The filter of one connection: first the handshake, then the session.
 
 use crate::handshake::{Handshake, HandshakeDone, Observer};
-use crate::seam::{Pending, next_record};
+use crate::seam::{Pending, is_no_record, next_record};
 use crate::session::Session;
 use sockdrawer::layer::{Filter, HandshakeKind, Progress, Refused};
 use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer, Saved, Saver};
@@ -181,6 +181,11 @@ impl Filter for TlsFilter {
             return progress;
         }
         match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::Handshake(mut shaking) if is_no_record(wire.bytes()) => {
+                let refused = Refused::because("the peer does not speak TLS");
+                shaking.tell(Err(&refused));
+                Err(refused)
+            }
             // What a client says first needs no worker.
             Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => self.work(shaking, wire),
             Stage::Handshake(shaking) if !shaking.records.is_empty() => {

@@ -28,6 +28,9 @@ use sockdrawer::{Input, Output};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
+/// The first byte of a record, its type.
+const KINDS: RangeInclusive<u8> = 20..=23;
+
 /// A connection that is not established yet.
 pub(crate) struct Pending {
     connection: Connection,
@@ -144,8 +147,13 @@ impl Pending {
 pub(crate) fn next_record(wire: &[u8]) -> Option<usize> {
     let [kind, _, _, high, low] = wire.first_chunk::<5>()?;
     let length = 5 + usize::from(u16::from_be_bytes([*high, *low]));
-    let is_record = (20..=23).contains(kind) && length <= 5 + (1 << 14) + 2048;
+    let is_record = KINDS.contains(kind) && length <= 5 + (1 << 14) + 2048;
     if is_record { (wire.len() >= length).then_some(length) } else { Some(wire.len()) }
+}
+
+/// Whether these bytes, too few for a record's header, cannot become one: a peer that says `ping` would wait for its answer.
+pub(crate) fn is_no_record(wire: &[u8]) -> bool {
+    wire.len() < crate::record::HEADER && wire.first().is_some_and(|kind| !KINDS.contains(kind))
 }
 
 /// Does what rustls asks for in one state. Returns how many bytes it has taken, after an error too.

@@ -193,6 +193,22 @@ fn a_peer_that_speaks_no_tls_is_told_so() {
     }
 }
 
+/// Less than a record's header is enough to tell, where the peer waits for an answer.
+#[test]
+fn a_short_word_is_not_waited_for_to_become_a_record() {
+    let certificate = certificate(&["localhost"]);
+    for on_workers in [false, true] {
+        let server = Server::new([certificate.identity.clone()]).on_workers(on_workers).build().expect("a server");
+        let mut server = Driver::open(Layer::new(server, Echo));
+        server.receive(b"ping");
+        assert_eq!((server.closed(), server.reports()), (Some(Closed::Aborted), &["the peer does not speak TLS".to_owned()][..]));
+    }
+    let client = trusting(&certificate).name("localhost").build().expect("a client");
+    let mut client = Driver::open(Layer::new(client, Says(Vec::new())));
+    client.receive(&[22]);
+    assert_eq!(client.closed(), None);
+}
+
 #[test]
 fn a_peer_that_sends_back_what_it_is_sent_speaks_no_tls() {
     let certificate = certificate(&["localhost"]);
