@@ -14,6 +14,14 @@ pub struct Delegate {
     pub(crate) peer: Option<Box<Peer>>,
 }
 
+impl Delegate {
+    #[inline(never)]
+    pub(super) fn opened_with(mut self, peer: &Peer) -> Delegate {
+        self.peer.get_or_insert_with(|| Box::new(peer.clone()));
+        self
+    }
+}
+
 pub(crate) type Take = Box<dyn FnOnce(Box<dyn Any + Send>) + Send>;
 
 impl std::fmt::Debug for Delegate {
