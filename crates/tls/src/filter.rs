@@ -157,8 +157,7 @@ impl TlsFilter {
                 shaking.records.extend_from_slice(record);
                 if shaking.records.len() > MOST_RECORDS {
                     let refused = Refused::because("a message of the TLS handshake in more than 64 KiB of records");
-                    shaking.tell(Err(&refused));
-                    return Err(refused);
+                    return self.shaken(shaking, Err(refused));
                 }
                 self.stage = Stage::Working;
                 Ok(Progress::Work(shaking.advance_there()))
@@ -181,10 +180,8 @@ impl Filter for TlsFilter {
             return progress;
         }
         match std::mem::replace(&mut self.stage, Stage::Failed) {
-            Stage::Handshake(mut shaking) if is_no_record(wire.bytes()) => {
-                let refused = Refused::because("the peer does not speak TLS");
-                shaking.tell(Err(&refused));
-                Err(refused)
+            Stage::Handshake(shaking) if is_no_record(wire.bytes()) => {
+                self.shaken(shaking, Err(Refused::because("the peer does not speak TLS")))
             }
             // What a client says first needs no worker.
             Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => self.work(shaking, wire),
