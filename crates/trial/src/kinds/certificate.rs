@@ -7,7 +7,7 @@ use crate::tls::Tls;
 use crate::{Churn, Echo, Group, Keep, PATIENCE, Tally, mix};
 use sockdrawer::observe::Status;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, Pool, Selector, connecting::Connecting};
-use sockdrawer_tls::{Client, ClientOptions, HandshakeDone, HandshakeKind, Identity, Server, Trust};
+use sockdrawer_tls::{Client, ClientOptions, HandshakeKind, Identity, Server, Trust};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,22 +44,6 @@ struct Book {
     shown: [AtomicU64; CERTIFICATES],
     /// Handshakes that showed neither the one in force nor the one before.
     stale: AtomicU64,
-    /// What came of all, at the server's end and at the clients'.
-    ends: [Handshakes; 2],
-}
-
-/// The handshakes of one end.
-#[derive(Default)]
-struct Handshakes {
-    done: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Handshakes {
-    fn count(&self, of: &HandshakeDone<'_>) {
-        let counter = if of.outcome.is_ok() { &self.done } else { &self.failed };
-        counter.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 impl Book {
@@ -88,6 +72,12 @@ fn clients(server: &Pool, behaviour: Behaviour, keep: usize, total: Option<u64>)
     Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(keep))
 }
 
+/// The handshakes of these pools until now: done, and failed.
+fn handshakes(pools: &[&Pool]) -> (u64, u64) {
+    let counts = pools.iter().map(|pool| pool.status().counts);
+    counts.fold((0, 0), |(done, failed), of| (done + of.handshakes_full + of.handshakes_resumed, failed + of.handshakes_failed))
+}
+
 impl Secure {
     pub(crate) fn start(tally: &Arc<Tally>, props: &Props, seed: u64) -> Result<Secure, Error> {
         let stopped = |error: sockdrawer_tls::Error| Error::Stopped { reason: error.to_string() };
@@ -99,22 +89,16 @@ impl Secure {
             current: AtomicUsize::new(0),
             shown: Default::default(),
             stale: AtomicU64::new(0),
-            ends: Default::default(),
         });
-        let under = |identity: &Identity| {
-            let told = book.clone();
-            let tls = Server::new([identity.clone()]).observe(move |done| told.ends[0].count(done)).build();
-            tls.map(|tls| Dish::Plain.behaviour(props).layered(tls))
-        };
-        let servers: Result<Vec<Behaviour>, _> = made.iter().map(under).collect();
-        let servers = servers.map_err(stopped)?;
+        let under =
+            |identity: &Identity| Server::new([identity.clone()]).build().map(|tls| Dish::Plain.behaviour(props).layered(tls));
+        let servers = made.iter().map(under).collect::<Result<Vec<Behaviour>, _>>().map_err(stopped)?;
         let config = Config::accept(servers[0].clone()).loops(2).workers(0);
         let server = Pool::start(config.listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into())))?;
         let authorities: Vec<u8> = made.iter().flat_map(Identity::chain_pem).copied().collect();
         let told = book.clone();
         // A resumed handshake shows no certificate.
         let client = trusting(authorities.clone()).observe(move |done| {
-            told.ends[1].count(done);
             if let Ok(handshake) = done.outcome
                 && handshake.kind == HandshakeKind::Full
             {
@@ -130,7 +114,7 @@ impl Secure {
         let kept = clients(keep.into(), KEPT, KEPT as u64)?;
         kept.wait(PATIENCE, |_| tally.stood(Group::Secure) >= KEPT as u64);
         // The server's end of a handshake is done a moment after the client's, and moves to no generation before.
-        server.wait(PATIENCE, |_| book.ends[0].done.load(Ordering::SeqCst) >= KEPT as u64);
+        server.wait(PATIENCE, |status| status.counts.handshakes_full >= KEPT as u64);
         let churn = Churn::new(Echo::new(mix(!seed), 16, 16).ending_at_once(), witness.clone());
         let churn = clients(churn.into(), usize::try_from(2 * CONNECTS).expect("few"), 0)?;
         Ok(Secure {
@@ -143,13 +127,6 @@ impl Secure {
             #[cfg(test)]
             authorities,
         })
-    }
-
-    /// What came of the handshakes until now: those that each end counts as done, and those that failed at either.
-    fn handshakes(&self) -> ([u64; 2], u64) {
-        let [there, here] = &self.book.ends;
-        let of = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
-        ([of(&there.done), of(&here.done)], of(&there.failed) + of(&here.failed))
     }
 
     /// Begins some connects.
@@ -182,7 +159,7 @@ impl Secure {
         let before = self.book.shown[next].load(Ordering::SeqCst);
         self.connect()?;
         self.ended()?;
-        let (_, failed) = self.handshakes();
+        let (_, failed) = handshakes(&[&self.server, &self.churn, &self.kept]);
         if failed > 0 {
             return Err(format!("{failed} handshakes failed"));
         }
@@ -225,8 +202,8 @@ mod tests {
         let (tally, began) = (Arc::new(Tally::new()), Instant::now());
         let props = Props::new(false).expect("a file in memory");
         let secure = Secure::start(&tally, &props, 1).expect("it starts");
-        let (witness, told) = (tally.witness(Group::Secure), secure.book.clone());
-        let tls = trusting(secure.authorities.clone()).observe(move |done| told.ends[1].count(done)).build().expect("a client");
+        let witness = tally.witness(Group::Secure);
+        let tls = trusting(secure.authorities.clone()).build().expect("a client");
         let echo = Churn::new(Echo::new(7, 1, 3_000).ending_at_once(), witness.clone());
         let load = Behaviour::from(echo).layered(Tls::new(tls).layer(&witness));
         let load = clients(&secure.server, load, LOAD, None).expect("they start");
@@ -238,7 +215,9 @@ mod tests {
         let kept = tally.exchanges(Group::Secure);
         secure.stop();
         let (seen, established, status) = (tally.total(), tally.stood(Group::Secure), secure.server.status());
-        let ([there, here], failed) = secure.handshakes();
+        let (there, failed_there) = handshakes(&[&secure.server]);
+        let (here, failed_here) = handshakes(&[&secure.churn, &secure.kept, &load]);
+        let failed = failed_there + failed_here;
         let (accepted, closed) = (status.counts.accepted, status.counts.closed);
         println!("{} changes of the certificate in {:.0} s", changes(), began.elapsed().as_secs_f64());
         println!("the server: {accepted} accepted, {there} handshakes, {closed} closed, {} open", status.connections);
