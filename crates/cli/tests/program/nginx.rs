@@ -2,21 +2,12 @@
 
 use crate::program::{End, Program};
 use crate::report::{numbers, report};
+use crate::runs::Folder;
 use crate::strangers::{address, start};
 use crate::tls::certificate;
 use rustix::process::Signal;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-
-/// A folder of this test, which goes with it.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A server of TLS at each of these addresses, in one process, so that it ends with this test; each writes a log of its own.
 fn nginx(folder: &Folder, servers: [(&str, SocketAddr, &str); 3], files: &[String; 2]) -> Option<Program> {
@@ -67,8 +58,7 @@ fn fails(words: &str, [why, remedy]: [&str; 2]) {
 
 #[test]
 fn nginx_logs_the_handshakes_that_load_counts() {
-    let folder = Folder(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("nginx-tls-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("a folder of this test can be made");
+    let folder = Folder::new("nginx-tls");
     let (own, other) = (certificate(|_| {}), certificate(|_| {}));
     let (files, others) = (own.files("nginx"), other.files("nginx-other"));
     let [old, new, proxied] = [3, 4, 5].map(address);

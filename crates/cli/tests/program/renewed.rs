@@ -68,7 +68,7 @@ fn a_certificate_is_renewed_by_its_files_under_clients() {
             let next = change % 2;
             secured.choose(next);
             changed.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("change {change}: {error}"));
-            assert_eq!(visit(0).as_ref(), Some(&secured.certificates[next].der), "after change {change}");
+            assert_eq!(visit(0).as_ref(), Some(&secured.certificates[next].der()), "after change {change}");
             kept.iter_mut().for_each(|client| client.exchanges(100));
         }
         stop.store(true, Ordering::SeqCst);

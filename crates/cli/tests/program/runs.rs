@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A folder of its own, away when the test leaves it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("sockdrawer-runs-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&path));
         fs::create_dir_all(&path).expect("a folder can be made");

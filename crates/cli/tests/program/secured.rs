@@ -45,7 +45,7 @@ impl Client {
             None => builder.with_no_client_auth(),
             Some(own) => {
                 let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("a key");
-                builder.with_client_auth_cert(vec![der(own)], key).expect("they go together")
+                builder.with_client_auth_cert(vec![own.der()], key).expect("they go together")
             }
         };
         config.alpn_protocols = asks.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -69,7 +69,7 @@ impl Client {
 
     /// Whether this certificate was shown.
     pub(crate) fn was_shown(&self, certificate: &Certificate) -> bool {
-        self.0.conn.peer_certificates().and_then(<[_]>::first) == Some(&der(certificate))
+        self.0.conn.peer_certificates().and_then(<[_]>::first) == Some(&certificate.der())
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -85,10 +85,6 @@ impl Client {
 /// A client of no special wishes.
 pub(crate) fn connect(at: &str) -> Client {
     Client::connect(at, &Asks::default()).expect("it is served")
-}
-
-fn der(certificate: &Certificate) -> CertificateDer<'static> {
-    CertificateDer::from_pem_slice(certificate.pem.as_bytes()).expect("a certificate")
 }
 
 /// Takes any certificate.

@@ -4,6 +4,8 @@ use crate::program::{End, Program, load};
 use crate::report::{number, numbers, report};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustix::process::Signal;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use sockdrawer::layer::Layer;
 use sockdrawer::{Config, Pool};
@@ -35,6 +37,10 @@ pub(crate) fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Certif
 }
 
 impl Certificate {
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("a certificate")
+    }
+
     fn options(&self) -> ServerOptions {
         Server::new([Identity::from_pem(self.pem.as_bytes(), self.key.as_bytes()).expect("they go together")])
     }

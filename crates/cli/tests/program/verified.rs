@@ -1,9 +1,8 @@
 //! An echo under TLS, and clients of rustls whose every byte and record is in the hands of the test.
 
 use crate::operated::Operated;
-use rcgen::{CertificateParams, DnType, KeyPair};
+use crate::tls::{Certificate, certificate};
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use serde_json::Value;
@@ -18,29 +17,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A certificate that signed itself, in a folder with its key, as PEM.
-pub(crate) struct Certificate {
-    pub(crate) der: CertificateDer<'static>,
-}
-
-impl Certificate {
-    pub(crate) fn write(folder: &Path, name: &str) -> Certificate {
-        let key = KeyPair::generate().expect("a key");
-        let mut parameters = CertificateParams::new(["localhost".to_owned()]).expect("a name");
-        // As authorities they are told apart by their names.
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        let pem = parameters.self_signed(&key).expect("a certificate").pem();
-        std::fs::create_dir_all(folder).expect("the folder of temporary files takes it");
-        std::fs::write(folder.join("chain.pem"), &pem).expect("a file");
-        std::fs::write(folder.join("key.pem"), key.serialize_pem()).expect("a file");
-        Certificate { der: CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM") }
-    }
-}
-
 /// Clients of TLS 1.3 that trust these certificates.
 pub(crate) fn trusting(certificates: &[Certificate], resumes: bool) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    certificates.iter().for_each(|certificate| roots.add(certificate.der.clone()).expect("a certificate"));
+    certificates.iter().for_each(|certificate| roots.add(certificate.der()).expect("a certificate"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]);
     let mut config = builder.expect("a version").with_root_certificates(roots).with_no_client_auth();
@@ -60,7 +40,14 @@ pub(crate) struct Secured {
 impl Secured {
     pub(crate) fn start(name: &str, settings: &str) -> Secured {
         let folder = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
-        let certificates = ["0", "1"].map(|number| Certificate::write(&folder.join(number), number));
+        let certificates = ["0", "1"].map(|number| {
+            let (folder, made) = (folder.join(number), certificate(|_| {}));
+            std::fs::create_dir_all(&folder)
+                .and_then(|()| std::fs::write(folder.join("chain.pem"), &made.pem))
+                .and_then(|()| std::fs::write(folder.join("key.pem"), &made.key))
+                .expect("the folder of temporary files takes it");
+            made
+        });
         choose(&folder, 0);
         // As Kubernetes has them: links through one that is replaced.
         ["chain.pem", "key.pem"].into_iter().for_each(|file| {

@@ -149,7 +149,7 @@ fn a_certificate_is_replaced_during_an_upgrade() {
             while {
                 let mut client = secured.client(3);
                 client.exchanges(1);
-                let is_next = client.shown() == Some(&secured.certificates[next].der);
+                let is_next = client.shown() == Some(&secured.certificates[next].der());
                 client.ends();
                 assert!(Instant::now() < until, "certificate {next} is not seen");
                 !is_next
