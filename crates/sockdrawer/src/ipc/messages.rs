@@ -467,6 +467,9 @@ pub(crate) struct Yours {
     /// All of them, in order: most are for many connections.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub(crate) notes: Vec<Vec<u8>>,
+    /// Another part follows, and decides with this one.
+    #[prost(bool, tag = "4")]
+    pub(crate) more: bool,
 }
 
 impl Replace {

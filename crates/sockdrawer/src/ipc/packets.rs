@@ -24,7 +24,7 @@ impl Sender {
     /// With `wait` it waits until the socket has room.
     ///
     /// # Errors
-    /// `EMSGSIZE` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
+    /// `E2BIG` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -33,7 +33,7 @@ impl Sender {
         wait: bool,
     ) -> Result<()> {
         if bytes.len() > MOST_MESSAGE {
-            return Err(Errno::MSGSIZE);
+            return Err(Errno::TOOBIG);
         }
         self.sent += 1;
         let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();

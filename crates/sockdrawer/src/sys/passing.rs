@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 pub(crate) const MOST_DESCRIPTORS: usize = 200;
 /// Maximum length of a packet in bytes. The smallest usual send buffer holds several such packets.
 pub(crate) const MOST_BYTES: usize = 32 * 1024;
+/// More than any system allows for a send buffer without privileges.
+const MOST_BUFFER: usize = 1 << 30;
 
 /// A pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because
 /// the process at the other end may be stopped.
@@ -69,6 +71,23 @@ pub(crate) fn send_within(socket: BorrowedFd<'_>, patience: Option<Duration>) ->
 /// This end waits no longer than that to receive. None: for ever.
 pub(crate) fn receive_within(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, patience)
+}
+
+/// Raises the send buffer to what the system allows (`net.core.wmem_max`): room for a short packet where the usual buffer is full.
+pub(crate) fn make_room(socket: BorrowedFd<'_>) -> Result<()> {
+    sockopt::set_socket_send_buffer_size(socket, MOST_BUFFER)
+}
+
+/// Whether the other end of a packet pair is closed: unlike an error of a call, a state that only the end of its last copy brings about.
+pub(crate) fn is_gone(socket: BorrowedFd<'_>) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match poll(&mut one, Some(&now)) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok() && one[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP),
+        }
+    }
 }
 
 /// Waits until there is something to receive, or accept, at one of the two, or until then: at which.

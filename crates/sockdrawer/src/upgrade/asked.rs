@@ -1,7 +1,7 @@
 //! What a successor asks to be done to the connections that stayed here.
 
 use super::Named;
-use super::talk::Mouth;
+use super::talk::Talk;
 use crate::ipc::messages::Said;
 use crate::ipc::operations::{Answered, Asked};
 use crate::operation::{Op, Outcome};
@@ -20,14 +20,14 @@ impl Answers {
 
     /// Has an operation done, and answered, on a thread of its own, for it may take long. A note waits for nothing, is not answered, and
     /// keeps its place among what the successor says.
-    pub(super) fn answer(&self, asked: Asked, pools: &[Named], mouth: &Mouth) {
-        let (number, mouth, share) = (asked.number, mouth.clone(), self.0.clone());
+    pub(super) fn answer(&self, asked: Asked, pools: &[Named], talk: &Talk) {
+        let (number, talk, share) = (asked.number, talk.clone(), self.0.clone());
         let pool = pools.iter().find(|named| named.name == asked.pool).map(|named| named.pool.clone());
         let reply = move |outcome| {
-            let said = mouth.say_surely(&Said::Answered(Answered::of(number, outcome)));
-            if said == Err(Errno::MSGSIZE) {
+            let said = talk.say_surely(&Said::Answered(Answered::of(number, outcome)));
+            if said == Err(Errno::TOOBIG) {
                 // The successor may be gone.
-                let _ = mouth.say_surely(&Said::Answered(Answered::of(number, Outcome::silent())));
+                let _ = talk.say_surely(&Said::Answered(Answered::of(number, Outcome::silent())));
             }
             drop(share);
         };

@@ -1,7 +1,7 @@
 //! The process before this one, while it still has connections: it is told what becomes of this process, and asked to do to what stayed there
 //! what is done to connections here.
 
-use super::talk::Mouth;
+use super::talk::{Room, Talk};
 use crate::clock::deadline;
 use crate::error::Error;
 use crate::ipc::messages::{Said, Settled, ShutDown};
@@ -24,6 +24,8 @@ const LONGER: Duration = Duration::from_secs(1);
 const COUNTS_WITHIN: Duration = Duration::from_secs(1);
 /// Connections are on their way for a few milliseconds. For longer, because the other process is stopped, no operation waits.
 const CROSS_WITHIN: Duration = Duration::from_secs(1);
+/// That a pool ends is said again for so long where it is not taken.
+const HEARS_WITHIN: Duration = Duration::from_millis(500);
 /// Notes that wait for connections on their way.
 const MOST_NOTES: usize = 1024;
 
@@ -41,7 +43,7 @@ pub(super) struct Before {
 
 /// What there is while the conversation stands.
 struct Line {
-    mouth: Mouth,
+    talk: Talk,
     /// The number of the next question.
     next: u64,
     waiting: HashMap<u64, mpsc::Sender<Outcome>>,
@@ -68,8 +70,8 @@ struct Slice {
 }
 
 impl Before {
-    pub(super) fn speak_by(&self, mouth: Mouth) {
-        *lock(&self.line) = Some(Line { mouth, next: 0, waiting: HashMap::new() });
+    pub(super) fn speak_by(&self, talk: Talk) {
+        *lock(&self.line) = Some(Line { talk, next: 0, waiting: HashMap::new() });
     }
 
     /// The conversation is over: no answer is waited for any more.
@@ -77,8 +79,8 @@ impl Before {
         *lock(&self.line) = None;
     }
 
-    fn mouth(&self) -> Option<Mouth> {
-        lock(&self.line).as_ref().map(|line| line.mouth.clone())
+    fn talk(&self) -> Option<Talk> {
+        lock(&self.line).as_ref().map(|line| line.talk.clone())
     }
 
     /// What it is told, once, as soon as this process stands.
@@ -88,10 +90,10 @@ impl Before {
 
     pub(super) fn settle(&self) {
         if let Some(said) = self.settled()
-            && let Some(mouth) = self.mouth()
+            && let Some(talk) = self.talk()
         {
             // A process that is gone need not know.
-            let _ = mouth.say_surely(&said);
+            let _ = talk.say_surely(&said);
         }
     }
 
@@ -127,9 +129,9 @@ impl Before {
     }
 
     fn say_note(&self, pool: &str, note: &Op, selector: &Selector) -> Result<()> {
-        let Some(mouth) = self.mouth() else { return Ok(()) };
-        let asked = Asked::of(pool, note, selector).ok_or(Errno::MSGSIZE)?;
-        mouth.say_now(Said::Asked(asked))
+        let Some(talk) = self.talk() else { return Ok(()) };
+        let asked = Asked::of(pool, note, selector).ok_or(Errno::TOOBIG)?;
+        talk.say_now(Said::Asked(asked))
     }
 
     /// No connection comes over, until that is let go again.
@@ -151,14 +153,14 @@ impl Before {
         let (answers, answer) = mpsc::channel();
         let mut question = Question { before: self.clone(), holds, number: 0, answer, until: deadline(Instant::now(), within) };
         let mut line = lock(&self.line);
-        let Some(Line { mouth, next, waiting }) = &mut *line else { return question };
+        let Some(Line { talk, next, waiting }) = &mut *line else { return question };
         *next += 1;
         question.number = *next;
         waiting.insert(*next, answers.clone());
-        let mouth = mouth.clone();
+        let talk = talk.clone();
         drop(line);
-        let numbered = asked.map(|asked| asked.numbered(question.number)).ok_or(Errno::MSGSIZE);
-        let said = numbered.and_then(|asked| mouth.say(Said::Asked(asked), &[]));
+        let numbered = asked.map(|asked| asked.numbered(question.number)).ok_or(Errno::TOOBIG);
+        let said = numbered.and_then(|asked| talk.say(Said::Asked(asked), &[]));
         if let Err(errno) = said {
             let _ = answers.send(if is_gone(errno) { Outcome::default() } else { Outcome::silent() });
         }
@@ -221,10 +223,11 @@ impl Behind for Stayed {
     /// The other process does not take the pool back, and ends what it has of it.
     fn shut_down(&self, how: Drain) {
         self.before.settle();
-        if let Some(mouth) = self.before.mouth() {
+        if let Some(talk) = self.before.talk() {
             let within = u64::try_from(how.deadline.as_millis()).unwrap_or(u64::MAX);
-            // A process that takes nothing, or is gone, is not waited for.
-            let _ = mouth.say(Said::ShutDown(ShutDown { pool: self.pool.clone(), within }), &[]);
+            let said = Said::ShutDown(ShutDown { pool: self.pool.clone(), within });
+            // A process that takes nothing, or is gone, is waited for no longer.
+            let _ = talk.say_until(&said, &[], Room::Kept, Some(talk.now() + HEARS_WITHIN));
         }
     }
 
@@ -277,5 +280,5 @@ impl Behind for Stayed {
 }
 
 fn is_gone(errno: Errno) -> bool {
-    matches!(errno, Errno::PIPE | Errno::CONNRESET)
+    errno == Errno::PIPE
 }

@@ -3,7 +3,7 @@
 use super::asked::Answers;
 use super::figures::Figures;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
-use super::talk::{Mouth, Talk};
+use super::talk::{Room, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
 use crate::event_loop::connections::moving::Reading;
@@ -16,15 +16,18 @@ use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::pool::ListeningSockets;
-use crate::pool::moving::Holder;
+use crate::pool::moving::{Holder, Movable};
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sys::{Errno, Result, passing};
+use crate::sys::{Errno, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A successor that takes longer than this to restore what it was offered does not get it.
+/// A successor that takes longer than this to hear the commit, or to restore what it was offered, does not get it: connections are frozen
+/// meanwhile.
 const RESTORES_WITHIN: Duration = Duration::from_secs(1);
+/// A longer part of a verdict is said before the rest is made.
+const PART: usize = MOST_MESSAGE / 4;
 /// Listening sockets that are on their way out are waited for.
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
@@ -60,7 +63,7 @@ pub(super) struct Conversation<'a> {
 
 /// A program that has asked for a successor, and is told what comes of it.
 pub(super) struct Replacing {
-    pub(super) asking: Mouth,
+    pub(super) asking: Talk,
     pub(super) rehearsal: bool,
     pub(super) since: Instant,
 }
@@ -94,19 +97,12 @@ impl Conversation<'_> {
 
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
     pub(super) fn hold(mut self, hello: &Hello) -> Option<String> {
-        let met = Instant::now();
+        let met = self.talk.now();
         let prepared = match self.meet(hello) {
             Ok(Ok(prepared)) => prepared,
-            Ok(Err(reason)) => {
-                // The end alone would say that this process is dead.
-                let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
-                return Some(reason);
-            }
-            Err(errno) => {
-                let reason = if errno == Errno::AGAIN { "it was not ready in time" } else { GONE };
-                let _ = self.talk.say(Said::Refused(Refused { reason: reason.to_owned() }));
-                return Some(reason.to_owned());
-            }
+            Ok(Err(reason)) => return Some(self.refuse(reason)),
+            Err(Errno::AGAIN) => return Some(self.refuse("it was not ready in time".to_owned())),
+            Err(_) => return Some(self.refuse(GONE.to_owned())),
         };
         self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
         // A process before this one must not accept any more, whatever happens to the next.
@@ -122,7 +118,7 @@ impl Conversation<'_> {
             }
             // All accept again by now: a loop that hangs holds up no other.
             self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw());
-            return Some(reason);
+            return Some(self.refuse(reason));
         }
         self.settle();
         let (stays, pools) = (self.stays, std::mem::take(&mut self.pools));
@@ -146,42 +142,39 @@ impl Conversation<'_> {
         let began = Instant::now();
         // Asked before: while a loop that hangs is waited for, nothing would be accepted.
         let stopped = self.all_turn() && self.pools.iter().all(|named| named.pool.hand_over());
-        let go = if stopped {
-            self.has_frozen = true;
-            self.gather(prepared);
-            self.meeting.carried()
-        } else {
-            Err("a loop of it hangs, or it ends".to_owned())
-        };
-        let go = go.inspect_err(|reason| {
-            // The end alone would say that this process is dead.
-            let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
-        })?;
+        if !stopped {
+            return Err("a loop of it hangs, or it ends".to_owned());
+        }
+        self.has_frozen = true;
+        self.gather(prepared);
+        let go = self.meeting.carried()?;
         self.say_go(began, go)?;
         match self.go(began).and_then(|()| self.move_all(prepared, began)) {
-            Err(_) if self.is_gone() => Err(DIED.to_owned()),
+            Err(_) if self.has_died() => Err(DIED.to_owned()),
             _ => Ok(()),
         }
+    }
+
+    /// Says a last word to a successor that does not take over.
+    fn refuse(self, reason: String) -> String {
+        self.talk.end(Said::Refused(Refused { reason: reason.clone() }));
+        reason
     }
 
     fn all_turn(&self) -> bool {
         self.pools.iter().all(|named| named.pool.turns())
     }
 
-    /// Whether the successor is gone, and has not said before that it stands: that may be unread.
-    fn is_gone(&mut self) -> bool {
-        loop {
-            match self.talk.hear(Some(Instant::now())) {
-                Ok(Some((said @ (Said::Settled(_) | Said::ShutDown(_)), _))) => {
-                    self.settle();
-                    // Its pool may have ended with it.
-                    let _ = self.heard(said);
-                }
-                Ok(Some(_)) => {}
-                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => return !self.settled,
-                Err(_) => return false,
+    /// Whether the successor, which is gone, has not said before that it stands: that may be unheard.
+    fn has_died(&mut self) -> bool {
+        while let Ok((said, _)) = self.talk.hear(None) {
+            if matches!(said, Said::Settled(_) | Said::ShutDown(_)) {
+                self.settle();
+                // Its pool may have ended with it.
+                self.heard(said);
             }
         }
+        !self.settled
     }
 
     /// Up to where the successor has all that can fail, or why it is refused.
@@ -191,9 +184,11 @@ impl Conversation<'_> {
             return Ok(Err(reason));
         }
         let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
-        let place = self.place.clone().ok_or(Errno::BADF)?;
-        self.welcome(&place)?;
-        let Said::Prepared(prepared) = self.prepared(&place, until)? else { return Err(Errno::BADMSG) };
+        let place = self.place.clone().ok_or(Errno::PIPE)?;
+        self.welcome(&place, until)?;
+        let Said::Prepared(prepared) = self.prepared(&place, until)? else {
+            return Ok(Err("what it says is not understood".to_owned()));
+        };
         let missing = self.pools.iter().find(|named| !prepared.pools.iter().any(|reads| reads.name == named.name));
         if let Some(missing) = missing {
             return Ok(Err(format!("it has no pool {}, which has connections here", missing.name)));
@@ -261,7 +256,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn welcome(&self, place: &OwnedFd) -> Result<()> {
+    fn welcome(&self, place: &OwnedFd, until: Instant) -> Result<()> {
         let sockets: Vec<_> = self.pools.iter().map(|named| (named.name.clone(), named.pool.listening_sockets())).collect();
         let listened = |listeners: &Vec<ListeningSockets<_>>| {
             let one = |one: &ListeningSockets<_>| Listened {
@@ -281,32 +276,33 @@ impl Conversation<'_> {
             .collect();
         let (format, pid, version) = (FORMATS.1, std::process::id(), self.meeting.version.clone());
         let behind = self.meeting.before.count.load(SeqCst);
-        self.talk.mouth.say(Said::Welcome(Welcome { format, pid, version, pools, behind }), &descriptors)
+        let welcome = Said::Welcome(Welcome { format, pid, version, pools, behind });
+        self.talk.say_until(&welcome, &descriptors, Room::Soon, Some(until))
     }
 
     /// What the successor says once it is prepared. Others that come meanwhile are refused.
     fn prepared(&mut self, place: &OwnedFd, until: Instant) -> Result<Said> {
-        let since = Instant::now();
+        let since = self.talk.now();
         loop {
-            let [said, came] = passing::wait_for_either(self.talk.socket(), place.as_fd(), until)?;
+            let [said, came] = self.talk.wait_beside(Some(place.as_fd()), until)?;
             // The end of a successor is heard a moment after it where a process that it was starting has a copy of its socket still.
-            let soon = until.min(Instant::now() + HEARD_WITHIN);
-            if said || passing::wait_for_either(self.talk.socket(), self.talk.socket(), soon).is_ok() {
-                return Ok(self.talk.hear(Some(until))?.ok_or(Errno::PIPE)?.0);
+            let soon = until.min(self.talk.now() + HEARD_WITHIN);
+            if said || self.talk.wait_beside(None, soon).is_ok() {
+                return Ok(self.talk.hear(Some(until))?.0);
             }
-            if came && let Ok(mut other) = accept(place).and_then(Talk::new) {
+            if came && let Ok(other) = accept(place).and_then(Talk::new) {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
                 let asks = match other.answer(Some(GREETS_WITHIN)) {
                     Ok(Said::Replace(asks)) if asks.is_question() => {
                         // The asking program may have gone.
-                        let _ = other.say(Said::Planned(self.meeting.look(&asks)));
+                        let _ = other.say(Said::Planned(self.meeting.look(&asks)), &[]);
                         continue;
                     }
                     said => matches!(said, Ok(Said::Replace(_))),
                 };
                 let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
                 let refused = Replaced { refused: reason.clone(), ..Replaced::default() };
-                let _ = other.say(if asks { Said::Replaced(refused) } else { Said::Refused(Refused { reason }) });
+                other.end(if asks { Said::Replaced(refused) } else { Said::Refused(Refused { reason }) });
             }
         }
     }
@@ -323,34 +319,28 @@ impl Conversation<'_> {
         self.left = self.what_is_left(true);
         self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
         go.pools.clone_from(&self.left);
+        let until = self.talk.now() + RESTORES_WITHIN;
         // From here on only the successor's death brings the listeners back: both would accept.
-        let said = self.talk.mouth.say_surely(&Said::Go(go));
-        said.map_err(|errno| {
-            let reason = match errno {
-                Errno::PIPE | Errno::CONNRESET => DIED.to_owned(),
-                Errno::MSGSIZE => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
-                errno => std::io::Error::from(errno).to_string(),
-            };
-            // Where it lives: the end alone would say that this process is dead.
-            let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
-            reason
+        self.talk.say_until(&Said::Go(go), &[], Room::Soon, Some(until)).map_err(|errno| match errno {
+            Errno::TOOBIG => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
+            Errno::AGAIN => "it does not read what it is told: it may be stopped".to_owned(),
+            _ => DIED.to_owned(),
         })
     }
 
     /// No loop accepts here any more, and the successor does.
     fn go(&mut self, began: Instant) -> Result<()> {
-        let mut until = Some(Instant::now() + RESTORES_WITHIN);
+        let mut until = Some(self.talk.now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
-                Ok(Some((Said::Done(_), _))) => break,
-                Ok(Some((said, _))) => self.heard(said)?,
+                Ok((Said::Done(_), _)) => break,
+                Ok((said, _)) => self.heard(said),
                 // It may be stopped. What moves together goes on here meanwhile.
                 Err(Errno::AGAIN) => {
                     self.pools.iter().for_each(|named| named.pool.thaw());
                     until = None;
                 }
-                Ok(None) => return Err(Errno::PIPE),
-                Err(errno) => return Err(errno),
+                Err(gone) => return Err(gone),
             }
         }
         self.figures.gap = began.elapsed();
@@ -360,15 +350,14 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// What the successor may say at any time after the commit.
-    fn heard(&mut self, said: Said) -> Result<()> {
+    /// Does what the successor may ask for at any time after the commit. What is not understood changes nothing.
+    fn heard(&mut self, said: Said) {
         match said {
             Said::Settled(_) => self.settle(),
             Said::ShutDown(ended) => self.shut_down(&ended),
-            Said::Asked(asked) => self.answers.answer(asked, &self.pools, &self.talk.mouth),
-            _ => return Err(Errno::BADMSG),
+            Said::Asked(asked) => self.answers.answer(asked, &self.pools, &self.talk),
+            _ => {}
         }
-        Ok(())
     }
 
     fn what_is_left(&self, with_peers: bool) -> Vec<Held> {
@@ -376,53 +365,60 @@ impl Conversation<'_> {
     }
 
     /// Offers all connections, again and again, until none is left and the successor stands.
+    ///
+    /// # Errors
+    /// `EPIPE`: the successor is gone.
     fn move_all(&mut self, prepared: &Prepared, gathered: Instant) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
-        let began = Instant::now();
+        let began = self.talk.now();
         for named in self.pools.clone().iter().filter(|named| named.pool.state().moves_together()) {
             self.move_loops(named, prepared, Some(gathered))?;
         }
         let mut next = began;
         loop {
-            if Instant::now() >= next {
+            if self.talk.now() >= next {
                 let moved = self.sweep(prepared)?;
                 pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
-                next = Instant::now() + pause;
+                next = self.talk.now() + pause;
                 self.tell_figures(began.elapsed());
             }
-            if let Some((_, how)) = self.stays.take_if(|(until, _)| Instant::now() >= *until) {
+            if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
                 self.pools.iter().for_each(|named| end(named, how));
             }
-            self.tell_left()?;
+            self.tell_left(Room::Now)?;
             let none = self.left.iter().all(|left| left.connections == 0) && !self.answers.are_owed();
             if none && self.settled {
                 // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
                 self.pools.iter().for_each(|named| named.pool.thaw());
-                self.tell_left()?;
+                self.tell_left(Room::Soon)?;
                 // Nothing depends on it any more.
-                let _ = self.talk.say(Said::Ended(Ended {}));
+                let _ = self.talk.say(Said::Ended(Ended {}), &[]);
                 return Ok(());
             }
-            let until = Instant::now() + TELLS;
+            let until = self.talk.now() + TELLS;
             match self.talk.hear((!none).then_some(until)) {
-                Ok(Some((said, _))) => self.heard(said)?,
+                Ok((said, _)) => self.heard(said),
                 Err(Errno::AGAIN) => {}
-                Ok(None) => return Err(Errno::PIPE),
-                Err(errno) => return Err(errno),
+                Err(gone) => return Err(gone),
             }
         }
     }
 
-    /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along.
-    fn tell_left(&mut self) -> Result<()> {
-        let left = self.what_is_left(false);
+    /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along. What finds no room
+    /// now, for the successor may be stopped, is said later; with other room it is waited for.
+    fn tell_left(&mut self, room: Room) -> Result<()> {
+        let mut left = self.what_is_left(false);
         let over = left.iter().all(|left| left.connections == 0);
-        let is_news = |(now, before): (&Held, &Held)| {
-            over && now != before || now.connections != before.connections || now.listeners != before.listeners
-        };
-        for (named, both) in self.pools.iter().zip(left.iter().zip(&self.left)) {
-            if is_news(both) {
-                self.talk.mouth.say_surely(&Said::Left(named.pool.what_is_held(&named.name, true)))?;
+        for ((named, now), before) in self.pools.iter().zip(&mut left).zip(&self.left) {
+            let is_news = over && *now != *before || now.connections != before.connections || now.listeners != before.listeners;
+            if is_news {
+                let said = Said::Left(named.pool.what_is_held(&named.name, true));
+                let until = (room == Room::Now).then(|| self.talk.now());
+                match self.talk.say_until(&said, &[], room, until) {
+                    Err(Errno::PIPE) => return Err(Errno::PIPE),
+                    Err(_) => now.clone_from(before),
+                    Ok(()) => {}
+                }
             }
         }
         self.left = left;
@@ -473,18 +469,18 @@ impl Conversation<'_> {
             all.push((holder.clone(), Vec::new()));
             let mut from = Some(0);
             while let Some(at) = from {
-                let (mouth, pool, began) = (self.talk.mouth.clone(), name.clone(), Instant::now());
-                let send = move |records, _, descriptors: &[BorrowedFd<'_>]| {
-                    mouth.say(Said::Offer(Offer { pool, records }), descriptors)
-                };
+                let (talk, pool, began) = (self.talk.clone(), name.clone(), self.talk.now());
+                let send =
+                    move |records, _, descriptors: &[BorrowedFd<'_>]| talk.say(Said::Offer(Offer { pool, records }), descriptors);
                 let offered = match holder.offer(&reads, at, Box::new(send)) {
+                    Ok(offered) => offered,
+                    Err(Errno::PIPE) => return Err(Errno::PIPE),
                     Err(Errno::BUSY) => {
-                        self.tell_left()?;
+                        self.tell_left(Room::Now)?;
                         break;
                     }
                     // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
-                    Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => break 'offers,
-                    offered => offered?,
+                    Err(_) => break 'offers,
                 };
                 from = offered.next;
                 if offered.count == 0 {
@@ -493,26 +489,37 @@ impl Conversation<'_> {
                 let restored = self.restored(&all)?;
                 all.last_mut().expect("just pushed").1.extend(restored);
                 if gathered.is_none() {
-                    moved += self.give(&mut all, began)?;
+                    moved += self.give(&mut all, began, None)?;
                     all.push((holder.clone(), Vec::new()));
                 }
             }
         }
         if let Some(gathered) = gathered {
-            moved += self.give(&mut all, gathered)?;
-            pool.thaw();
+            moved += self.give(&mut all, gathered, Some(pool))?;
         }
         Ok(moved > 0)
     }
 
-    /// Lets go of what the successor has restored, and says so.
-    fn give(&mut self, restored: &mut Vec<(Arc<dyn Holder>, Vec<u64>)>, began: Instant) -> Result<usize> {
-        let mut yours = Yours::default();
+    /// Lets go of what the successor has restored, and says so. Of a pool whose connections moved `together` all others go on here.
+    fn give(
+        &mut self,
+        restored: &mut Vec<(Arc<dyn Holder>, Vec<u64>)>,
+        began: Instant,
+        together: Option<&Arc<dyn Movable>>,
+    ) -> Result<usize> {
+        let (mut yours, mut count) = (Yours::default(), 0);
         for (holder, restored) in restored.drain(..) {
-            yours.extend(holder.let_go(restored));
+            let gone = holder.let_go(restored);
+            count += gone.ids.len();
+            yours.extend(gone);
+            if prost::Message::encoded_len(&yours) > PART {
+                let part = Yours { more: true, ..std::mem::take(&mut yours) };
+                self.talk.say_surely(&Said::Yours(part))?;
+            }
         }
-        let count = yours.ids.len();
-        self.talk.mouth.say_surely(&Said::Yours(yours))?;
+        // Before a successor that may be stopped hears of the rest: none of these is restored there.
+        together.iter().for_each(|pool| pool.thaw());
+        self.talk.say_surely(&Said::Yours(yours))?;
         self.figures.moved += count as u64;
         self.figures.pauses.push((began.elapsed(), count));
         Ok(count)
@@ -521,10 +528,10 @@ impl Conversation<'_> {
     /// What the successor says of the last offer. Where it takes long, for it may be stopped, the connections go on here meanwhile, and none
     /// of them is the successor's.
     fn restored(&mut self, offered: &[(Arc<dyn Holder>, Vec<u64>)]) -> Result<Vec<u64>> {
-        let mut until = Some(Instant::now() + RESTORES_WITHIN);
+        let mut until = Some(self.talk.now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
-                Ok(Some((Said::Restored(restored), _))) => {
+                Ok((Said::Restored(restored), _)) => {
                     for why in restored.reasons {
                         if !self.figures.not_restored.contains(&why) {
                             self.figures.not_restored.push(why);
@@ -532,15 +539,14 @@ impl Conversation<'_> {
                     }
                     return Ok(restored.ids);
                 }
-                Ok(Some((said, _))) => self.heard(said)?,
-                Ok(None) => return Err(Errno::PIPE),
+                Ok((said, _)) => self.heard(said),
                 Err(Errno::AGAIN) => {
                     // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
-                    self.talk.mouth.say_surely(&Said::Yours(Yours::default()))?;
+                    self.talk.say_until(&Said::Yours(Yours::default()), &[], Room::Kept, None)?;
                     offered.iter().for_each(|(holder, _)| _ = holder.let_go(Vec::new()));
                     until = None;
                 }
-                Err(errno) => return Err(errno),
+                Err(gone) => return Err(gone),
             }
         }
     }

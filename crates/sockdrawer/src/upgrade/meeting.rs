@@ -77,13 +77,13 @@ impl Meeting {
     fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
         if replace.is_question() {
             // The asking program may have gone.
-            let _ = asking.say(Said::Planned(self.look(&replace)));
+            let _ = asking.say(Said::Planned(self.look(&replace)), &[]);
             return;
         }
         let (since, rehearsal) = (Instant::now(), replace.rehearsal);
         let until = deadline(since, Duration::from_millis(replace.within));
         let refuse = |reason: String| {
-            let _ = asking.say(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
+            let _ = asking.say(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }), &[]);
         };
         let mut successor = match start(replace.command) {
             Ok(successor) => successor,
@@ -91,7 +91,7 @@ impl Meeting {
         };
         match successor.come(&place, until, |asking, asks| self.answer_beside(asking, asks)) {
             Ok((talk, pid, hello)) => {
-                let replacing = Replacing { asking: asking.mouth.clone(), rehearsal, since };
+                let replacing = Replacing { asking: asking.clone(), rehearsal, since };
                 if let Some(reason) = self.conversation(talk, pid, place, Some(replacing)).hold(&hello) {
                     refuse(successor.why(reason));
                 }
@@ -110,7 +110,7 @@ impl Meeting {
         let refused = "a new build is being started already: wait for it".to_owned();
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
         // The asking program may have gone.
-        let _ = asking.say(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
+        let _ = asking.say(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() }, &[]);
     }
 
     /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
@@ -153,11 +153,11 @@ struct Met {
 impl Met {
     /// None: it was refused.
     fn greet(socket: OwnedFd) -> Result<Option<Met>> {
-        let mut talk = Talk::new(socket)?;
-        let (pid, trusted) = talk.peer()?;
+        let (pid, trusted) = passing::peer_process(socket.as_fd())?;
+        let talk = Talk::new(socket)?;
         let said = talk.answer(Some(GREETS_WITHIN))?;
         if !trusted {
-            talk.say(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }))?;
+            talk.say(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }), &[])?;
             return Ok(None);
         }
         Ok(Some(Met { talk, pid, said }))

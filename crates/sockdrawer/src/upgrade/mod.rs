@@ -26,7 +26,7 @@ use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::moving::Movable;
 use crate::pool::{Pool, goes_on, start};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::{Errno, passing};
 use before::Before;
 use meeting::Meeting;
@@ -36,7 +36,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use taking_over::Predecessor;
+use taking_over::{Arrivals, Predecessor};
 
 /// The variable that says which process this one may replace: its pid, or `any`.
 const REPLACES: &str = "SOCKDRAWER_REPLACES";
@@ -356,19 +356,22 @@ impl Upgrade {
         let pools = begun.pools.take_waiting().ok_or_else(|| self.error("ready() was called before: call it once".to_owned()))?;
         let (predecessor, before) = (lock(&begun.predecessor).take(), Arc::new(Before::default()));
         let mut carries = std::mem::take(&mut *lock(&begun.carries));
+        // Before the commit, after which nothing may fail: the end of the conversation would say that this process is dead.
+        let receive = spawn("sockdrawer-arrivals", |(arrivals, settles): (Arrivals, Instant)| arrivals.receive(settles))?;
+        let meet = spawn("sockdrawer-upgrade", Meeting::serve)?;
         match predecessor {
             Some(predecessor) => {
                 let taken_over = predecessor.take_over(&pools, &mut carries, before.clone());
                 let arrivals = taken_over.map_err(|reason| self.error(reason))?;
-                let settles = Instant::now() + self.stand_by;
-                spawn("sockdrawer-arrivals", move || arrivals.receive(settles))?;
+                // It waits for them.
+                let _ = receive.send((arrivals, Instant::now() + self.stand_by));
             }
             None => pools.iter().for_each(|named| named.pool.open()),
         }
         begun.pools.serve(&pools);
         let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
-        let meeting = Meeting { place, version, pools, before, carries, stays: self.stays };
-        spawn("sockdrawer-upgrade", move || meeting.serve())
+        let _ = meet.send(Meeting { place, version, pools, before, carries, stays: self.stays });
+        Ok(())
     }
 
     /// Has this process replace itself, as [`Replace::run`] does from another.
@@ -385,7 +388,9 @@ impl Upgrade {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread.map(drop).map_err(|source| Error::System { what: "start the upgrade's thread", source })
+/// Starts a thread that does something with what it is sent; nothing where nothing comes.
+fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce(T) + Send + 'static) -> Result<mpsc::Sender<T>, Error> {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || _ = receiver.recv().map(run));
+    thread.map(|_| sender).map_err(|source| Error::System { what: "start the upgrade's thread", source })
 }

@@ -178,7 +178,7 @@ impl Replace {
     fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::Replaced, Error> {
         let command = self.command.iter().map(|word| word.clone().into_vec()).collect();
         let within = u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX);
-        let mut talk = self.connect(messages::Replace { command, within, rehearsal, look: false, build: false })?;
+        let talk = self.connect(messages::Replace { command, within, rehearsal, look: false, build: false })?;
         let until = crate::clock::deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
         loop {
             match talk.answer(Some(until.saturating_duration_since(Instant::now()))) {
@@ -196,7 +196,7 @@ impl Replace {
             Errno::PROTOTYPE => self.error("another program's socket is there".to_owned()),
             errno => self.error(std::io::Error::from(errno).to_string()),
         })?;
-        talk.say(Said::Replace(replace)).map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
+        talk.say(Said::Replace(replace), &[]).map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
         Ok(talk)
     }
 

@@ -1,8 +1,7 @@
 //! The successor's side: it meets its predecessor, takes its listeners over, and then its connections.
 
 use super::before::{Before, Stayed};
-use super::meeting::SHORT_OF;
-use super::talk::Talk;
+use super::talk::{Room, Talk};
 use super::{Build, Carry, Named};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
@@ -12,9 +11,9 @@ use crate::net::Address;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use crate::sys::Errno;
+use crate::sys::{Errno, passing};
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,6 +70,8 @@ struct Pending {
     pool: usize,
     /// By what restored them; of connections that move together several slices.
     restored: Vec<(Arc<dyn Holder>, Vec<u64>)>,
+    /// Those that the predecessor has closed by now, of a verdict that has several parts.
+    given: Yours,
 }
 
 impl Predecessor {
@@ -82,19 +83,19 @@ impl Predecessor {
         within: Duration,
     ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
         let until = crate::clock::deadline(Instant::now(), within);
-        let mut talk = Talk::new(socket).map_err(line)?;
-        let (_, trusted) = talk.peer().map_err(line)?;
+        let (_, trusted) = passing::peer_process(socket.as_fd()).map_err(line)?;
+        let talk = Talk::new(socket).map_err(line)?;
         if !trusted {
             return Err("another user's process serves here".to_owned());
         }
         let (lowest_format, highest_format) = FORMATS;
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let hello = Hello { lowest_format, highest_format, version: version.to_owned(), within };
-        let heard = match talk.say(Said::Hello(hello)).and_then(|()| talk.hear(Some(until))) {
-            Err(Errno::PIPE | Errno::CONNRESET) => None,
+        let said = talk.say_until(&Said::Hello(hello), &[], Room::Soon, Some(until));
+        let (said, descriptors) = match said.and_then(|()| talk.hear(Some(until))) {
+            Err(Errno::PIPE) => return Ok(None),
             heard => heard.map_err(line)?,
         };
-        let Some((said, descriptors)) = heard else { return Ok(None) };
         let welcome = match said {
             Said::Welcome(welcome) => welcome,
             Said::Refused(refused) => return Err(refused.reason),
@@ -130,7 +131,7 @@ impl Predecessor {
     }
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
-    pub(super) fn take_over(mut self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
+    pub(super) fn take_over(self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
         let reads = pools.iter().map(|Named { name, pool, given_up }| {
             let listening = pool.listening_sockets().into_iter().map(|sockets| sockets.address);
             Reads {
@@ -141,17 +142,18 @@ impl Predecessor {
             }
         });
         // Where it is not heard, an answer came before.
-        let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
+        let prepared = Said::Prepared(Prepared { pools: reads.collect() });
+        let _ = self.talk.say_until(&prepared, &[], Room::Soon, Some(self.until));
         let go = match self.talk.hear(Some(self.until)) {
-            Ok(Some((Said::Go(mut go), _))) => {
+            Ok((Said::Go(mut go), _)) => {
                 go.pools = std::mem::take(&mut go.pools).into_iter().map(Held::believed).collect();
                 go
             }
-            Ok(Some((Said::Refused(refused), _))) => return Err(refused.reason),
-            Ok(Some(_)) => return Err("what it says is not understood".to_owned()),
+            Ok((Said::Refused(refused), _)) => return Err(refused.reason),
+            Ok(_) => return Err("what it says is not understood".to_owned()),
             // It has died: its listeners are this process's, and it has no connections.
-            Ok(None) if pools.iter().all(|named| named.pool.listens()) => Go::default(),
-            Ok(None) => return Err("it ended meanwhile, and its listeners with it: start this program again".to_owned()),
+            Err(Errno::PIPE) if pools.iter().all(|named| named.pool.listens()) => Go::default(),
+            Err(Errno::PIPE) => return Err("it ended meanwhile, and its listeners with it: start this program again".to_owned()),
             Err(errno) => return Err(line(errno)),
         };
         for Carry { name, read, .. } in carries {
@@ -168,7 +170,7 @@ impl Predecessor {
             Arriving { named: named.clone(), stayed: Arc::new(stayed), held: held.connections, known, listeners, turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
-        before.speak_by(self.talk.mouth.clone());
+        before.speak_by(self.talk.clone());
         let arrivals = Arrivals { talk: self.talk, pools, before, count: self.count };
         arrivals.count_behind();
         for Arriving { named, stayed, .. } in &arrivals.pools {
@@ -176,7 +178,7 @@ impl Predecessor {
             named.pool.open();
         }
         // One that is dead by now is found so by the first look at its connections.
-        let _ = arrivals.talk.mouth.say_surely(&Said::Done(Done {}));
+        let _ = arrivals.talk.say_surely(&Said::Done(Done {}));
         Ok(arrivals)
     }
 }
@@ -206,26 +208,18 @@ impl Arrivals {
         let (mut pending, mut owed, mut settles) = (Pending::default(), Vec::new(), Some(settles));
         loop {
             owed.retain(|said| !self.is_said(said, pending.pool));
-            let until = if owed.is_empty() { settles } else { Some(Instant::now() + SAYS_AGAIN) };
+            let until = if owed.is_empty() { settles } else { Some(self.talk.now() + SAYS_AGAIN) };
             let (said, descriptors) = match self.talk.hear(until) {
-                Ok(Some(heard)) => heard,
+                Ok(heard) => heard,
                 Err(Errno::AGAIN) => {
-                    if settles.take_if(|settles| Instant::now() >= *settles).is_some() {
+                    if settles.take_if(|settles| self.talk.now() >= *settles).is_some() {
                         owed.extend(self.before.settled());
                         self.give_up();
                     }
                     continue;
                 }
-                // Only its end says that it is dead: what it offered is not this process's by anything else.
-                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => break,
-                Err(Errno::NOMEM | Errno::NOBUFS) => {
-                    std::thread::sleep(SHORT_OF);
-                    continue;
-                }
-                Err(_) => {
-                    pending = Pending::default();
-                    continue;
-                }
+                // It is dead, or has nothing left: what it offered is this process's.
+                Err(_) => break,
             };
             match said {
                 Said::Offer(offer) => {
@@ -233,7 +227,13 @@ impl Arrivals {
                     self.before.begin_crossing();
                     owed.push(Said::Restored(restored));
                 }
-                Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
+                Said::Yours(yours) => {
+                    let more = yours.more;
+                    pending.given.extend(yours);
+                    if !more {
+                        self.seat(&mut pending, true);
+                    }
+                }
                 Said::Left(left) => {
                     let left = left.believed();
                     if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
@@ -248,7 +248,7 @@ impl Arrivals {
                 _ => {}
             }
         }
-        self.seat(&mut pending, None);
+        self.seat(&mut pending, false);
         // Where it lives: it must not take the listeners back because the conversation is over.
         self.before.settle();
         self.give_up();
@@ -262,8 +262,8 @@ impl Arrivals {
 
     /// Says what is owed to the predecessor, if that can be said now: what hears it must not wait until it is heard.
     fn is_said(&self, said: &Said, pool: usize) -> bool {
-        // Where the other one is dead, what it said before it died is still to be heard.
-        let say = || self.talk.mouth.say_now(said.clone()) != Err(Errno::AGAIN);
+        // Where the other one is gone, what it said before is still to be heard.
+        let say = || matches!(self.talk.say_now(said.clone()), Ok(()) | Err(Errno::PIPE));
         match said {
             Said::Restored(restored) => {
                 let slices = self.pools.get(pool).filter(|arriving| !arriving.named.pool.state().moves_together());
@@ -304,15 +304,15 @@ impl Arrivals {
         restored
     }
 
-    /// Those of what was restored are this process's; None: all are, for the predecessor is dead.
-    fn seat(&mut self, pending: &mut Pending, yours: Option<Yours>) {
-        let Pending { pool, restored } = std::mem::take(pending);
+    /// What was restored is this process's: that of it which was given, or all, where the predecessor is dead.
+    fn seat(&mut self, pending: &mut Pending, is_given: bool) {
+        let Pending { pool, restored, given } = std::mem::take(pending);
         let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else {
             return self.before.end_crossing(|_, _| ());
         };
         let together = arriving.named.pool.state().moves_together();
-        let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
-        let Yours { noted, notes, .. } = yours.unwrap_or_default();
+        let all: Option<HashSet<u64>> = is_given.then(|| given.ids.iter().copied().collect());
+        let Yours { noted, notes, .. } = given;
         // Each of them has a permit that is held for it.
         let mut may = usize::try_from(arriving.held).unwrap_or(usize::MAX);
         for (holder, ids) in &restored {
@@ -322,7 +322,7 @@ impl Arrivals {
             let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
             let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };
-            match holder.seat(Yours { ids, noted, notes }, &arriving.known, together) {
+            match holder.seat(Yours { ids, noted, notes, more: false }, &arriving.known, together) {
                 Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
                 None => arriving.recount(),
             }
@@ -377,7 +377,7 @@ impl Arriving {
 
 fn line(errno: Errno) -> String {
     match errno {
-        Errno::PIPE | Errno::CONNRESET => "it is gone".to_owned(),
+        Errno::PIPE => "it is gone".to_owned(),
         Errno::AGAIN => "it does not answer".to_owned(),
         errno => std::io::Error::from(errno).to_string(),
     }
