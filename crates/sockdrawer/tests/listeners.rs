@@ -186,6 +186,23 @@ fn an_inherited_blocking_listener_does_not_freeze_a_shutdown() {
 }
 
 #[test]
+fn an_inherited_socket_that_another_program_empties_ends() {
+    let others = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let at = others.local_addr().expect("bound");
+    let inherited = Arc::new(others.try_clone().expect("a descriptor").into());
+    let (pool, _) = start(Config::accept(Echo).loops(1).limit(1).inherit(Address::Tcp(at), inherited));
+    let served = connect(at);
+    assert!(answers(&served));
+    let _waits = connect(at);
+    // It waits for room at a socket on its way out, and no room comes.
+    pool.reconfigure(Config::accept(pool.config().behaviour).loops(1).limit(1).listen(any_port())).expect("an address can go");
+    assert_eq!(pool.status().retiring, 1);
+    others.accept().expect("it is in the queue");
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    assert_eq!(pool.status().counts.accepted, 1);
+}
+
+#[test]
 fn two_listeners_may_ask_for_any_port_and_each_has_its_own() {
     let (pool, first) = start(Config::accept(Echo).loops(2).listen(any_port()));
     let addresses = tcp_addresses(&pool);

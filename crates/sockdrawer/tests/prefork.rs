@@ -12,9 +12,11 @@ use sockdrawer::{
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -77,6 +79,7 @@ fn main() {
         ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
         ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
         ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
+        ("a_socket_that_all_processes_have_ends_with_its_queue", a_socket_that_all_processes_have_ends),
         ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
         ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
         ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
@@ -328,6 +331,27 @@ fn who_waits_is_served_before_the_end() {
         }
     });
     assert_eq!(pool.status().counts.accepted, 12);
+}
+
+fn a_socket_that_all_processes_have_ends() {
+    let (pool, at) = start(Config::accept(Echo).processes(2).limit(2));
+    let name = format!("sockdrawer-prefork-{}", std::process::id());
+    listen(&pool, |listeners| listeners.push(Listening::new(format!("unix:@{name}").as_str())));
+    let mut clients = many(at, 2);
+    let path = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+    let mut waits = UnixStream::connect_addr(&path).expect("the kernel queues it");
+    waits.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    waits.write_all(b"hello").expect("it is in the queue");
+    // Without room both processes keep the socket.
+    listen(&pool, |listeners| listeners.truncate(1));
+    assert_eq!(pool.status().retiring, 1);
+    drop(clients.pop());
+    let mut answer = [0; 5];
+    waits.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"hello");
+    // Room came for one of them. The other is to see that nothing is left.
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    assert_eq!(pool.status().connections, 2);
 }
 
 fn listen(pool: &Pool, change: impl Fn(&mut Vec<Listening>)) {

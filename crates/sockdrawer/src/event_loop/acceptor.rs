@@ -50,8 +50,8 @@ pub(super) struct Acceptor {
     unplaced: VecDeque<Incoming>,
     /// The last accept4 that failed for the sake of a connection.
     refused: Option<Refused>,
-    /// Retiring sockets have more than a turn may accept.
-    retires_more: bool,
+    /// When retiring sockets are looked at again, though nothing comes: another process may have emptied them, which epoll does not tell.
+    retires_at: Option<Instant>,
 }
 
 /// An accept4 that failed. Where the next from the same socket fails alike, and its queue is not shorter, the system denies accepting
@@ -112,18 +112,16 @@ impl Acceptor {
             ready: Vec::new(),
             unplaced: VecDeque::new(),
             refused: None,
-            retires_more: false,
+            retires_at: None,
         }
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        if self.retires_more {
-            return Some(Instant::now());
-        }
-        match self.state {
+        let state_ends = match self.state {
             State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
-        }
+        };
+        state_ends.into_iter().chain(self.retires_at).min()
     }
 
     /// Whether a turn has more to do here than what events bring.

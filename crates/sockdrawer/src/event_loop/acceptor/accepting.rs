@@ -23,6 +23,10 @@ const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 /// So many connections that end at once are accepted at the limit before events are looked at again.
 const ACCEPTS_PER_TURN: usize = 16;
 
+/// The pause before retiring sockets that wait for room are looked at again: several processes may have one, and the one that takes
+/// the last connection wakes none of the others.
+const RETIRES_AGAIN: Duration = Duration::from_millis(100);
+
 impl EventLoop {
     /// Accepts from a socket from now on.
     pub(crate) fn take_socket(&mut self, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
@@ -161,7 +165,7 @@ impl EventLoop {
         if !self.acceptor.listeners.is_empty() {
             self.look_at_listeners();
         }
-        self.acceptor.retires_more = false;
+        self.acceptor.retires_at = None;
         if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
             self.retire_empty_sockets();
             self.acceptor.forget_listeners(&self.connections.io);
@@ -418,7 +422,7 @@ impl EventLoop {
     /// more comes than a turn may accept, connections have their turn first.
     pub(super) fn retire_empty_sockets(&mut self) {
         let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
-        self.acceptor.retires_more = false;
+        self.acceptor.retires_at = None;
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
                 if !self.acceptor.unplaced.is_empty() {
@@ -432,7 +436,6 @@ impl EventLoop {
                     break;
                 }
                 if left == 0 {
-                    self.acceptor.retires_more = true;
                     break;
                 }
                 left -= 1;
@@ -463,6 +466,10 @@ impl EventLoop {
                     break;
                 }
             }
+        }
+        if self.acceptor.is_retiring() {
+            let pause = if left == 0 { Duration::ZERO } else { RETIRES_AGAIN };
+            self.acceptor.retires_at = Some(Instant::now() + pause);
         }
         if self.acceptor.state == State::Full || lacking {
             self.acceptor.waiter.wait();

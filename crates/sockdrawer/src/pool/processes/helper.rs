@@ -24,7 +24,7 @@ use crate::sync::lock;
 use crate::sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Lets this program run pools in processes of their own ([`Model::Fork`](crate::Model::Fork),
 /// [`Model::Prefork`](crate::Model::Prefork)). Call it first of all in `main`, before arguments are parsed and threads started: a
@@ -97,8 +97,8 @@ pub(super) struct Helper {
     pub(super) listener_states: ListenerStates,
     /// The loop that restores connections next.
     pub(super) turn: usize,
-    /// The sockets that it accepts from, by the pool's numbers.
-    sockets: HashMap<(u64, usize), Arc<ListenSocket>>,
+    /// The sockets that it accepts from, by the pool's numbers. The loops own them: one that retires goes when its queue is empty.
+    sockets: HashMap<(u64, usize), Weak<ListenSocket>>,
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
     /// at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
@@ -171,13 +171,7 @@ impl Helper {
             Request::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
             Request::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
             Request::Crash(..) => Reply::Refused(other("there is no such part")),
-            slow => {
-                if let Request::Shutdown(_) = slow {
-                    // The loops have them until their queues are empty; then no process has, and a client that connects is refused at once.
-                    self.sockets.clear();
-                }
-                return self.answer_later(number, slow);
-            }
+            slow => return self.answer_later(number, slow),
         };
         self.to_pool.reply(number, reply);
     }
@@ -225,6 +219,7 @@ impl Helper {
         sockets: Vec<OwnedFd>,
     ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
+        self.sockets.retain(|_, socket| socket.strong_count() > 0);
         let mut control = lock(&self.core.control);
         let known = control.listeners.listening.iter().position(|entry| entry.number == listener);
         let at = known.unwrap_or_else(|| {
@@ -237,7 +232,7 @@ impl Helper {
         let entry = &mut control.listeners.listening[at];
         for (number, socket) in numbers.iter().zip(sockets) {
             let socket = ListenSocket::new(Arc::new(socket), false);
-            self.sockets.insert((listener, *number), socket.clone());
+            self.sockets.insert((listener, *number), Arc::downgrade(&socket));
             entry.listener.sockets.push(socket);
             entry.owners.push(Vec::new());
         }
@@ -248,7 +243,8 @@ impl Helper {
     }
 
     fn release(&mut self, listener: u64, numbers: &[usize]) {
-        let left: Vec<_> = numbers.iter().filter_map(|number| self.sockets.remove(&(listener, *number))).collect();
+        let held = numbers.iter().filter_map(|number| self.sockets.remove(&(listener, *number)));
+        let left: Vec<_> = held.filter_map(|socket| socket.upgrade()).collect();
         let mut control = lock(&self.core.control);
         for running in control.running() {
             let left = left.clone();
@@ -264,7 +260,6 @@ impl Helper {
     }
 
     fn retire(&mut self, number: u64, listener: u64) {
-        self.sockets.retain(|(of, _), _| *of != listener);
         let mut control = lock(&self.core.control);
         let (gone, stay) =
             std::mem::take(&mut control.listeners.listening).into_iter().partition(|entry| entry.number == listener);
