@@ -10,10 +10,10 @@ mod in_async;
 mod lifecycle;
 mod listeners;
 pub(crate) mod loops;
-mod manager;
-mod members;
+pub(crate) mod manager;
+pub(crate) mod members;
 pub(crate) mod moving;
-mod plan;
+pub(crate) mod plan;
 #[cfg(feature = "processes")]
 mod processes;
 mod restarts;

@@ -12,6 +12,8 @@ mod handing_over;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod meeting;
+#[cfg(test)]
+mod model;
 mod pools;
 mod replace;
 mod taking_over;

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the predecessor did not take is said again after this time.
-const SAYS_AGAIN: Duration = Duration::from_millis(1);
+/// Between two attempts to say what the predecessor did not take: at first, and at most, where it is stopped.
+const SAYS_AGAIN: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// Listening sockets by the names of their pools, and their addresses.
 type Sockets = Vec<(String, ListeningSockets<OwnedFd>)>;
@@ -84,10 +84,20 @@ impl Predecessor {
     ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
         let until = crate::clock::deadline(Instant::now(), within);
         let (_, trusted) = passing::peer_process(socket.as_fd()).map_err(line)?;
-        let talk = Talk::new(socket).map_err(line)?;
         if !trusted {
             return Err("another user's process serves here".to_owned());
         }
+        Predecessor::greet(Talk::new(socket).map_err(line)?, version, replaces, until)
+    }
+
+    /// As [`Predecessor::meet`], with a process that may take part.
+    pub(super) fn greet(
+        talk: Talk,
+        version: &str,
+        replaces: Option<&str>,
+        until: Instant,
+    ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
+        let within = until.saturating_duration_since(talk.now());
         let (lowest_format, highest_format) = FORMATS;
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let hello = Hello { lowest_format, highest_format, version: version.to_owned(), within };
@@ -206,9 +216,11 @@ impl Arrivals {
     /// this process stands, and the other need not stand by any more.
     pub(super) fn receive(mut self, settles: Instant) {
         let (mut pending, mut owed, mut settles) = (Pending::default(), Vec::new(), Some(settles));
+        let [mut again, longest] = SAYS_AGAIN;
         loop {
             owed.retain(|said| !self.is_said(said, pending.pool));
-            let until = if owed.is_empty() { settles } else { Some(self.talk.now() + SAYS_AGAIN) };
+            again = if owed.is_empty() { SAYS_AGAIN[0] } else { (again * 2).min(longest) };
+            let until = if owed.is_empty() { settles } else { Some(self.talk.now() + again) };
             let (said, descriptors) = match self.talk.hear(until) {
                 Ok(heard) => heard,
                 Err(Errno::AGAIN) => {

@@ -1,0 +1,127 @@
+//! A model of the conversation between two processes that checks the code of both sides exhaustively: each call of either side may fail with each
+//! errno, be delayed, or find the other process stopped or killed, up to a number of faults in one run. All runs are tried, one after the other.
+//!
+//! What must hold in each: a connection acts in one process at a time, and never on from an old copy; not both processes accept; nothing waits for
+//! ever; and nothing is lost but what a killed process had.
+
+mod books;
+mod schedule;
+
+use super::before::Before;
+use super::handing_over::Conversation;
+use super::meeting::Meeting;
+use super::pools::Pools;
+use super::taking_over::Predecessor;
+use super::talk::Talk;
+use super::{Named, Place};
+use crate::ipc::messages::{FORMATS, Hello};
+use crate::sync::Mutex;
+use books::Fake;
+use schedule::{End, KILLED, NEW, OLD, World};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Three slices.
+const CONNECTIONS: u64 = 5;
+
+/// The environment variable that has the maximum of faults in one run, for `ci/long`.
+const FAULTS: &str = "SOCKDRAWER_FAULTS";
+
+fn named(world: &Arc<World>, side: usize, together: bool) -> Named {
+    Named { name: "pool".to_owned(), pool: Arc::new(Fake::new(world, side, together)), given_up: Vec::new() }
+}
+
+/// The old process: returns why it goes on.
+fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
+    let socket: Arc<OwnedFd> = Arc::new(std::fs::File::open("/dev/null").expect("/dev/null").into());
+    let place = Arc::new(Place(Mutex::new(Some(socket.clone()))));
+    let meeting = Meeting {
+        place,
+        version: String::new(),
+        pools: Arc::new(Pools::default()),
+        before: Arc::new(Before::default()),
+        carries: Vec::new(),
+        stays: None,
+    };
+    let talk = Talk::over(End { world: world.clone(), side: OLD });
+    let (lowest_format, highest_format) = FORMATS;
+    let greeted = talk.answer(Some(Duration::from_secs(1)));
+    greeted.ok()?;
+    let hello = Hello { lowest_format, highest_format, version: String::new(), within: 30_000 };
+    Conversation::new(talk, 1, &meeting, vec![named(world, OLD, together)], socket, None).hold(&hello)
+}
+
+/// The new process: returns why it does not take over.
+fn take_over(world: &Arc<World>, together: bool) -> Option<String> {
+    let talk = Talk::over(End { world: world.clone(), side: NEW });
+    let until = talk.now() + Duration::from_secs(30);
+    let met = match Predecessor::greet(talk.clone(), "", Some("any"), until) {
+        Ok(Some((predecessor, _))) => Ok(predecessor),
+        Ok(None) => Err("it is gone".to_owned()),
+        Err(reason) => Err(reason),
+    };
+    let settles = Duration::from_secs(5);
+    let taken_over = met.and_then(|predecessor| {
+        let now = talk.now();
+        drop(talk);
+        Ok((predecessor.take_over(&[named(world, NEW, together)], &mut [], Arc::new(Before::default()))?, now + settles))
+    });
+    match taken_over {
+        Ok((arrivals, settles)) => {
+            arrivals.receive(settles);
+            None
+        }
+        Err(reason) => Some(reason),
+    }
+}
+
+/// One run, with the choices of this script: what is wrong with it, and what it chose of how many.
+fn run(script: &[usize], faults: usize, kinds: schedule::Kinds, together: bool) -> (Option<String>, Vec<(usize, usize)>) {
+    let world = Arc::new(World::new(script, faults, kinds, CONNECTIONS));
+    std::thread::scope(|scope| {
+        for side in [OLD, NEW] {
+            let world = &world;
+            scope.spawn(move || {
+                let act = || if side == OLD { hand_over(world, together) } else { take_over(world, together) };
+                world.begin(side);
+                let came = catch_unwind(AssertUnwindSafe(act));
+                world.finish(side, came.map_err(|panic| panic.downcast_ref::<&str>().is_some_and(|what| *what == KILLED)));
+            });
+        }
+    });
+    world.judged()
+}
+
+/// Tries all runs. Returns how many there were.
+fn explore(faults: usize, kinds: schedule::Kinds, together: bool) -> usize {
+    let (mut script, mut runs) = (Vec::new(), 0);
+    loop {
+        let (wrong, mut taken) = run(&script, faults, kinds, together);
+        runs += 1;
+        if let Some(wrong) = wrong {
+            let told: Vec<_> = run(&taken.iter().map(|(choice, _)| *choice).collect::<Vec<_>>(), faults, kinds, together).1;
+            panic!("{wrong}\nafter {runs} runs, together: {together}, choices {taken:?} {}", told.len());
+        }
+        while taken.last().is_some_and(|(choice, options)| choice + 1 == *options) {
+            taken.pop();
+        }
+        let Some((last, _)) = taken.last_mut() else { return runs };
+        *last += 1;
+        script = taken.into_iter().map(|(choice, _)| choice).collect();
+    }
+}
+
+#[test]
+fn no_failure_of_a_call_gives_a_connection_two_owners_or_none() {
+    let most: usize = std::env::var(FAULTS).ok().and_then(|faults| faults.parse().ok()).unwrap_or(1);
+    for together in [false, true] {
+        let runs = explore(1, schedule::Kinds::All, together);
+        println!("together: {together}, one fault of each kind: {runs} runs");
+        for faults in 2..=most {
+            let runs = explore(faults, schedule::Kinds::Classes, together);
+            println!("together: {together}, {faults} faults: {runs} runs");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The connections of a run, and a pool of each process that keeps the books of them in the place of serving them.
+
+use super::schedule::{NEW, OLD, World};
+use crate::config::{Config, Model, Part};
+use crate::error::Error;
+use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, SendOffer};
+use crate::ipc::messages::{Held, Record, Restored, Yours};
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::{AcceptState, ListenerState};
+use crate::net::Address;
+use crate::observe::{Event, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::pool::ListeningSockets;
+use crate::pool::behind::Behind;
+use crate::pool::manager::Manager;
+use crate::pool::members::Visit;
+use crate::pool::moving::{Holder, Movable};
+use crate::pool::plan::Applied;
+use crate::protocol::State;
+use crate::sys::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connections of one offer.
+const SLICE: usize = 2;
+
+/// A connection as one process has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Here {
+    No,
+    /// It acts.
+    Acts,
+    Frozen {
+        offered: bool,
+    },
+    /// Restored from a copy of this age.
+    Restored(u64),
+    /// It was served to its end.
+    Served,
+}
+
+/// A connection: how often its state changed, and as each process has it.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    changes: u64,
+    here: [Here; 2],
+}
+
+/// The books of a run.
+pub(super) struct Books {
+    connections: BTreeMap<u64, Connection>,
+    accepts: [bool; 2],
+    killed: [bool; 2],
+    /// The new process has said that it stands.
+    pub(super) settled: bool,
+    /// The end of each: why it does not take over, or goes on.
+    returned: [Option<Option<String>>; 2],
+    wrong: Option<String>,
+}
+
+impl Books {
+    pub(super) fn new(connections: u64) -> Books {
+        let connection = Connection { changes: 0, here: [Here::Acts, Here::No] };
+        Books {
+            connections: (1..=connections).map(|id| (id, connection)).collect(),
+            accepts: [true, false],
+            killed: [false; 2],
+            settled: false,
+            returned: [None, None],
+            wrong: None,
+        }
+    }
+
+    /// Notes the first thing that is wrong, which ends the run.
+    pub(super) fn wrong(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.wrong.is_some()
+    }
+
+    pub(super) fn died(&mut self, side: usize) {
+        self.killed[side] = true;
+    }
+
+    pub(super) fn returned(&mut self, side: usize, refused: Option<String>) {
+        self.returned[side] = Some(refused);
+    }
+
+    fn lives(&self, side: usize) -> bool {
+        !self.killed[side]
+    }
+
+    /// A connection acts from now on: its state is another one with each act.
+    fn acts(&mut self, side: usize, id: u64) {
+        let (other, lives) = (1 - side, self.lives(1 - side));
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.here[side] = Here::Acts;
+        connection.changes += 1;
+        if lives && connection.here[other] == Here::Acts {
+            self.wrong(format!("connection {id} acts in both processes"));
+        }
+    }
+
+    fn thaw(&mut self, side: usize) {
+        for id in self.of(side, |here| matches!(here, Here::Frozen { .. })) {
+            self.acts(side, id);
+        }
+    }
+
+    fn of(&self, side: usize, is: impl Fn(Here) -> bool) -> Vec<u64> {
+        self.connections.iter().filter(|(_, one)| is(one.here[side])).map(|(id, _)| *id).collect()
+    }
+
+    fn set(&mut self, side: usize, id: u64, here: Here) {
+        self.connections.get_mut(&id).expect("it is known").here[side] = here;
+    }
+
+    fn accept(&mut self, side: usize) {
+        self.accepts[side] = true;
+        if self.accepts[1 - side] && self.lives(1 - side) {
+            self.wrong("both processes accept".to_owned());
+        }
+    }
+
+    /// Returns what is wrong at the end of a run.
+    pub(super) fn judge(&mut self) -> Option<String> {
+        let accepts = [OLD, NEW].map(|side| self.accepts[side] && self.lives(side));
+        if accepts == [false; 2] && self.lives(OLD) && (self.lives(NEW) || !self.settled) {
+            self.wrong("no process accepts, and the old one lives".to_owned());
+        }
+        for (id, Connection { here, .. }) in self.connections.clone() {
+            let has = |side: usize| self.lives(side) && matches!(here[side], Here::Acts | Here::Served);
+            let lost_with =
+                [OLD, NEW].into_iter().any(|side| !self.lives(side) && matches!(here[side], Here::Acts | Here::Served));
+            // A killed process had what it had not offered, or offered to nobody that lives.
+            let was_frozen = !self.lives(OLD) && matches!(here[OLD], Here::Frozen { .. });
+            let was_coming = !self.lives(NEW) && matches!(here[NEW], Here::Restored(_) | Here::No) && here[OLD] == Here::No;
+            if !has(OLD) && !has(NEW) && !lost_with && !was_frozen && !was_coming {
+                self.wrong(format!("connection {id} is lost: {here:?}"));
+            }
+            if matches!(here[OLD], Here::Frozen { .. }) && self.lives(OLD) {
+                self.wrong(format!("connection {id} is frozen for ever"));
+            }
+        }
+        let wrong = self.wrong.take();
+        wrong.map(|wrong| format!("{wrong}; killed {:?}, returned {:?}, {:?}", self.killed, self.returned, self.connections))
+    }
+}
+
+/// A pool that keeps books.
+pub(super) struct Fake {
+    world: Arc<World>,
+    side: usize,
+    together: bool,
+    holder: Arc<FakeHolder>,
+}
+
+impl Fake {
+    pub(super) fn new(world: &Arc<World>, side: usize, together: bool) -> Fake {
+        let holder = Arc::new(FakeHolder { world: world.clone(), side });
+        Fake { world: world.clone(), side, together, holder }
+    }
+}
+
+struct FakeHolder {
+    world: Arc<World>,
+    side: usize,
+}
+
+impl Holder for FakeHolder {
+    fn offer(&self, _: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno> {
+        let mut records = Vec::new();
+        let next = {
+            let books = &mut self.world.state().books;
+            let can_go = |here| matches!(here, Here::Acts | Here::Frozen { offered: false });
+            let mut ids = books.of(self.side, can_go).into_iter().filter(|id| *id >= from);
+            for id in ids.by_ref().take(SLICE) {
+                let mut record = Record::default();
+                (record.id, record.bytes_in) = (id, books.connections[&id].changes);
+                records.push(record);
+            }
+            ids.next()
+        };
+        for record in &records {
+            self.world.state().books.set(self.side, record.id, Here::Frozen { offered: true });
+        }
+        let offered = Offered { count: records.len(), next };
+        if !records.is_empty() {
+            let ids: Vec<u64> = records.iter().map(|record| record.id).collect();
+            send(records, next, &[]).inspect_err(|_| ids.iter().for_each(|id| self.world.state().books.acts(self.side, *id)))?;
+        }
+        Ok(offered)
+    }
+
+    fn let_go(&self, restored: Vec<u64>) -> Yours {
+        let books = &mut self.world.state().books;
+        let is_offered = |here| here == Here::Frozen { offered: true };
+        let gone: Vec<u64> = books.of(self.side, is_offered).into_iter().filter(|id| restored.contains(id)).collect();
+        gone.iter().for_each(|id| books.set(self.side, *id, Here::No));
+        books.thaw(self.side);
+        Yours { ids: gone, ..Yours::default() }
+    }
+
+    fn restore(&self, records: Vec<Record>, _: Vec<OwnedFd>) -> Option<Restored> {
+        let books = &mut self.world.state().books;
+        records.iter().for_each(|record| books.set(self.side, record.id, Here::Restored(record.bytes_in)));
+        Some(Restored { ids: records.iter().map(|record| record.id).collect(), reasons: Vec::new() })
+    }
+
+    fn seat(&self, yours: Yours, _: &ListenerStates, _: bool) -> Option<Vec<Option<String>>> {
+        let books = &mut self.world.state().books;
+        let restored = books.of(self.side, |here| matches!(here, Here::Restored(_)));
+        for id in &restored {
+            let Here::Restored(changes) = books.connections[id].here[self.side] else { continue };
+            if !yours.ids.contains(id) {
+                books.set(self.side, *id, Here::No);
+                continue;
+            }
+            if changes != books.connections[id].changes {
+                books.wrong(format!("connection {id} goes on from an old copy"));
+            }
+            books.acts(self.side, *id);
+        }
+        Some(yours.ids.iter().map(|_| None).collect())
+    }
+
+    fn release(&self) {}
+}
+
+impl Movable for Fake {
+    fn tell_event(&self, _: &Event) {}
+
+    fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>> {
+        Vec::new()
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn listener_states(&self) -> ListenerStates {
+        Arc::new([])
+    }
+
+    fn state(&self) -> State {
+        if self.together { State::of("fake", 1).together() } else { State::of("fake", 1) }
+    }
+
+    fn limit(&self) -> u64 {
+        100
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn Holder>> {
+        vec![self.holder.clone()]
+    }
+
+    fn revision(&self) -> u64 {
+        1
+    }
+
+    fn held(&self) -> u64 {
+        self.world.state().books.of(self.side, |here| matches!(here, Here::Acts | Here::Frozen { .. })).len() as u64
+    }
+
+    fn what_is_held(&self, name: &str, _: bool) -> Held {
+        Held { name: name.to_owned(), connections: self.held(), ..Held::default() }
+    }
+
+    fn turns(&self) -> bool {
+        true
+    }
+
+    fn is_running(&self) -> bool {
+        true
+    }
+
+    fn wait_for_retired(&self, _: Duration) -> bool {
+        true
+    }
+
+    fn plan_to_move(&self, _: &State) -> (u64, BTreeMap<String, u64>) {
+        (self.held(), BTreeMap::new())
+    }
+
+    fn stay_as_it_is(&self, _: u64) -> bool {
+        true
+    }
+
+    fn may_change(&self) {}
+
+    fn accept_state(&self) -> AcceptState {
+        AcceptState::Open
+    }
+
+    fn hand_over(&self) -> bool {
+        self.world.state().books.accepts[self.side] = false;
+        true
+    }
+
+    fn take_back(&self, _: &AcceptState) {
+        self.world.state().books.accept(self.side);
+    }
+
+    fn gather(&self, _: &State) {
+        let books = &mut self.world.state().books;
+        for id in books.of(self.side, |here| here == Here::Acts) {
+            books.set(self.side, id, Here::Frozen { offered: false });
+        }
+    }
+
+    fn thaw(&self) {
+        self.world.state().books.thaw(self.side);
+    }
+
+    fn forget_handed_over(&self) {}
+
+    fn wait_for_none(&self, _: Option<Instant>) -> bool {
+        let books = &mut self.world.state().books;
+        books.of(self.side, |here| here == Here::Acts).into_iter().for_each(|id| books.set(self.side, id, Here::Served));
+        true
+    }
+
+    fn end_with_successor(&self, _: Drain) {}
+
+    fn end_handed_over(&self) {}
+
+    fn go_on(&self, _: &Held) {}
+
+    fn open(&self) {
+        self.world.state().books.accept(self.side);
+    }
+
+    fn takers(&self) -> Vec<Arc<dyn Holder>> {
+        self.holders()
+    }
+
+    fn occupied(&self, _: &Held) -> Vec<(Arc<ListenerState>, u64)> {
+        Vec::new()
+    }
+
+    fn count_predecessor(&self, _: &Held) {}
+
+    fn count_no_more_elsewhere(&self) {}
+
+    fn elsewhere(&self) -> Option<u64> {
+        None
+    }
+
+    fn release(&self, _: u64) {}
+
+    fn follow(&self, _: Arc<dyn Behind>) {}
+
+    fn bring(&self, _: Op, _: &Selector) {}
+
+    fn listen_no_more_at(&self, _: &[Address]) {}
+}
+
+/// A conversation asks none of this.
+impl Manager for Fake {
+    fn config(&self) -> Config {
+        unreachable!()
+    }
+
+    fn unlocked(&self) -> Option<(Model, Vec<Address>)> {
+        None
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        Vec::new()
+    }
+
+    fn reconfigure(&self, _: Config) -> Result<Applied, Error> {
+        unreachable!()
+    }
+
+    fn set_accept_state(&self, _: &AcceptState) {}
+
+    fn set_listener_accept_state(&self, _: &Address, _: &AcceptState) -> Result<(), Error> {
+        unreachable!()
+    }
+
+    fn apply(&self, _: Op, _: &Selector) -> Result<Outcome, Error> {
+        unreachable!()
+    }
+
+    fn visit_locals(&self, _: Visit) {}
+
+    fn status(&self) -> Status {
+        unreachable!()
+    }
+
+    fn wait(&self, _: Duration, _: &mut dyn FnMut(&Status) -> bool) -> bool {
+        unreachable!()
+    }
+
+    fn shutdown(&self, _: Drain, _: &str) -> Drained {
+        unreachable!()
+    }
+
+    fn join(&self) -> Result<(), Error> {
+        unreachable!()
+    }
+
+    fn stop(&self, _: &str) {}
+
+    fn waited_code(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn crash(&self, _: Part, _: usize) -> bool {
+        false
+    }
+}
