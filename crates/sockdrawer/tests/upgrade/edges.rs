@@ -14,7 +14,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ impl Protocol for Line {
         match note.bytes() {
             Some(b"end") => return Step::Abort,
             Some(_) => cx.send(b"n"),
-            None => {}
+            None => note.take::<&str>().iter().for_each(|text| cx.send(text.as_bytes())),
         }
         Step::Continue
     }
@@ -164,6 +164,32 @@ fn a_note_for_a_connection_that_a_kept_note_ended_goes_to_no_other() {
     assert!(old.join().is_ok());
     let lost = clients.iter_mut().filter_map(|client| line(client, b".").is_none().then_some(())).count();
     assert_eq!((old.status().restarts, old.status().counts.panics, lost, new.status().connections), (0, 0, 1, 39));
+}
+
+/// If this process died then, the other one would go on from its copy.
+#[test]
+fn a_connection_does_not_act_while_another_process_has_a_copy() {
+    let (place, handles) = (Place::new("copy"), Arc::default());
+    let (old, at) = place.serve(Config::accept(Lines::new(&handles, None)).loops(1).listen(any_port()));
+    let mut clients = lines(&old, 1);
+    let (all, pool, (told, heard)) = (handles.clone(), old.clone(), mpsc::channel());
+    let client = clients[0].try_clone().expect("a descriptor");
+    let act = move || {
+        let handle = all.lock().expect("no panic")[0].clone();
+        handle.notify(Note::value("v")).expect("few notes");
+        handle.notify(Arc::<[u8]>::from(&b"bytes"[..])).expect("few notes");
+        // A question that is answered behind them.
+        pool.connections(&Selector::All);
+        client.set_nonblocking(true).expect("a socket");
+        let peeked = client.peek(&mut [0]).map_err(|error| error.kind());
+        client.set_nonblocking(false).expect("a socket");
+        told.send(peeked).expect("it is waited for");
+    };
+    let (new, _) = place.serve(Config::accept(Lines::new(&handles, Some(Box::new(act)))).loops(1).listen(Address::Tcp(at)));
+    assert_eq!(heard.recv_timeout(PATIENCE).expect("it acted"), Err(std::io::ErrorKind::WouldBlock));
+    assert_eq!(read(&mut clients[0], 2).as_deref(), Some(&b"vn"[..]), "in order, once the verdict was said");
+    moved(&old, &new, 1);
+    assert_eq!(line(&mut clients[0], b".").as_deref(), Some(&b"."[..]), "and no more");
 }
 
 #[test]

@@ -61,6 +61,9 @@ struct Frozen {
     waited: bool,
     /// Which notes came since.
     notes: Vec<u32>,
+    /// Notes behind the first that does not go along, a value: the connection stays, but hears of none before it is known that it does. If it acted
+    /// while the other process has a copy, and this process died then, the copy would be an old one.
+    later: Vec<Note>,
 }
 
 /// What came of an offer.
@@ -153,7 +156,7 @@ impl Connections {
         let record = self.slots.at(slot);
         record.flags.set(Flags::FROZEN);
         let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
-        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new() });
+        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new(), later: Vec::new() });
     }
 
     /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
@@ -278,7 +281,7 @@ impl Connections {
 
     /// The connection goes on here.
     fn thaw(&mut self, id: u64) {
-        let Some(Frozen { token, due, waited, notes, .. }) = self.moving.frozen.remove(&id) else { return };
+        let Some(Frozen { token, due, waited, notes, later, .. }) = self.moving.frozen.remove(&id) else { return };
         let notes: Vec<Arc<[u8]>> = notes.iter().map(|at| self.moving.notes[*at as usize].clone()).collect();
         self.moving.forget_notes();
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else { return };
@@ -297,7 +300,8 @@ impl Connections {
         if self.is_still(slot, version) {
             self.idle_goes_on(slot, seen);
         }
-        notes.into_iter().for_each(|note| self.note(token, Note::Bytes(note), Urgency::Delivered));
+        let notes = notes.into_iter().map(Note::Bytes).chain(later);
+        notes.for_each(|note| self.note(token, note, Urgency::Delivered));
         self.wake_again(token);
     }
 
@@ -314,7 +318,9 @@ impl Connections {
         let frozen = frozen.get_mut(&id)?;
         match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => *gathered += 1,
-            (Note::Bytes(bytes), _) if frozen.notes.len() < MOST_NOTES && *note_bytes + bytes.len() <= MOST_NOTE_BYTES => {
+            (Note::Bytes(bytes), _)
+                if frozen.later.is_empty() && frozen.notes.len() < MOST_NOTES && *note_bytes + bytes.len() <= MOST_NOTE_BYTES =>
+            {
                 // Members of a group get a run of messages each, one member after the other.
                 let at = notes.iter().rev().take(MOST_NOTES).position(|note| Arc::ptr_eq(note, bytes));
                 let at = at.map_or(notes.len(), |behind| notes.len() - 1 - behind);
@@ -325,7 +331,12 @@ impl Connections {
                 frozen.notes.push(at as u32);
                 return None;
             }
-            // A value stays in its process. The connection may end by a note that came before.
+            // A value stays in its process, and its connection with it.
+            _ if frozen.offered && frozen.later.len() < MOST_NOTES => {
+                frozen.later.push(note);
+                return None;
+            }
+            // The connection may end by a note that came before.
             _ => self.thaw(id),
         }
         if self.is_still(slot, version) && self.slots.at(slot).has_protocol() {
@@ -384,6 +395,9 @@ impl Connections {
     }
 
     fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
+        if !self.moving.frozen.get(&id)?.later.is_empty() {
+            return None;
+        }
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;
         let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN))?;
         // The mistake: it goes on here, too.
