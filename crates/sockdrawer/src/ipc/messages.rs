@@ -3,6 +3,7 @@
 
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
+pub(crate) use crate::ipc::yours::{Noted, Yours};
 use crate::protocol::{Level, Side, State, Wiped};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
@@ -362,6 +363,9 @@ pub(crate) struct Offer {
     pub(crate) pool: String,
     #[prost(message, repeated, tag = "2")]
     pub(crate) records: Vec<Record>,
+    /// They are of a set that is the successor's at one moment, with those of other offers.
+    #[prost(bool, tag = "3")]
+    pub(crate) together: bool,
 }
 
 /// A connection, but for its socket. Its state may be secret: it is wiped when the record is dropped, and not printed.
@@ -457,21 +461,6 @@ pub(crate) struct Restored {
     pub(crate) reasons: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Yours {
-    #[prost(uint64, repeated, tag = "1")]
-    pub(crate) ids: Vec<u64>,
-    /// Which notes came for them meanwhile.
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) noted: Vec<Noted>,
-    /// All of them, in order: most are for many connections.
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub(crate) notes: Vec<Vec<u8>>,
-    /// Another part follows, and decides with this one.
-    #[prost(bool, tag = "4")]
-    pub(crate) more: bool,
-}
-
 impl Replace {
     /// Nothing is replaced: the answer is all that is wanted.
     pub(crate) fn is_question(&self) -> bool {
@@ -483,26 +472,6 @@ impl Marks {
     pub(crate) fn side(&self) -> Side {
         if self.connected { Side::Connected } else { Side::Accepted }
     }
-}
-
-impl Yours {
-    /// Those of another loop, too.
-    pub(crate) fn extend(&mut self, other: Yours) {
-        let before = self.notes.len() as u32;
-        self.ids.extend(other.ids);
-        let moved_up = |noted: Noted| Noted { id: noted.id, notes: noted.notes.iter().map(|at| before + at).collect() };
-        self.noted.extend(other.noted.into_iter().map(moved_up));
-        self.notes.extend(other.notes);
-    }
-}
-
-#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Noted {
-    #[prost(uint64, tag = "1")]
-    pub(crate) id: u64,
-    /// By their places among all.
-    #[prost(uint32, repeated, tag = "2")]
-    pub(crate) notes: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]

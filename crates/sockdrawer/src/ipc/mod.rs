@@ -5,3 +5,4 @@ pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod packets;
 pub(crate) mod shared_counters;
+pub(crate) mod yours;

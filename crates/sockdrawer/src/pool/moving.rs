@@ -68,8 +68,10 @@ pub(crate) trait Moving: Members {
     }
     /// How many of the connections can move to a build that reads these states, and why how many others cannot now.
     fn plan_to_move(core: &Core<Self>, reads: &State) -> (u64, BTreeMap<String, u64>);
-    /// Freezes all connections that can move to a build that reads these states, once each has heard what others have sent it.
-    fn gather(core: &Core<Self>, reads: &State);
+    /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
+    fn freeze(core: &Core<Self>, reads: &State);
+    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
+    fn gathered(core: &Core<Self>, last: bool) -> u64;
     /// All frozen connections go on here.
     fn thaw(core: &Core<Self>);
     /// Of a pool that connects: how many connects have begun.
@@ -125,8 +127,10 @@ pub(crate) trait Movable: Manager {
     fn hand_over(&self) -> bool;
     /// The other process is dead, or did not begin: the listeners are this one's again.
     fn take_back(&self, before: &AcceptState);
-    /// Freezes all connections that can move to a build that reads these states, once each has heard what others have sent it.
-    fn gather(&self, reads: &State);
+    /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
+    fn freeze(&self, reads: &State);
+    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
+    fn gathered(&self, last: bool) -> u64;
     /// All frozen connections go on here.
     fn thaw(&self);
     /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
@@ -309,8 +313,12 @@ impl<M: Moving> Movable for Core<M> {
         self.put_accept_state(&mut control, then.as_ref().unwrap_or(before));
     }
 
-    fn gather(&self, reads: &State) {
-        M::gather(self, reads);
+    fn freeze(&self, reads: &State) {
+        M::freeze(self, reads);
+    }
+
+    fn gathered(&self, last: bool) -> u64 {
+        M::gathered(self, last)
     }
 
     fn thaw(&self) {

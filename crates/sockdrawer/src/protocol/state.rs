@@ -45,9 +45,10 @@ impl State {
         State { levels: vec![Level { name: name.into(), version, oldest: version }], together: false }
     }
 
-    /// The connections speak to each other, so all of them move at once: no connection reads before all are in the new process and were told
-    /// [`restored`](crate::Protocol::restored), and notes under way arrive before they move. The pause of each is that of all: about 15 µs for
-    /// each connection of the pool. Those that cannot move just then, because a job of theirs runs, follow one by one.
+    /// The connections speak to each other, so all of them move at once, with those of all other pools of the program whose states say so: no
+    /// connection reads before all are in the new process and were told [`restored`](crate::Protocol::restored), and notes under way arrive
+    /// before they move. The pause of each is that of all: about 15 µs for each connection. Those that cannot move just then, because a job of
+    /// theirs runs, follow one by one.
     #[must_use]
     pub fn together(mut self) -> State {
         self.together = true;

@@ -6,17 +6,15 @@ use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
-use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{
-    Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
-    Said, ShutDown, Welcome, Yours,
+    Build, Ended, FORMATS, Go, Held, Hello, Listened, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced, Said,
+    ShutDown, Welcome,
 };
 use crate::ipc::packets::MOST_MESSAGE;
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::pool::ListeningSockets;
-use crate::pool::moving::{Holder, Movable};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,9 +23,7 @@ use std::time::{Duration, Instant};
 
 /// A successor that takes longer than this to hear the commit, or to restore what it was offered, does not get it: connections are frozen
 /// meanwhile.
-const RESTORES_WITHIN: Duration = Duration::from_secs(1);
-/// A longer part of a verdict is said before the rest is made.
-const PART: usize = MOST_MESSAGE / 4;
+pub(super) const RESTORES_WITHIN: Duration = Duration::from_secs(1);
 /// Listening sockets that are on their way out are waited for.
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
@@ -39,10 +35,10 @@ const TELLS: Duration = Duration::from_millis(10);
 
 /// With one successor.
 pub(super) struct Conversation<'a> {
-    talk: Talk,
+    pub(super) talk: Talk,
     pid: u32,
     meeting: &'a Meeting,
-    pools: Vec<Named>,
+    pub(super) pools: Vec<Named>,
     /// Who asked for it.
     replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
@@ -58,7 +54,7 @@ pub(super) struct Conversation<'a> {
     /// What was said last of what is left here.
     left: Vec<Held>,
     answers: Answers,
-    figures: Figures,
+    pub(super) figures: Figures,
 }
 
 /// A program that has asked for a successor, and is told what comes of it.
@@ -307,13 +303,6 @@ impl Conversation<'_> {
         }
     }
 
-    /// Freezes the connections that move together.
-    fn gather(&self, prepared: &Prepared) {
-        for Named { name, pool, .. } in self.pools.iter().filter(|named| named.pool.state().moves_together()) {
-            pool.gather(&prepared.reads(name));
-        }
-    }
-
     /// The commit, or why it cannot be said.
     fn say_go(&mut self, began: Instant, mut go: Go) -> std::result::Result<(), String> {
         self.left = self.what_is_left(true);
@@ -351,7 +340,7 @@ impl Conversation<'_> {
     }
 
     /// Does what the successor may ask for at any time after the commit. What is not understood changes nothing.
-    fn heard(&mut self, said: Said) {
+    pub(super) fn heard(&mut self, said: Said) {
         match said {
             Said::Settled(_) => self.settle(),
             Said::ShutDown(ended) => self.shut_down(&ended),
@@ -371,13 +360,16 @@ impl Conversation<'_> {
     fn move_all(&mut self, prepared: &Prepared, gathered: Instant) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
         let began = self.talk.now();
-        for named in self.pools.clone().iter().filter(|named| named.pool.state().moves_together()) {
-            self.move_loops(named, prepared, Some(gathered))?;
-        }
+        let mut whole = self.move_together(prepared, gathered)?;
         let mut next = began;
         loop {
             if self.talk.now() >= next {
-                let moved = self.sweep(prepared)?;
+                if !whole {
+                    let again = self.talk.now();
+                    self.gather(prepared);
+                    whole = self.move_together(prepared, again)?;
+                }
+                let moved = self.sweep(prepared, whole)?;
                 pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
                 next = self.talk.now() + pause;
                 self.tell_figures(began.elapsed());
@@ -406,7 +398,7 @@ impl Conversation<'_> {
 
     /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along. What finds no room
     /// now, for the successor may be stopped, is said later; with other room it is waited for.
-    fn tell_left(&mut self, room: Room) -> Result<()> {
+    pub(super) fn tell_left(&mut self, room: Room) -> Result<()> {
         let mut left = self.what_is_left(false);
         let over = left.iter().all(|left| left.connections == 0);
         for ((named, now), before) in self.pools.iter().zip(&mut left).zip(&self.left) {
@@ -446,109 +438,6 @@ impl Conversation<'_> {
     fn shut_down(&self, ended: &ShutDown) {
         let how = Drain::within(Duration::from_millis(ended.within));
         self.pools.iter().filter(|named| named.name == ended.pool).for_each(|named| end(named, how));
-    }
-
-    /// Offers what can move. Whether anything did.
-    fn sweep(&mut self, prepared: &Prepared) -> Result<bool> {
-        let mut moved = false;
-        for named in &self.pools.clone() {
-            moved |= self.move_loops(named, prepared, None)?;
-        }
-        Ok(moved)
-    }
-
-    /// Offers the connections of a pool, slice by slice. None is the successor's before this process has closed its copy. Those that move
-    /// together, frozen since `gathered`, become the successor's at once, and the others slice by slice.
-    fn move_loops(&mut self, named: &Named, prepared: &Prepared, gathered: Option<Instant>) -> Result<bool> {
-        let Named { name, pool, .. } = named;
-        let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
-        let holders = &pool.holders()[..];
-        let mut moved = 0;
-        let mut all: Vec<(Arc<dyn Holder>, Vec<u64>)> = Vec::new();
-        'offers: for holder in holders {
-            all.push((holder.clone(), Vec::new()));
-            let mut from = Some(0);
-            while let Some(at) = from {
-                let (talk, pool, began) = (self.talk.clone(), name.clone(), self.talk.now());
-                let send =
-                    move |records, _, descriptors: &[BorrowedFd<'_>]| talk.say(Said::Offer(Offer { pool, records }), descriptors);
-                let offered = match holder.offer(&reads, at, Box::new(send)) {
-                    Ok(offered) => offered,
-                    Err(Errno::PIPE) => return Err(Errno::PIPE),
-                    Err(Errno::BUSY) => {
-                        self.tell_left(Room::Now)?;
-                        break;
-                    }
-                    // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
-                    Err(_) => break 'offers,
-                };
-                from = offered.next;
-                if offered.count == 0 {
-                    continue;
-                }
-                let restored = self.restored(&all)?;
-                all.last_mut().expect("just pushed").1.extend(restored);
-                if gathered.is_none() {
-                    moved += self.give(&mut all, began, None)?;
-                    all.push((holder.clone(), Vec::new()));
-                }
-            }
-        }
-        if let Some(gathered) = gathered {
-            moved += self.give(&mut all, gathered, Some(pool))?;
-        }
-        Ok(moved > 0)
-    }
-
-    /// Lets go of what the successor has restored, and says so. Of a pool whose connections moved `together` all others go on here.
-    fn give(
-        &mut self,
-        restored: &mut Vec<(Arc<dyn Holder>, Vec<u64>)>,
-        began: Instant,
-        together: Option<&Arc<dyn Movable>>,
-    ) -> Result<usize> {
-        let (mut yours, mut count) = (Yours::default(), 0);
-        for (holder, restored) in restored.drain(..) {
-            let gone = holder.let_go(restored);
-            count += gone.ids.len();
-            yours.extend(gone);
-            if prost::Message::encoded_len(&yours) > PART {
-                let part = Yours { more: true, ..std::mem::take(&mut yours) };
-                self.talk.say_surely(&Said::Yours(part))?;
-            }
-        }
-        // Before a successor that may be stopped hears of the rest: none of these is restored there.
-        together.iter().for_each(|pool| pool.thaw());
-        self.talk.say_surely(&Said::Yours(yours))?;
-        self.figures.moved += count as u64;
-        self.figures.pauses.push((began.elapsed(), count));
-        Ok(count)
-    }
-
-    /// What the successor says of the last offer. Where it takes long, for it may be stopped, the connections go on here meanwhile, and none
-    /// of them is the successor's.
-    fn restored(&mut self, offered: &[(Arc<dyn Holder>, Vec<u64>)]) -> Result<Vec<u64>> {
-        let mut until = Some(self.talk.now() + RESTORES_WITHIN);
-        loop {
-            match self.talk.hear(until) {
-                Ok((Said::Restored(restored), _)) => {
-                    for why in restored.reasons {
-                        if !self.figures.not_restored.contains(&why) {
-                            self.figures.not_restored.push(why);
-                        }
-                    }
-                    return Ok(restored.ids);
-                }
-                Ok((said, _)) => self.heard(said),
-                Err(Errno::AGAIN) => {
-                    // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
-                    self.talk.say_until(&Said::Yours(Yours::default()), &[], Room::Kept, None)?;
-                    offered.iter().for_each(|(holder, _)| _ = holder.let_go(Vec::new()));
-                    until = None;
-                }
-                Err(gone) => return Err(gone),
-            }
-        }
     }
 }
 

@@ -73,7 +73,7 @@ pub fn check(input: &[u8]) {
         Some(Said::Yours(yours)) => {
             let record = |id: &u64| record(|it| it.id = *id);
             let records = yours.ids.iter().take(MOST).map(record).collect();
-            take(Offer { pool: String::new(), records }, Some(yours));
+            take(Offer { records, ..Offer::default() }, Some(yours));
         }
         Some(Said::Go(mut go)) => std::mem::take(&mut go.pools).into_iter().for_each(|held| hold(&held.believed())),
         Some(Said::Left(held)) => hold(&held.believed()),
@@ -158,11 +158,12 @@ mod tests {
         let held =
             Held { connections: 3, next_id: u64::MAX, listeners, counts, begun: u64::MAX, pace: u64::MAX, ..Held::default() };
         let noted = vec![Noted { id: 1, notes: vec![0, 1, 9] }, Noted { id: 99, notes: vec![0] }];
-        let yours = Yours { ids: vec![1, 2, 2, 3], noted, notes: vec![b"one".to_vec(), b"two".to_vec()], more: true };
+        let notes = vec![b"one".to_vec(), b"two".to_vec()];
+        let yours = Yours { ids: vec![1, 2, 2, 3], noted, notes, ..Yours::default() };
         let listened = Listened { address: "127.0.0.1:1".to_owned(), sockets: 3, is_shared: true, name: None };
         let pools = vec![Pooled { name: "a pool".to_owned(), listeners: vec![listened] }];
         vec![
-            Said::Offer(Offer { pool: "a pool".to_owned(), records }),
+            Said::Offer(Offer { pool: "a pool".to_owned(), records, together: true }),
             Said::Yours(yours),
             Said::Go(Go { pools: vec![held.clone()], carried: Default::default() }),
             Said::Left(held),

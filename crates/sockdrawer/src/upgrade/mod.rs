@@ -14,6 +14,7 @@ pub(crate) mod hostile;
 mod meeting;
 #[cfg(test)]
 mod model;
+mod offers;
 mod pools;
 mod replace;
 mod taking_over;

@@ -66,12 +66,18 @@ struct Arriving {
 /// What was restored and is not this process's yet.
 #[derive(Default)]
 struct Pending {
+    restored: Vec<RestoredHere>,
+    /// Those that the predecessor has closed by now, of a verdict that has several parts.
+    given: Vec<Yours>,
+}
+
+/// Connections that a loop or helper has restored, of several offers where they move together.
+struct RestoredHere {
     /// The pool's place.
     pool: usize,
-    /// By what restored them; of connections that move together several slices.
-    restored: Vec<(Arc<dyn Holder>, Vec<u64>)>,
-    /// Those that the predecessor has closed by now, of a verdict that has several parts.
-    given: Yours,
+    holder: Arc<dyn Holder>,
+    ids: Vec<u64>,
+    together: bool,
 }
 
 impl Predecessor {
@@ -218,7 +224,7 @@ impl Arrivals {
         let (mut pending, mut owed, mut settles) = (Pending::default(), Vec::new(), Some(settles));
         let [mut again, longest] = SAYS_AGAIN;
         loop {
-            owed.retain(|said| !self.is_said(said, pending.pool));
+            owed.retain(|said| !self.is_said(said, pending.restored.last()));
             again = if owed.is_empty() { SAYS_AGAIN[0] } else { (again * 2).min(longest) };
             let until = if owed.is_empty() { settles } else { Some(self.talk.now() + again) };
             let (said, descriptors) = match self.talk.hear(until) {
@@ -241,7 +247,7 @@ impl Arrivals {
                 }
                 Said::Yours(yours) => {
                     let more = yours.more;
-                    pending.given.extend(yours);
+                    pending.given.push(yours);
                     if !more {
                         self.seat(&mut pending, true);
                     }
@@ -273,13 +279,13 @@ impl Arrivals {
     }
 
     /// Says what is owed to the predecessor, if that can be said now: what hears it must not wait until it is heard.
-    fn is_said(&self, said: &Said, pool: usize) -> bool {
+    fn is_said(&self, said: &Said, last: Option<&RestoredHere>) -> bool {
         // Where the other one is gone, what it said before is still to be heard.
         let say = || matches!(self.talk.say_now(said.clone()), Ok(()) | Err(Errno::PIPE));
         match said {
             Said::Restored(restored) => {
-                let slices = self.pools.get(pool).filter(|arriving| !arriving.named.pool.state().moves_together());
-                self.before.cross(slices.map(|arriving| (&*arriving.named.name, &*restored.ids)), say)
+                let slice = last.filter(|last| !last.together);
+                self.before.cross(slice.map(|slice| (&*self.pools[slice.pool].named.name, &*restored.ids)), say)
             }
             _ => say(),
         }
@@ -308,46 +314,60 @@ impl Arrivals {
         let Some(restored) = holder.restore(offer.records, descriptors) else {
             return refused("a loop of the new process died");
         };
-        pending.pool = at;
-        match pending.restored.iter_mut().find(|(other, _)| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(&holder))) {
-            Some((_, ids)) => ids.extend(&restored.ids),
-            None => pending.restored.push((holder, restored.ids.clone())),
+        let is_its = |of: &&mut RestoredHere| of.pool == at && std::ptr::addr_eq(Arc::as_ptr(&of.holder), Arc::as_ptr(&holder));
+        match pending.restored.iter_mut().find(is_its) {
+            Some(of) => of.ids.extend(&restored.ids),
+            None => {
+                let (ids, together) = (restored.ids.clone(), offer.together);
+                pending.restored.push(RestoredHere { pool: at, holder, ids, together });
+            }
         }
         restored
     }
 
     /// What was restored is this process's: that of it which was given, or all, where the predecessor is dead.
     fn seat(&mut self, pending: &mut Pending, is_given: bool) {
-        let Pending { pool, restored, given } = std::mem::take(pending);
-        let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else {
-            return self.before.end_crossing(|_, _| ());
-        };
-        let together = arriving.named.pool.state().moves_together();
+        let Pending { restored, given } = std::mem::take(pending);
+        let mut places: Vec<usize> = restored.iter().map(|of| of.pool).collect();
+        places.sort_unstable();
+        places.dedup();
+        for at in &places {
+            let (arriving, mut yours) = (&mut self.pools[*at], Yours::default());
+            let parts = given.iter().filter(|part| part.pool.is_empty() || part.pool == arriving.named.name);
+            parts.for_each(|part| yours.extend(part.clone()));
+            arriving.seat(restored.iter().filter(|of| of.pool == *at), yours, is_given);
+        }
+        // The set is here, of whatever pools: none of it misses what another publishes now.
+        if restored.iter().any(|of| of.together) {
+            places.iter().flat_map(|at| self.pools[*at].named.pool.holders()).for_each(|holder| holder.release());
+        }
+        let pools = &self.pools;
+        self.before
+            .end_crossing(|note, selector| places.iter().for_each(|at| pools[*at].named.pool.bring(note.clone(), selector)));
+    }
+}
+
+impl Arriving {
+    /// Those of what its loops or helpers restored are this process's: that of it which was given, or all.
+    fn seat<'a>(&mut self, restored: impl Iterator<Item = &'a RestoredHere>, given: Yours, is_given: bool) {
         let all: Option<HashSet<u64>> = is_given.then(|| given.ids.iter().copied().collect());
         let Yours { noted, notes, .. } = given;
         // Each of them has a permit that is held for it.
-        let mut may = usize::try_from(arriving.held).unwrap_or(usize::MAX);
-        for (holder, ids) in &restored {
+        let mut may = usize::try_from(self.held).unwrap_or(usize::MAX);
+        for RestoredHere { holder, ids, together, .. } in restored {
             let mut ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
             ids.truncate(may);
             may -= ids.len();
             let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
             let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };
-            match holder.seat(Yours { ids, noted, notes, more: false }, &arriving.known, together) {
-                Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
-                None => arriving.recount(),
+            match holder.seat(Yours { ids, noted, notes, ..Yours::default() }, &self.known, *together) {
+                Some(seated) => seated.iter().for_each(|address| self.is_here(address.as_deref())),
+                None => self.recount(),
             }
         }
-        if together {
-            arriving.named.pool.holders().iter().for_each(|holder| holder.release());
-        }
-        let pool = &arriving.named.pool;
-        self.before.end_crossing(|note, selector| pool.bring(note, selector));
     }
-}
 
-impl Arriving {
     fn next_taker(&mut self) -> Option<Arc<dyn Holder>> {
         let takers = self.named.pool.takers();
         self.turn += 1;

@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 
 /// A loop that does not answer within this time hangs: its connections would not move.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// Connections that move together are given so many rounds to hear what each has sent to others. Two do for most: a message that one of them
-/// answers by another takes a third.
-const ROUNDS: usize = 16;
 /// A loop, or the thread of a connection, that begins nothing new for so long is offered later: what it does may take any time.
 const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
@@ -76,16 +73,14 @@ impl Moving for Loops {
         (moves, stay)
     }
 
-    fn gather(core: &Core<Loops>, reads: &State) {
-        let (inboxes, reads) = (core.inboxes(), reads.clone());
-        core.ask(&inboxes, move |event_loop| event_loop.connections.freeze_all(&reads));
-        let gathered = |last| {
-            let heard = core.ask(&inboxes, move |event_loop| event_loop.connections.gathered(last));
-            heard.into_iter().map(|(_, heard)| heard).sum::<u64>()
-        };
-        // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
-        (0..ROUNDS).take_while(|_| gathered(false) > 0).count();
-        gathered(true);
+    fn freeze(core: &Core<Loops>, reads: &State) {
+        let reads = reads.clone();
+        core.ask(&core.inboxes(), move |event_loop| event_loop.connections.freeze_all(&reads));
+    }
+
+    fn gathered(core: &Core<Loops>, last: bool) -> u64 {
+        let heard = core.ask(&core.inboxes(), move |event_loop| event_loop.connections.gathered(last));
+        heard.into_iter().map(|(_, heard)| heard).sum()
     }
 
     fn thaw(core: &Core<Loops>) {

@@ -72,7 +72,11 @@ impl Moving for Helpers {
     }
 
     /// Connections of different processes send each other nothing.
-    fn gather(_: &Core<Helpers>, _: &State) {}
+    fn freeze(_: &Core<Helpers>, _: &State) {}
+
+    fn gathered(_: &Core<Helpers>, _last: bool) -> u64 {
+        0
+    }
 
     fn thaw(core: &Core<Helpers>) {
         core.channels().iter().for_each(|channel| _ = channel.let_go(Vec::new()));

@@ -305,11 +305,15 @@ impl Movable for Fake {
         self.world.state().books.accept(self.side);
     }
 
-    fn gather(&self, _: &State) {
+    fn freeze(&self, _: &State) {
         let books = &mut self.world.state().books;
         for id in books.of(self.side, |here| here == Here::Acts) {
             books.set(self.side, id, Here::Frozen { offered: false });
         }
+    }
+
+    fn gathered(&self, _: bool) -> u64 {
+        0
     }
 
     fn thaw(&self) {

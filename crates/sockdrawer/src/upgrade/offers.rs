@@ -1,0 +1,176 @@
+//! The predecessor offers its connections, and lets go of those that the successor has restored.
+
+use super::Named;
+use super::handing_over::{Conversation, RESTORES_WITHIN};
+use super::talk::Room;
+use crate::event_loop::connections::moving::Reading;
+use crate::ipc::messages::{Offer, Prepared, Said, Yours};
+use crate::ipc::packets::MOST_MESSAGE;
+use crate::pool::moving::Holder;
+use crate::sys::{Errno, Result};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A longer part of a verdict is said before the rest is made.
+const PART: usize = MOST_MESSAGE / 4;
+/// Rounds in which connections that move together hear what each has sent to others, at most. Two do for most: a message that a connection
+/// answers by another takes a third.
+const MAX_ROUNDS: usize = 16;
+
+/// Connections of a loop or helper that the successor has restored.
+struct RestoredSlice {
+    pool: String,
+    holder: Arc<dyn Holder>,
+    ids: Vec<u64>,
+}
+
+impl Conversation<'_> {
+    /// Returns the pools whose connections move together: they are one set, because groups reach over pools.
+    fn together(&self) -> Vec<Named> {
+        self.pools.iter().filter(|named| named.pool.state().moves_together()).cloned().collect()
+    }
+
+    /// Freezes the connections that move together, once each has heard what others have sent it.
+    pub(super) fn gather(&self, prepared: &Prepared) {
+        let pools = self.together();
+        pools.iter().for_each(|Named { name, pool, .. }| pool.freeze(&prepared.reads(name)));
+        let heard = |last| pools.iter().map(|named| named.pool.gathered(last)).sum::<u64>();
+        // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
+        (0..MAX_ROUNDS).take_while(|_| heard(false) > 0).count();
+        heard(true);
+    }
+
+    /// Offers the connections that move together, frozen since then. They become the successor's at one moment: a set that is in both processes
+    /// would not hear all that its members publish. Returns false where the successor did not take them: all go on here, and are gathered again.
+    pub(super) fn move_together(&mut self, prepared: &Prepared, gathered: Instant) -> Result<bool> {
+        let (pools, mut restored) = (self.together(), Vec::new());
+        for named in &pools {
+            if self.offer_all(named, prepared, &mut restored, Some(gathered))?.is_none() {
+                self.take_back(&restored)?;
+                pools.iter().for_each(|named| named.pool.thaw());
+                return Ok(false);
+            }
+        }
+        if !pools.is_empty() {
+            self.give(&mut restored, gathered, &pools)?;
+        }
+        Ok(true)
+    }
+
+    /// Offers what can move; once the set has moved `whole`, also what is left of it. Returns whether anything moved.
+    pub(super) fn sweep(&mut self, prepared: &Prepared, whole: bool) -> Result<bool> {
+        let mut moved = 0;
+        for named in self.pools.clone().iter().filter(|named| whole || !named.pool.state().moves_together()) {
+            moved += self.offer_all(named, prepared, &mut Vec::new(), None)?.unwrap_or(0);
+        }
+        Ok(moved > 0)
+    }
+
+    /// Offers the connections of a pool, slice by slice. None is the successor's before this process has closed its copy. Those that move
+    /// together, frozen since `gathered`, are added to `restored`, and the others become the successor's slice by slice. Returns how many did; None
+    /// where the successor does not take them now.
+    fn offer_all(
+        &mut self,
+        named: &Named,
+        prepared: &Prepared,
+        restored: &mut Vec<RestoredSlice>,
+        gathered: Option<Instant>,
+    ) -> Result<Option<usize>> {
+        let Named { name, pool, .. } = named;
+        let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
+        let (mut moved, together) = (0, gathered.is_some());
+        for holder in pool.holders() {
+            let of_holder = || RestoredSlice { pool: name.clone(), holder: holder.clone(), ids: Vec::new() };
+            restored.push(of_holder());
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let (talk, pool, began) = (self.talk.clone(), name.clone(), self.talk.now());
+                let send = move |records, _, descriptors: &[BorrowedFd<'_>]| {
+                    talk.say(Said::Offer(Offer { pool, records, together }), descriptors)
+                };
+                let offered = match holder.offer(&reads, at, Box::new(send)) {
+                    Ok(offered) => offered,
+                    Err(Errno::PIPE) => return Err(Errno::PIPE),
+                    Err(Errno::BUSY) => {
+                        self.tell_left(Room::Now)?;
+                        // A set waits for a loop that is late.
+                        if gathered.is_some_and(|gathered| self.talk.now() < gathered + RESTORES_WITHIN) {
+                            continue;
+                        }
+                        break;
+                    }
+                    // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
+                    Err(_) => return Ok(None),
+                };
+                from = offered.next;
+                if offered.count == 0 {
+                    continue;
+                }
+                match self.restored(restored)? {
+                    Some(ids) => restored.last_mut().expect("just pushed").ids.extend(ids),
+                    None if together => return Ok(None),
+                    None => {}
+                }
+                if !together {
+                    moved += self.give(restored, began, &[])?;
+                    restored.push(of_holder());
+                }
+            }
+        }
+        Ok(Some(moved))
+    }
+
+    /// Lets go of what the successor has restored, and says so. Of pools whose connections moved `together` all others go on here.
+    fn give(&mut self, restored: &mut Vec<RestoredSlice>, began: Instant, together: &[Named]) -> Result<usize> {
+        let (mut yours, mut count) = (Yours::default(), 0);
+        for RestoredSlice { pool, holder, ids } in restored.drain(..) {
+            let gone = holder.let_go(ids);
+            count += gone.ids.len();
+            if !yours.ids.is_empty() && (yours.pool != pool || prost::Message::encoded_len(&yours) > PART) {
+                let part = Yours { more: true, ..std::mem::take(&mut yours) };
+                self.talk.say_surely(&Said::Yours(part))?;
+            }
+            yours.extend(gone);
+            yours.pool = pool;
+        }
+        // Before a successor that may be stopped hears of the rest: none of these is restored there.
+        together.iter().for_each(|named| named.pool.thaw());
+        self.talk.say_surely(&Said::Yours(yours))?;
+        self.figures.moved += count as u64;
+        self.figures.pauses.push((began.elapsed(), count));
+        Ok(count)
+    }
+
+    /// Has connections go on here that were offered.
+    fn take_back(&self, offered: &[RestoredSlice]) -> Result<()> {
+        // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
+        self.talk.say_until(&Said::Yours(Yours::default()), &[], Room::Kept, None)?;
+        offered.iter().for_each(|slice| _ = slice.holder.let_go(Vec::new()));
+        Ok(())
+    }
+
+    /// Waits for what the successor says of the last offer. None where it takes long, for it may be stopped: the connections go on here meanwhile,
+    /// and none of them is the successor's.
+    fn restored(&mut self, offered: &[RestoredSlice]) -> Result<Option<Vec<u64>>> {
+        let (mut until, mut in_time) = (Some(self.talk.now() + RESTORES_WITHIN), true);
+        loop {
+            match self.talk.hear(until) {
+                Ok((Said::Restored(restored), _)) => {
+                    for why in restored.reasons {
+                        if !self.figures.not_restored.contains(&why) {
+                            self.figures.not_restored.push(why);
+                        }
+                    }
+                    return Ok(in_time.then_some(restored.ids));
+                }
+                Ok((said, _)) => self.heard(said),
+                Err(Errno::AGAIN) => {
+                    self.take_back(offered)?;
+                    (until, in_time) = (None, false);
+                }
+                Err(gone) => return Err(gone),
+            }
+        }
+    }
+}
