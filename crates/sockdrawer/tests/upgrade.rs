@@ -25,6 +25,8 @@ mod pools;
 mod proxy;
 #[path = "relays/script.rs"]
 mod script;
+#[path = "upgrade/shared.rs"]
+mod shared;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
@@ -259,7 +261,7 @@ fn a_unix_path_is_passed_on_and_removed_by_the_last() {
     let new = serve(2, Some(0o660));
     moved(&old, &new, 1);
     drop(old);
-    assert_eq!(mode(), Some(0o660), "the mode is the new build's");
+    assert!(new.wait(PATIENCE, |_| mode() == Some(0o660)), "the mode is the new build's: {:?}", mode());
     assert_eq!(add(&mut client, 3), (2, 6));
     assert_eq!(add(&mut UnixStream::connect(&path.0).expect("it listens"), 1), (2, 1));
     assert!(before.is_some() && inode() == before, "it is the path that it was");
@@ -279,7 +281,7 @@ fn a_predecessor_that_is_shut_down_leaves_the_listeners_alone() {
     upgrade.ready().expect("it takes over");
     let refused = old.reconfigure(old.config().limit(7)).expect_err("it has been handed over").to_string();
     assert!(refused.contains("a new build of the program takes over"), "{refused}");
-    assert!(old.addresses().is_empty());
+    assert_eq!(old.addresses(), [Address::Tcp(at)], "it may take it back");
     old.shutdown(Drain::within(Duration::from_millis(10)));
     let served = (0..50).map(|_| add(&mut connect(at), 1).0).collect::<Vec<_>>();
     assert!(served.iter().all(|build| *build == 2), "{served:?}");
@@ -493,4 +495,9 @@ fn an_age_goes_along_and_nothing_is_changed_before_the_upgrade() {
     assert!(aged(&new), "{:#?}", new.connections(&Selector::All));
     new.reconfigure(new.config().limit(7)).expect("it is its own");
     assert_eq!(add(&mut client, 1), (2, 2));
+}
+
+#[test]
+fn what_the_next_build_wants_is_undone_by_its_death() {
+    shared::what_the_next_build_wants("what_the_next_build_wants_is_undone_by_its_death", Model::Loops);
 }

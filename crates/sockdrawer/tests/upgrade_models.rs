@@ -7,6 +7,8 @@ mod kills;
 mod place;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
+#[path = "upgrade/shared.rs"]
+mod shared;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
@@ -20,6 +22,7 @@ use sums::{add, answer, build, message};
 /// Tests that start this program again name themselves.
 const KILLS: &str = "a_kill_at_any_packet_costs_what_the_killed_program_had";
 const STOPS: &str = "a_program_that_is_stopped_for_a_while_costs_nothing";
+const WANTS: &str = "what_the_next_program_wants_is_undone_by_its_death";
 
 fn main() {
     sockdrawer::processes(&[("sums", |options| Ok(Behaviour::from(build(options[0]))))]);
@@ -34,6 +37,7 @@ fn main() {
         ("a_helper_that_hangs_at_the_commit_stops_no_other_from_accepting", a_helper_that_hangs),
         (KILLS, || kills::kill_at_each_packet(KILLS, Model::Prefork)),
         (STOPS, || kills::stop_at_each_packet(STOPS, Model::Prefork)),
+        (WANTS, || shared::what_the_next_build_wants(WANTS, Model::Prefork)),
     ]);
 }
 

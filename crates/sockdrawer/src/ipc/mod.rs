@@ -4,5 +4,6 @@ pub(crate) mod child_page;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod packets;
+pub(crate) mod plans;
 pub(crate) mod shared_counters;
 pub(crate) mod yours;

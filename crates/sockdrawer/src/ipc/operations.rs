@@ -21,6 +21,20 @@ const STATES: [ConnectionState; 7] = [
     ConnectionState::Receiving,
 ];
 
+/// What is done with connections that are not taken, of a pool or of one of its addresses.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Accepts {
+    /// They are accepted and turned away; else they wait.
+    #[prost(bool, tag = "1")]
+    pub(crate) refuses: bool,
+    /// By a reset; else in order,
+    #[prost(bool, tag = "2")]
+    pub(crate) resets: bool,
+    /// after these bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) says: Vec<u8>,
+}
+
 /// An operation on what stayed of a pool. Times are in nanoseconds.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Asked {

@@ -119,6 +119,7 @@ impl Listener {
         if !matches!(ask.address, Address::Tcp(_)) {
             return Ok(Listener::open_for_path(old, ask)?);
         }
+        old.check_not_borrowed()?;
         let same = old.is_at(ask.address);
         let address = if same { &old.address } else { ask.address };
         let wanted = ask.wanted(address, true);
@@ -146,6 +147,7 @@ impl Listener {
 
     /// A Unix socket that is to have the path of `old`: it listens under a name of its own until [`Listener::exchange_paths`].
     fn open_for_path(old: &Listener, ask: &Ask<'_>) -> Result<Listener, Error> {
+        old.check_not_borrowed()?;
         let (Some(path), Some(_)) = (path_of(ask.address), &old.path) else { return Err(no_path(ask.address)) };
         let at = Address::Unix(beside(path).ok_or_else(|| ask.error(Errno::NAMETOOLONG))?);
         let mut listener = Listener::open(&Ask { address: &at, ..*ask }).map_err(|error| of_address(error, ask.address))?;
@@ -219,11 +221,12 @@ impl Listener {
         })
     }
 
-    /// Goes on with the sockets of a process that this one replaces, which shared their port in this order. They are that process's until
-    /// [`Listener::hand_over`] says otherwise.
+    /// Goes on with the sockets of a process that this one replaces, which shared their port in this order. That process may take them back
+    /// until [`Listener::take_for_good`]: it must find them, and their path, as it left them.
     pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>, is_shared: bool) -> Result<Listener, Error> {
         let mut listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
         listener.hand_over(true);
+        listener.sockets.iter().for_each(|socket| socket.set_borrowed(true, ask.system));
         if is_shared {
             listener.ownership = Ownership::Shared;
             listener.path.take().into_iter().for_each(OwnedPath::leave);
@@ -234,6 +237,32 @@ impl Listener {
     /// Whether the sockets are another process's: then this one does nothing to them but to close its copies.
     pub(crate) fn hand_over(&mut self, is_handed_over: bool) {
         self.handed_over = is_handed_over;
+    }
+
+    /// No other process takes the sockets back any more: they are given what this one's configuration says.
+    pub(crate) fn take_for_good(&mut self, ask: &Ask<'_>) {
+        self.handed_over = false;
+        self.sockets.iter().for_each(|socket| socket.set_borrowed(false, ask.system));
+        // Where the system refuses, it listens as it did.
+        let _ = self.set_options(ask.system, ask.accepted);
+        let _ = self.set_permissions(ask.system, ask.options);
+        let _ = self.set_backlog(ask.system, ask.backlog);
+    }
+
+    /// # Errors
+    /// [`Error::HandingOver`]: sockets beside these would change their group or their path.
+    fn check_not_borrowed(&self) -> Result<(), Error> {
+        match self.is_borrowed() {
+            true => Err(Error::HandingOver {
+                reason: "the process before it stands by to take its addresses back: replace them once it does not, in some seconds",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the process that this one replaced may take the sockets back.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.sockets.iter().any(|socket| socket.is_borrowed())
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -263,7 +292,10 @@ impl Listener {
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
-        self.sockets.iter().filter(|socket| !socket.is_gone()).try_for_each(|socket| system.listen(socket.fd(), backlog))
+        self.sockets
+            .iter()
+            .filter(|socket| !socket.is_gone() && !socket.is_borrowed())
+            .try_for_each(|socket| system.listen(socket.fd(), backlog))
     }
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {

@@ -14,7 +14,12 @@ pub(crate) struct ListenSocket {
     /// Whether the connections of this socket are spread over all loops by message: it is the only one of its address.
     pub(super) spread: AtomicBool,
     gone: AtomicBool,
+    /// Another process may take it back: nothing that it would find there is changed.
+    borrowed: AtomicBool,
 }
+
+/// The count of connections to be given their options one by one, while the socket itself is given none.
+const ALL: usize = usize::MAX;
 
 impl ListenSocket {
     pub(crate) fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<ListenSocket> {
@@ -23,7 +28,21 @@ impl ListenSocket {
             stale: AtomicUsize::new(0),
             spread: AtomicBool::new(spread),
             gone: AtomicBool::new(false),
+            borrowed: AtomicBool::new(false),
         })
+    }
+
+    /// From now on another process may take it back, or not any more.
+    pub(crate) fn set_borrowed(&self, is_borrowed: bool, system: &dyn System) {
+        if self.borrowed.swap(is_borrowed, Ordering::AcqRel) != is_borrowed {
+            // Those in the queue have inherited what the other process wants.
+            let stale = if is_borrowed { ALL } else { system.queued(self.fd()).unwrap_or(0) };
+            self.stale.store(stale, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.borrowed.load(Ordering::Acquire)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -49,7 +68,11 @@ impl ListenSocket {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Connections inherit these options from now on. Those of a borrowed socket are given them one by one.
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
+        if self.is_borrowed() {
+            return Ok(());
+        }
         system.set_options(self.fd(), options)?;
         // Connections that are in the queue now may have been made before.
         self.stale.store(system.queued(self.fd())?, Ordering::Release);

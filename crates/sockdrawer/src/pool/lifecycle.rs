@@ -78,6 +78,7 @@ impl<M: Members> Core<M> {
             let behind = control.behind.clone();
             drop(control);
             behind.iter().for_each(|behind| behind.shut_down(how));
+            self.take_for_good();
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.own.notifier().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);

@@ -36,6 +36,8 @@ pub(crate) struct Listeners {
     pub(crate) retiring: Vec<ListenerEntry>,
     /// Sockets of a process that this one replaces, until the pool listens at them.
     pub(crate) inherited: Inherited,
+    /// Those of them that the process before this one may take back: they retire once it does not any more.
+    waiting: Vec<(u64, bool)>,
     /// Addresses that are another process's now, while it may still die and leave them to this one.
     pub(crate) handed_over: Vec<ListenerEntry>,
 }
@@ -107,12 +109,18 @@ impl Listeners {
         listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))
     }
 
+    /// Those too that another process has while this one stands by.
     pub(super) fn addresses(&self) -> Vec<Address> {
-        self.listening.iter().map(|entry| entry.listener.address.clone()).collect()
+        self.held().map(|entry| entry.listener.address.clone()).collect()
+    }
+
+    fn held(&self) -> impl Iterator<Item = &ListenerEntry> {
+        let stands_by = |entry: &&ListenerEntry| !entry.listener.sockets.is_empty();
+        self.listening.iter().chain(self.handed_over.iter().filter(stands_by))
     }
 
     pub(super) fn find(&self, address: &Address) -> Result<&ListenerEntry, Error> {
-        let found = self.listening.iter().find(|entry| entry.listener.address == *address);
+        let found = self.held().find(|entry| entry.listener.address == *address);
         found.ok_or_else(|| Error::NoSuchListener { address: address.clone(), known: self.addresses() })
     }
 
@@ -185,8 +193,11 @@ impl Listeners {
         gone
     }
 
-    /// Keeps new connections away from those with these numbers.
+    /// Keeps new connections away from those with these numbers. Those that another process may take back go on until [`Listeners::take_for_good`].
     pub(super) fn retire(&mut self, gone: Vec<(u64, bool)>, system: &dyn System) -> Vec<Retirement> {
+        let may_go_back = |number| self.retiring(number).is_some_and(|entry| entry.listener.is_handed_over());
+        let (waiting, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(number, _)| may_go_back(*number));
+        self.waiting.extend(waiting);
         let begun = gone.into_iter().filter_map(|(number, replaced)| {
             let entry = self.retiring.iter_mut().find(|entry| entry.retirement == number)?;
             Some(Retirement::begin(number, &mut entry.listener, replaced, system))
@@ -212,6 +223,16 @@ impl Listeners {
                 entry.state.set_limit(entry.asked.limit);
             }
         }
+    }
+
+    /// No other process takes any of them back any more. Returns the numbers of those that it could have, and what is to retire now.
+    pub(super) fn take_for_good(&mut self, config: &Config) -> (Vec<u64>, Vec<(u64, bool)>) {
+        let mut taken = Vec::new();
+        for entry in self.all_mut().filter(|entry| entry.listener.is_handed_over()) {
+            entry.listener.take_for_good(&ask(config, &entry.asked));
+            taken.push(entry.number);
+        }
+        (taken, std::mem::take(&mut self.waiting))
     }
 
     pub(super) fn set_backlog(&self, backlog: u32, system: &dyn System) {

@@ -119,14 +119,10 @@ pub(crate) trait Movable: Manager {
     /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
     /// this revision.
     fn stay_as_it_is(&self, revision: u64) -> bool;
-    /// The pool may be changed after all.
-    fn may_change(&self);
-    /// What it does with connections that come, before it is handed over.
-    fn accept_state(&self) -> AcceptState;
     /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept.
     fn hand_over(&self) -> bool;
-    /// The other process is dead, or did not begin: the listeners are this one's again.
-    fn take_back(&self, before: &AcceptState);
+    /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
+    fn take_back(&self);
     /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
     fn freeze(&self, reads: &State);
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
@@ -146,8 +142,11 @@ pub(crate) trait Movable: Manager {
 
     /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
     fn go_on(&self, held: &Held);
-    /// Takes connections from now on.
+    /// Takes connections from now on, or does with them what the predecessor did.
     fn open(&self);
+    /// The predecessor takes nothing back any more: what it had is given what the configuration says, and addresses that were removed meanwhile
+    /// go.
+    fn take_for_good(&self);
     /// What takes connections.
     fn takers(&self) -> Vec<Arc<dyn Holder>>;
     /// The addresses of this pool at which connections of the predecessor came in.
@@ -227,6 +226,7 @@ impl<M: Moving> Movable for Core<M> {
         let occupied = |entry: &ListenerEntry| Occupied {
             address: entry.listener.address.to_string(),
             connections: entry.state.limiter.taken() as u64,
+            accepts: entry.state.accept_state().told(),
         };
         let shared_counters = self.own.shared_counters();
         let peer_counts = self.own.peer_counts().filter(|_| with_peers);
@@ -243,6 +243,7 @@ impl<M: Moving> Movable for Core<M> {
             begun: M::begun(&control.own),
             prefixes: peer_counts.iter().flat_map(|counts| [counts.prefixes.v4, counts.prefixes.v6]).map(u32::from).collect(),
             peers: peer_counts.iter().flat_map(|counts| counts.all()).map(of_peer).collect(),
+            accepts: control.accepts_then.as_ref().and_then(AcceptState::told),
         }
     }
 
@@ -270,19 +271,14 @@ impl<M: Moving> Movable for Core<M> {
         handed_over
     }
 
-    fn may_change(&self) {
-        let mut control = lock(&self.control);
-        control.handing_over = false;
-        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
-    }
-
-    fn accept_state(&self) -> AcceptState {
-        lock(&self.control).accept_state.clone()
-    }
-
     fn hand_over(&self) -> bool {
-        // When this returns no loop that turns is about to accept.
-        self.put_accept_state(&mut lock(&self.control), &AcceptState::Suspended);
+        {
+            let mut control = lock(&self.control);
+            let before = control.accept_state.clone();
+            control.accepts_then.get_or_insert(before);
+            // When this returns no loop that turns is about to accept.
+            self.put_accept_state(&mut control, &AcceptState::Suspended);
+        }
         // Twice: what one loop accepted last for another has come in there, too.
         if !self.turns() || !self.turns() || is_running(&lock(&self.control).readiness).is_err() {
             return false;
@@ -297,7 +293,7 @@ impl<M: Moving> Movable for Core<M> {
         true
     }
 
-    fn take_back(&self, before: &AcceptState) {
+    fn take_back(&self) {
         let mut control = lock(&self.control);
         control.handing_over = false;
         let handed_over = std::mem::take(&mut control.listeners.handed_over);
@@ -309,8 +305,9 @@ impl<M: Moving> Movable for Core<M> {
             }
             self.rebalance(&mut control);
         }
-        let then = control.accepts_then.take();
-        self.put_accept_state(&mut control, then.as_ref().unwrap_or(before));
+        if let Some(then) = control.accepts_then.take() {
+            self.put_accept_state(&mut control, &then);
+        }
     }
 
     fn freeze(&self, reads: &State) {
@@ -351,16 +348,17 @@ impl<M: Moving> Movable for Core<M> {
     fn go_on(&self, held: &Held) {
         {
             let mut control = lock(&self.control);
-            let Control { listeners, config, own, .. } = &mut *control;
-            let (system, options) = (&*config.system, &config.settings.options);
-            for entry in listeners.all_mut() {
-                entry.listener.hand_over(false);
-                // Where the system refuses, it listens as it did.
-                let _ = entry.listener.set_options(system, options);
-                let _ = entry.listener.set_permissions(system, &entry.asked.options);
+            M::begin_behind(&control.own, held.begun);
+            if let Some(accepts) = AcceptState::heard(held.accepts.as_ref()) {
+                control.accepts_then.get_or_insert(accepts);
             }
-            listeners.set_backlog(config.accept_queue(), system);
-            M::begin_behind(own, held.begun);
+            for listener in &held.listeners {
+                let at = control.listeners.listening.iter().find(|entry| entry.state.address.to_string() == listener.address);
+                if let (Some(entry), Some(accepts)) = (at, AcceptState::heard(listener.accepts.as_ref())) {
+                    entry.state.set_accept_state(&accepts);
+                    M::pass_listener_accept_state(self, &control, entry, &accepts);
+                }
+            }
         }
         self.count_predecessor(held);
         // The mistake: what the predecessor has counts for nothing.
@@ -382,6 +380,10 @@ impl<M: Moving> Movable for Core<M> {
         control.handing_over = false;
         let then = control.accepts_then.take();
         self.put_accept_state(&mut control, &then.unwrap_or(AcceptState::Open));
+    }
+
+    fn take_for_good(&self) {
+        Core::take_for_good(self);
     }
 
     fn takers(&self) -> Vec<Arc<dyn Holder>> {
@@ -437,6 +439,24 @@ impl<M: Moving> Movable for Core<M> {
 }
 
 impl<M: Members> Core<M> {
+    pub(super) fn take_for_good(&self) {
+        {
+            let mut control = lock(&self.control);
+            // Handed over in turn: then they are the next one's.
+            if control.handing_over {
+                return;
+            }
+            let Control { listeners, config, .. } = &mut *control;
+            let (taken, gone) = listeners.take_for_good(config);
+            for entry in control.listeners.listening.iter().filter(|entry| taken.contains(&entry.number)) {
+                M::pass_listener_accept_state(self, &control, entry, &entry.state.accept_state());
+            }
+            self.retire_listeners(&mut control, gone);
+        }
+        self.retirements.carry_out_left();
+        self.own.notifier().notify();
+    }
+
     /// No member has these sockets any more; nothing is done to what waits there.
     pub(super) fn release_all(&self, entry: &mut ListenerEntry, members: &[Member<M>]) {
         let owners = &entry.owners;

@@ -83,18 +83,24 @@ impl Before {
         lock(&self.line).as_ref().map(|line| line.talk.clone())
     }
 
-    /// What it is told, once, as soon as this process stands.
-    pub(super) fn settled(&self) -> Option<Said> {
-        (!self.settled.swap(true, SeqCst)).then_some(Said::Settled(Settled {}))
+    /// Tells it that this process stands. Only then may this process change what the other one would take back.
+    pub(super) fn settle(&self) {
+        if let (false, Some(talk)) = (self.settled.load(SeqCst), self.talk()) {
+            // A process that is gone need not know.
+            let _ = talk.say_surely(&Said::Settled(Settled {}));
+        }
+        self.settled.store(true, SeqCst);
     }
 
-    pub(super) fn settle(&self) {
-        if let Some(said) = self.settled()
-            && let Some(talk) = self.talk()
+    /// Tells it so, if that can be said now. Whether it has been told, or is gone.
+    pub(super) fn settle_now(&self) -> bool {
+        if let (false, Some(talk)) = (self.settled.load(SeqCst), self.talk())
+            && !matches!(talk.say_now(Said::Settled(Settled {})), Ok(()) | Err(Errno::PIPE))
         {
-            // A process that is gone need not know.
-            let _ = talk.say_surely(&said);
+            return false;
         }
+        self.settled.store(true, SeqCst);
+        true
     }
 
     /// Connections have been restored here.

@@ -11,7 +11,6 @@ use crate::ipc::messages::{
     ShutDown, Welcome,
 };
 use crate::ipc::packets::MOST_MESSAGE;
-use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::pool::ListeningSockets;
@@ -101,13 +100,10 @@ impl Conversation<'_> {
             Err(_) => return Some(self.refuse(GONE.to_owned())),
         };
         self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
-        // A process before this one must not accept any more, whatever happens to the next.
-        self.meeting.before.settle();
-        let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.accept_state()).collect();
         if let Err(reason) = self.commit(&prepared) {
             self.meeting.pools.take_back();
-            for (named, state) in self.pools.iter().zip(&states) {
-                named.pool.take_back(state);
+            for named in &self.pools {
+                named.pool.take_back();
                 if self.was_told {
                     named.pool.tell_event(&Event::TakenBack);
                 }
@@ -196,13 +192,16 @@ impl Conversation<'_> {
                 return Ok(Err(REHEARSAL.to_owned()));
             }
         }
+        // A process before this one must not accept any more, whatever happens to the next.
+        self.meeting.before.settle();
+        self.pools.iter().for_each(|named| named.pool.take_for_good());
         let mut kept = self.pools.iter().zip(revisions);
         if let Some((named, _)) = kept.find(|(named, revision)| !named.pool.stay_as_it_is(*revision)) {
-            self.pools.iter().for_each(|named| named.pool.may_change());
+            self.pools.iter().for_each(|named| named.pool.take_back());
             return Ok(Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)));
         }
         if !self.meeting.pools.hand_over(&self.pools) {
-            self.pools.iter().for_each(|named| named.pool.may_change());
+            self.pools.iter().for_each(|named| named.pool.take_back());
             return Ok(Err("a pool was started meanwhile: start the new build again".to_owned()));
         }
         Ok(Ok(prepared))

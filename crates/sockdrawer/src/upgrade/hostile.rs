@@ -153,7 +153,7 @@ mod tests {
             (it.tag, it.listener) = (Some("a tag".to_owned()), Some("127.0.0.1:1".to_owned()));
         });
         let records = vec![full.clone(), full, record(|it| it.cookie = u64::MAX)];
-        let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3 }];
+        let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3, accepts: None }];
         let counts = [("accepted".to_owned(), u64::MAX), ("closed".to_owned(), 3)].into();
         let held =
             Held { connections: 3, next_id: u64::MAX, listeners, counts, begun: u64::MAX, pace: u64::MAX, ..Held::default() };

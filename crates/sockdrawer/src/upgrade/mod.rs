@@ -170,7 +170,8 @@ impl Upgrade {
     }
 
     /// How long the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until this
-    /// process is replaced in turn. Default: 5 s.
+    /// process is replaced in turn. Until then it finds all that both have as it left it: options, backlogs, modes and addresses of this
+    /// build come after that. Default: 5 s.
     #[must_use]
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;

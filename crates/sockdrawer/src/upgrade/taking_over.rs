@@ -225,17 +225,18 @@ impl Arrivals {
         let [mut again, longest] = SAYS_AGAIN;
         loop {
             owed.retain(|said| !self.is_said(said, pending.restored.last()));
-            again = if owed.is_empty() { SAYS_AGAIN[0] } else { (again * 2).min(longest) };
-            let until = if owed.is_empty() { settles } else { Some(self.talk.now() + again) };
+            // Nothing is changed of what the other one may take back before that is told.
+            let stands = settles.is_some_and(|settles| self.talk.now() >= settles);
+            if stands && self.before.settle_now() {
+                settles = None;
+                self.take_for_good();
+            }
+            let is_said = owed.is_empty() && !(stands && settles.is_some());
+            again = if is_said { SAYS_AGAIN[0] } else { (again * 2).min(longest) };
+            let until = if is_said { settles } else { Some(self.talk.now() + again) };
             let (said, descriptors) = match self.talk.hear(until) {
                 Ok(heard) => heard,
-                Err(Errno::AGAIN) => {
-                    if settles.take_if(|settles| self.talk.now() >= *settles).is_some() {
-                        owed.extend(self.before.settled());
-                        self.give_up();
-                    }
-                    continue;
-                }
+                Err(Errno::AGAIN) => continue,
                 // It is dead, or has nothing left: what it offered is this process's.
                 Err(_) => break,
             };
@@ -269,7 +270,7 @@ impl Arrivals {
         self.seat(&mut pending, false);
         // Where it lives: it must not take the listeners back because the conversation is over.
         self.before.settle();
-        self.give_up();
+        self.take_for_good();
         for arriving in &mut self.pools {
             arriving.named.pool.count_no_more_elsewhere();
             arriving.keep_held(&Held::default());
@@ -292,8 +293,9 @@ impl Arrivals {
     }
 
     /// Once the predecessor lets go of the listeners: those that this build does not want end.
-    fn give_up(&mut self) {
+    fn take_for_good(&mut self) {
         for arriving in &mut self.pools {
+            arriving.named.pool.take_for_good();
             arriving.named.pool.listen_no_more_at(&std::mem::take(&mut arriving.named.given_up));
         }
     }

@@ -108,6 +108,15 @@ fn serve(role: &str) {
     pool.join().expect("another takes over");
 }
 
+/// Kills a process. Its helpers end with it, and may answer until then.
+pub(crate) fn kill_with_helpers(pid: u32) {
+    let helpers = helpers(pid);
+    kill(pid);
+    for helper in helpers {
+        poll(&mut [PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN)], None).expect("poll");
+    }
+}
+
 /// The processes that a process has started.
 fn helpers(of: u32) -> Vec<OwnedFd> {
     let threads = std::fs::read_dir(format!("/proc/{of}/task")).expect("it lives");
@@ -181,12 +190,7 @@ impl Case {
         let pid = |side| if side == Side::Predecessor { pids.predecessor } else { pids.successor };
         match self.act {
             Act::Kill(side) => {
-                let helpers = helpers(pid(side));
-                kill(pid(side));
-                // They end with their program, and may answer until then.
-                for helper in helpers {
-                    poll(&mut [PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN)], None).expect("poll");
-                }
+                kill_with_helpers(pid(side));
                 *visits.killed.lock().expect("no panic") = Some(Instant::now());
             }
             Act::Stop(side) => {

@@ -1,11 +1,14 @@
 //! Upgrades of pools that connect, and of pools that serve one connection at a time.
 
-use super::common::{PATIENCE, address, any_port, connect};
+use super::common::{PATIENCE, address, any_port, connect, read_all, tcp};
 use super::place::{Place, config, many_sums, moved};
-use super::sums::{add, build};
+use super::sums::{add, answer, build, message};
+use sockdrawer::admission::Reject;
 use sockdrawer::listening::Listening;
+use sockdrawer::observe::Readiness;
 use sockdrawer::upgrade::Replace;
-use sockdrawer::{Address, Config, Drain, Error, Model, Upgrade, connecting::Connecting};
+use sockdrawer::{Address, Config, Drain, Error, Model, Pool, Upgrade, connecting::Connecting};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +53,33 @@ fn connections_that_were_made_go_on_and_none_is_made_twice() {
 fn moved_out(old: &sockdrawer::Pool, new: &sockdrawer::Pool) {
     assert!(old.join().is_ok());
     assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 10), "{:#?}", new.status());
+}
+
+#[test]
+fn what_is_suspended_or_refused_stays_so_in_the_next_build() {
+    let place = Place::new("suspended");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()).listen(any_port()).listen(any_port()));
+    let addresses = old.addresses();
+    let [second, third] = [1, 2].map(|index| tcp(&addresses[index]));
+    old.suspend_listener(&addresses[1]).expect("it is its own");
+    old.refuse_listener(&addresses[2], Reject::text("no\n")).expect("it is its own");
+    let next = |number| place.serve(addresses.iter().cloned().fold(config(build(number)), Config::listen)).0;
+    let new = next(2);
+    let mut waits = connect(second);
+    waits.write_all(&message(b'a', 1)).expect("it is in the queue");
+    assert_eq!(add(&mut connect(at), 1).0, 2);
+    assert_eq!(read_all(&mut connect(third)).expect("an orderly end"), b"no\n");
+    let states = |pool: &Pool| pool.status().listeners.into_iter().map(|one| one.readiness).collect::<Vec<_>>();
+    assert_eq!(states(&new), [Readiness::Serving, Readiness::Suspended, Readiness::Refusing]);
+    new.refuse(Reject::Fin);
+    new.resume_listener(&addresses[2]).expect("it is its own");
+    let newer = next(3);
+    assert_eq!(newer.status().readiness, Readiness::Refusing);
+    assert_eq!(states(&newer), [Readiness::Serving, Readiness::Suspended, Readiness::Serving]);
+    newer.resume();
+    assert_eq!(add(&mut connect(third), 1).0, 3);
+    newer.resume_listener(&addresses[1]).expect("it is its own");
+    assert_eq!(answer(&mut waits, b'a'), (3, 1), "it has waited in the kernel");
 }
 
 #[test]

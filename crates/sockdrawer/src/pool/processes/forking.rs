@@ -235,10 +235,10 @@ impl Forking {
                 self.children.count_peers(&self.shared.policy.get());
                 Reply::Done
             }
-            Request::Take { listener, address, slot, accept_state, sockets } => {
+            Request::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
                 let state = self.state(listener, &address, slot);
                 state.set_accept_state(&accept_state);
-                done(self.take(listener, &state, &sockets, descriptors))
+                done(self.take(listener, &state, is_borrowed, &sockets, descriptors))
             }
             Request::Release { listener, sockets } => {
                 for socket in sockets.iter().filter_map(|socket| self.sockets.remove(&(listener, *socket))) {
@@ -255,8 +255,11 @@ impl Forking {
                 self.event_loop.set_accept_state(&accept_state);
                 Reply::Done
             }
-            Request::ListenerAcceptState { listener, accept_state } => {
+            Request::ListenerAcceptState { listener, accept_state, is_borrowed } => {
                 self.listener_states.get(&listener).into_iter().for_each(|state| state.set_accept_state(&accept_state));
+                let of_it = self.sockets.iter().filter(|((of, _), _)| *of == listener);
+                // The pool has given them their options where they are not any more.
+                of_it.for_each(|(_, socket)| socket.set_borrowed(is_borrowed, &Kernel));
                 self.event_loop.policy_changed();
                 Reply::Done
             }
@@ -407,12 +410,14 @@ impl Forking {
         &mut self,
         listener: u64,
         state: &Arc<ListenerState>,
+        is_borrowed: bool,
         numbers: &[usize],
         sockets: Vec<OwnedFd>,
     ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         for (number, socket) in numbers.iter().zip(sockets) {
             let socket = ListenSocket::new(Arc::new(socket), false);
+            socket.set_borrowed(is_borrowed, &Kernel);
             self.children.add_listener(&socket);
             self.sockets.insert((listener, *number), socket.clone());
             self.event_loop.take_socket(socket, state.clone());

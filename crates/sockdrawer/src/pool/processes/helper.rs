@@ -13,7 +13,7 @@ use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
 use crate::listen::listener::Listener;
 use crate::listen::socket::ListenSocket;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::observe::Event;
 use crate::operation::Op;
 use crate::pool::control::Core;
@@ -21,7 +21,7 @@ use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::Manager;
 use crate::sync::lock;
-use crate::sys::process;
+use crate::sys::{Kernel, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -143,9 +143,10 @@ impl Helper {
                 tuning.apply(&mut wanted);
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
-            Request::Take { listener, address, slot, accept_state, sockets } => {
+            Request::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
                 let state = self.listener_states.at(slot, &address, &self.core.own.shared.shared_counters);
-                done(self.take(listener, state, &accept_state, &sockets, descriptors))
+                state.set_accept_state(&accept_state);
+                done(self.take(listener, state, is_borrowed, &sockets, descriptors))
             }
             Request::Release { listener, sockets } => {
                 self.release(listener, &sockets);
@@ -157,14 +158,13 @@ impl Helper {
                 Manager::set_accept_state(&*self.core, &accept_state);
                 Reply::Done
             }
-            Request::ListenerAcceptState { listener, accept_state } => {
+            Request::ListenerAcceptState { listener, accept_state, is_borrowed } => {
                 let control = lock(&self.core.control);
-                control
-                    .listeners
-                    .listening
-                    .iter()
-                    .filter(|entry| entry.number == listener)
-                    .for_each(|entry| entry.state.set_accept_state(&accept_state));
+                for entry in control.listeners.listening.iter().filter(|entry| entry.number == listener) {
+                    entry.state.set_accept_state(&accept_state);
+                    // The pool has given them their options where they are not any more.
+                    entry.listener.sockets.iter().for_each(|socket| socket.set_borrowed(is_borrowed, &Kernel));
+                }
                 self.core.listener_states_changed(&control);
                 Reply::Done
             }
@@ -214,7 +214,7 @@ impl Helper {
         &mut self,
         listener: u64,
         state: Arc<ListenerState>,
-        accept_state: &AcceptState,
+        is_borrowed: bool,
         numbers: &[usize],
         sockets: Vec<OwnedFd>,
     ) -> Result<(), Refusal> {
@@ -228,10 +228,10 @@ impl Helper {
             control.listeners.listening.push(ListenerEntry::new(listener, &asked, shared, state, 0));
             control.listeners.listening.len() - 1
         });
-        control.listeners.listening[at].state.set_accept_state(accept_state);
         let entry = &mut control.listeners.listening[at];
         for (number, socket) in numbers.iter().zip(sockets) {
             let socket = ListenSocket::new(Arc::new(socket), false);
+            socket.set_borrowed(is_borrowed, &Kernel);
             self.sockets.insert((listener, *number), Arc::downgrade(&socket));
             entry.listener.sockets.push(socket);
             entry.owners.push(Vec::new());

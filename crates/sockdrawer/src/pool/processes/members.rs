@@ -142,8 +142,9 @@ impl Members for Helpers {
         accept_state: &AcceptState,
     ) {
         // A helper may have only those of the address that are on their way out.
-        for listener in control.listeners.all().filter(|other| other.slot == entry.slot).map(|entry| entry.number) {
-            core.pass(control, || Request::ListenerAcceptState { listener, accept_state: accept_state.clone() });
+        for ListenerEntry { number, listener, .. } in control.listeners.all().filter(|other| other.slot == entry.slot) {
+            let (listener, is_borrowed) = (*number, listener.is_borrowed());
+            core.pass(control, || Request::ListenerAcceptState { listener, accept_state: accept_state.clone(), is_borrowed });
         }
     }
 
@@ -203,8 +204,8 @@ impl Members for Helpers {
         let offer = |(member, sockets): &(&Member<Helpers>, Vec<usize>)| {
             let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| entry.listener.sockets[*socket].fd()).collect();
             let (address, accept_state) = (entry.listener.address.clone(), entry.state.accept_state());
-            let take =
-                Request::Take { listener: entry.number, address, slot: entry.slot, accept_state, sockets: sockets.clone() };
+            let (listener, slot, is_borrowed) = (entry.number, entry.slot, entry.listener.is_borrowed());
+            let take = Request::Take { listener, address, slot, accept_state, is_borrowed, sockets: sockets.clone() };
             member.running.as_ref().map(|channel| channel.ask_later(take, &descriptors))
         };
         let asked: Vec<_> = to.iter().map(offer).collect();

@@ -107,6 +107,8 @@ pub(crate) enum Request {
         /// Where its numbers stand among the shared ones.
         slot: usize,
         accept_state: AcceptState,
+        /// Another program may take them back.
+        is_borrowed: bool,
         sockets: Vec<usize>,
     },
     Release {
@@ -119,10 +121,11 @@ pub(crate) enum Request {
     },
     /// Whether connections are taken.
     AcceptState(AcceptState),
-    /// One listener takes connections, or not.
+    /// One listener takes connections, or not, and its sockets may be taken back by another program, or not.
     ListenerAcceptState {
         listener: u64,
         accept_state: AcceptState,
+        is_borrowed: bool,
     },
     Apply(Op, Selector),
     Status,
@@ -281,8 +284,10 @@ mod tests {
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
                 let sockets = (0..lots.len()).collect();
                 let address = "127.0.0.1:9000".parse().expect("an address");
-                let message: ToHelper =
-                    (2, Request::Take { listener: 1, address, slot: 0, accept_state: AcceptState::Open, sockets });
+                let message: ToHelper = (
+                    2,
+                    Request::Take { listener: 1, address, slot: 0, accept_state: AcceptState::Open, is_borrowed: true, sockets },
+                );
                 sender.send(one.as_fd(), &message, &lots, true).expect("sent");
             });
             let mut receiver = Receiver::default();

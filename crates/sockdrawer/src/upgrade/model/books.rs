@@ -55,6 +55,8 @@ pub(super) struct Books {
     killed: [bool; 2],
     /// The new process has said that it stands.
     pub(super) settled: bool,
+    /// It has changed what both listen at.
+    changed: bool,
     /// The end of each: why it does not take over, or goes on.
     returned: [Option<Option<String>>; 2],
     wrong: Option<String>,
@@ -68,6 +70,7 @@ impl Books {
             accepts: [true, false],
             killed: [false; 2],
             settled: false,
+            changed: false,
             returned: [None, None],
             wrong: None,
         }
@@ -290,19 +293,17 @@ impl Movable for Fake {
         true
     }
 
-    fn may_change(&self) {}
-
-    fn accept_state(&self) -> AcceptState {
-        AcceptState::Open
-    }
-
     fn hand_over(&self) -> bool {
         self.world.state().books.accepts[self.side] = false;
         true
     }
 
-    fn take_back(&self, _: &AcceptState) {
-        self.world.state().books.accept(self.side);
+    fn take_back(&self) {
+        let books = &mut self.world.state().books;
+        if books.changed {
+            books.wrong("the old process takes back what the new one has changed".to_owned());
+        }
+        books.accept(self.side);
     }
 
     fn freeze(&self, _: &State) {
@@ -336,6 +337,10 @@ impl Movable for Fake {
 
     fn open(&self) {
         self.world.state().books.accept(self.side);
+    }
+
+    fn take_for_good(&self) {
+        self.world.state().books.changed |= self.side == NEW;
     }
 
     fn takers(&self) -> Vec<Arc<dyn Holder>> {
