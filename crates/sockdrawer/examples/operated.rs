@@ -6,13 +6,11 @@
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
-use sockdrawer::listening::Listening;
 use sockdrawer::{
     CannotRestore, CannotSave, Config, Context, Drain, Error, Group, Groups, Input, Note, Peer, Pool, Protocol, Saved, Saver,
     Service, State, Step,
 };
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// After so long without a line a client is asked for one; after twice as long it is gone.
@@ -109,9 +107,9 @@ impl Protocol for Client {
     }
 }
 
-/// The operator's port. The pool is there once it was started.
+/// The operator's port, of the pool of the clients.
 #[derive(Clone)]
-struct Admin(Groups, Arc<OnceLock<Pool>>);
+struct Admin(Groups, Pool);
 
 impl Service for Admin {
     type Protocol = Admin;
@@ -122,7 +120,7 @@ impl Service for Admin {
 
 impl Protocol for Admin {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let Some(pool) = self.1.get() else { return Step::Abort };
+        let pool = &self.1;
         while let Some(line) = input.line() {
             match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
                 ["STATS"] => {
@@ -145,20 +143,19 @@ impl Protocol for Admin {
 
 fn set_limit(pool: &Pool, limit: &str) -> Result<(), Box<dyn std::error::Error>> {
     let limit = limit.parse()?;
-    pool.update(|config| config.listeners(|all| all[0].limit = Some(limit)))?;
+    pool.update(|config| config.limit(limit))?;
     Ok(())
 }
 
-pub(crate) fn start(clients: &str, admin: &str) -> Result<Pool, Error> {
-    let (broker, pool) = (Broker::default(), Arc::new(OnceLock::new()));
+pub(crate) fn start(clients: &str, admin: &str) -> Result<[Pool; 2], Error> {
+    let broker = Broker::default();
     let limits = Limits::default()
         .on_full(OnFull::Reject(Reject::text("ERR full\n")))
         .per_peer(PerPeer::address(50).reject(Reject::text("ERR too many from your address\n")));
-    let operators = Listening::new(admin).limit(10).behaviour(Admin(broker.topics.clone(), pool.clone()));
-    // So that the operators have room while the clients have none.
-    let config = Config::accept(broker).limit(10_010).admission(limits);
-    let started = Pool::start(config.listening(Listening::new(clients).limit(10_000)).listening(operators))?;
-    Ok(pool.get_or_init(|| started).clone())
+    let pool = Pool::start(Config::accept(broker.clone()).limit(10_000).admission(limits).listen(clients))?;
+    // A pool of their own: operators have room while the clients have none, and are turned away by no limit of theirs.
+    let operators = Config::accept(Admin(broker.topics, pool.clone())).loops(1).limit(10).listen(admin);
+    Ok([pool, Pool::start(operators)?])
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -167,7 +164,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     sockdrawer::raise_descriptor_limit()?;
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let pool = start(clients, admin)?;
+    let [pool, _operators] = start(clients, admin)?;
     let stopping = pool.clone();
     std::thread::spawn(move || signals.forever().next().map(|_| stopping.shutdown(Drain::within(Duration::from_secs(9)))));
     Ok(pool.join()?)

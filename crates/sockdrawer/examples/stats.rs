@@ -1,9 +1,7 @@
-//! A second port of a pool: clients talk to 127.0.0.1:9000, and `curl 127.0.0.1:9001` shows the pool's numbers, in the form that
+//! A pool that shows the numbers of another: clients talk to 127.0.0.1:9000, and `curl 127.0.0.1:9001` shows the pool's numbers, in the form that
 //! Prometheus reads.
 
-use sockdrawer::listening::Listening;
 use sockdrawer::{Config, Context, Error, Input, Peer, Pool, Protocol, Service, Step};
-use std::sync::{Arc, OnceLock};
 
 struct Echo;
 
@@ -21,9 +19,9 @@ impl Protocol for Echo {
     }
 }
 
-/// Answers each request with the numbers of the pool, which is there once it was started.
-#[derive(Clone, Default)]
-struct Stats(Arc<OnceLock<Pool>>);
+/// Answers each request with the numbers of the pool.
+#[derive(Clone)]
+struct Stats(Pool);
 
 impl Service for Stats {
     type Protocol = Stats;
@@ -37,7 +35,7 @@ impl Protocol for Stats {
         if input.until(b"\r\n\r\n").is_none() {
             return Step::Continue;
         }
-        let Some(status) = self.0.get().map(Pool::status) else { return Step::Abort };
+        let status = self.0.status();
         let mut page = String::new();
         for listener in &status.listeners {
             page += &format!("connections{{address=\"{}\"}} {}\n", listener.address, listener.connections);
@@ -50,19 +48,14 @@ impl Protocol for Stats {
     }
 }
 
-/// Both ports. The second serves few at a time, and keeps its permits although the first is full: the pool's limit is above that of the first.
-pub(crate) fn start(clients: &str, stats: &str) -> Result<Pool, Error> {
-    let service = Stats::default();
-    let config = Config::accept(Echo)
-        .limit(1010)
-        .listening(Listening::new(clients).limit(1000))
-        .listening(Listening::new(stats).limit(10).behaviour(service.clone()));
-    let pool = Pool::start(config)?;
-    // This is the only place that sets it.
-    let _ = service.0.set(pool.clone());
-    Ok(pool)
+/// Both pools. The second serves few at a time, and has permits of its own: it answers although the first is full.
+pub(crate) fn start(clients: &str, stats: &str) -> Result<[Pool; 2], Error> {
+    let pool = Pool::start(Config::accept(Echo).limit(1000).listen(clients))?;
+    let numbers = Pool::start(Config::accept(Stats(pool.clone())).loops(1).limit(10).listen(stats))?;
+    Ok([pool, numbers])
 }
 
 fn main() -> Result<(), Error> {
-    start("127.0.0.1:9000", "127.0.0.1:9001")?.join()
+    let [pool, _numbers] = start("127.0.0.1:9000", "127.0.0.1:9001")?;
+    pool.join()
 }

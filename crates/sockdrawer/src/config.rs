@@ -10,7 +10,7 @@ mod restarts;
 mod revision;
 
 pub use connecting::{Connecting, Late};
-pub use endpoint::{Endpoint, Listening};
+pub use endpoint::{Endpoint, Layers, Listening};
 pub use model::Model;
 pub use restart_policy::{Death, Part, Replace, RestartPolicy};
 pub use restarts::Restarts;

@@ -199,7 +199,7 @@ fn of_listening_and_connecting() {
         ("address", Value::Given),
         ("inherited", optional(&listening.inherited)),
         ("name", optional(&listening.name)),
-        ("behaviour", optional(&listening.behaviour)),
+        ("layers", Value::Words(if listening.layers.is_empty() { "none" } else { "some" }.to_owned())),
         ("options", named(&listening.options, &ListenOptions::default(), "ListenOptions::default")),
         ("limit", optional(&listening.limit)),
     ];

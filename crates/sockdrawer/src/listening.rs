@@ -1,6 +1,6 @@
 //! Addresses to listen at, what makes the sockets there, and how full their accept queues are.
 
-pub use crate::config::Listening;
+pub use crate::config::{Layers, Listening};
 pub use crate::net::{Bind, Listen, ListenOptions, ListenRequest};
 
 use crate::sys::passed;

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Echo, PATIENCE, percentile};
 use sockdrawer::changing::How;
+use sockdrawer::layer::proxy_header::Accepts;
 use sockdrawer::listening::{ListenOptions, Listening};
 use sockdrawer::{Address, Config, Drain, Error, Model, Pool};
 use std::io::{Read, Write};
@@ -268,13 +269,13 @@ fn a_change_that_fails_gives_the_paths_back() {
 }
 
 #[test]
-fn a_service_of_its_own_comes_to_a_path_without_a_moment_in_which_it_is_absent() {
+fn a_layer_of_its_own_comes_to_a_path_without_a_moment_in_which_it_is_absent() {
     let folder = Folder::new("own");
     let path = folder.path();
     let pool = Pool::start(at(&path, ListenOptions::default())).expect("the path is free");
     let (visits, failures) = under_churn(&path, 10, |turn| {
         let place = Listening::new(Address::Unix(path.clone()));
-        let place = if turn % 2 == 0 { place.behaviour(Echo) } else { place };
+        let place = if turn % 2 == 0 { place.layered(Accepts::from([])) } else { place };
         pool.update(|config| config.listeners(|listeners| *listeners = vec![place.clone()])).expect("the path is the pool's");
     });
     assert_eq!(failures, [""; 0], "of {visits} visits");
@@ -314,7 +315,7 @@ fn an_abstract_name_is_one_servers_alone_and_leaves_no_file() {
     exchange(&mut abstract_stream(&name).expect("it listens")).expect("it answers");
     let second = Pool::start(Config::accept(Echo).loops(1).listen(address.clone()));
     assert!(matches!(&second, Err(Error::AddressInUse(at)) if *at == address), "{second:?}");
-    let own = Listening::new(address.clone()).behaviour(Echo);
+    let own = Listening::new(address.clone()).layered(Accepts::from([]));
     let refused =
         pool.update(|config| config.listeners(|listeners| *listeners = vec![own.clone()])).expect_err("no second socket");
     assert!(refused.to_string().contains("remove it, and add it after that"), "{refused}");

@@ -3,6 +3,7 @@
 
 use rcgen::{CertificateParams, KeyPair};
 use sockdrawer::connecting::Connecting;
+use sockdrawer::listening::Listening;
 use sockdrawer::{
     Address, Behaviour, CannotRestore, CannotSave, Config, Context, Drain, Error, Groups, Handle, Input, Note, Peer, Pool,
     Protocol, Saved, Saver, Service, State, Step, Upgrade,
@@ -211,6 +212,11 @@ fn two_pools(upgrade: &Upgrade, broker: Broker, tls: &Server, at: &[Address; 2])
     Ok(vec![upgrade.start("plain", plain)?, upgrade.start("secret", secret)?])
 }
 
+fn one_pool(upgrade: &Upgrade, broker: Broker, tls: &Server, at: &[Address; 2]) -> Result<Vec<Pool>, Error> {
+    let config = Config::accept(broker).loops(2).listen(&at[0]).listening(Listening::new(&at[1]).layered(tls.clone()));
+    Ok(vec![upgrade.start("broker", config)?])
+}
+
 /// A build that takes over. Where a busy machine has a loop late, the build before goes on, and this one begins again.
 fn serve(place: &Path, build: u64, tls: &Server, at: &[Address; 2], pools: Pools) -> Vec<Pool> {
     let until = Instant::now() + PATIENCE;
@@ -297,6 +303,11 @@ fn delivers_all(name: &str, pools: Pools) {
     assert_eq!(books.lost, 0, "{}", books.tell());
     drop(books);
     clients.iter().chain(&running).for_each(|pool| _ = pool.shutdown(Drain::within(Duration::ZERO)));
+}
+
+#[test]
+fn what_members_at_two_ports_of_a_pool_are_answered_is_delivered_through_upgrades() {
+    delivers_all("one-pool", one_pool);
 }
 
 #[test]

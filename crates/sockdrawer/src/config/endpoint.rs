@@ -1,7 +1,8 @@
 //! Whether a pool accepts connections or makes them, and where it listens.
 
 use super::Connecting;
-use crate::behaviour::{Behaviour, IntoBehaviour};
+use crate::behaviour::Behaviour;
+use crate::layer::Filtering;
 use crate::net::{Address, AddressError, ListenOptions};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,10 +40,10 @@ pub struct Listening {
     pub options: ListenOptions,
     /// Maximum of connections at once that were accepted here. Changed in place. Default: none, only the pool's limit counts.
     pub limit: Option<usize>,
-    /// What runs the connections that were accepted here, for a second port with another protocol: the limits, jobs and operations of the pool
-    /// are for both. Another behaviour starts a new generation. Default: none, the pool's behaviour. A [`Service`](crate::Service) only, and
-    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process.
-    pub behaviour: Option<Behaviour>,
+    /// Layers around the pool's behaviour for connections that were accepted here: a port under TLS, or behind a proxy, beside a plain one. The
+    /// service, limits, jobs and operations of the pool are for both; a [`Service::local`](crate::Service::local) is made for each. Other layers
+    /// start a new generation. Default: none. Not under the models `prefork` and `fork`.
+    pub layers: Layers,
     /// Why the address is empty.
     wrong: Option<AddressError>,
 }
@@ -58,7 +59,15 @@ impl Listening {
     /// ```
     pub fn new(address: impl TryInto<Address, Error: Into<AddressError>>) -> Listening {
         let (address, wrong) = Address::or_nowhere(address);
-        Listening { address, inherited: None, name: None, options: ListenOptions::default(), limit: None, behaviour: None, wrong }
+        Listening {
+            address,
+            inherited: None,
+            name: None,
+            options: ListenOptions::default(),
+            limit: None,
+            layers: Layers::default(),
+            wrong,
+        }
     }
 
     /// Sets the options that the sockets get before they are bound.
@@ -89,26 +98,25 @@ impl Listening {
         self
     }
 
-    /// Sets what runs the connections that were accepted here: see [`Listening::behaviour`](struct@Listening).
+    /// Puts a layer around the pool's behaviour for connections that were accepted here. Layers nest: the last one added is the next to the
+    /// socket.
     ///
     /// ```
     /// # use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
     /// # struct Chat;
-    /// # struct Admin;
     /// # impl Service for Chat { type Protocol = Chat; fn open(&self, _: &Peer) -> Chat { Chat } }
     /// # impl Protocol for Chat { fn received(&mut self, i: &mut Input<'_>, _: &mut Context<'_>) -> Step { i.take_all(); Step::Continue } }
-    /// # impl Service for Admin { type Protocol = Admin; fn open(&self, _: &Peer) -> Admin { Admin } }
-    /// # impl Protocol for Admin { fn received(&mut self, i: &mut Input<'_>, _: &mut Context<'_>) -> Step { i.take_all(); Step::Continue } }
+    /// use sockdrawer::layer::proxy_header::{Accepts, Source};
     /// use sockdrawer::{Config, Pool, listening::Listening};
     ///
-    /// let admin = Listening::new("127.0.0.1:0").behaviour(Admin).limit(10);
-    /// let pool = Pool::start(Config::accept(Chat).listen("127.0.0.1:0").listening(admin))?;
+    /// let proxied = Listening::new("127.0.0.1:0").layered(Accepts::from(["10.0.0.0/8".parse::<Source>()?]));
+    /// let pool = Pool::start(Config::accept(Chat).listen("127.0.0.1:0").listening(proxied))?;
     /// # drop(pool);
-    /// # Ok::<(), sockdrawer::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn behaviour(mut self, behaviour: impl IntoBehaviour) -> Listening {
-        self.behaviour = Some(behaviour.into_behaviour());
+    pub fn layered(mut self, filtering: impl Filtering + Clone) -> Listening {
+        self.layers.0.push(Arc::new(move |behaviour: Behaviour| behaviour.layered(filtering.clone())));
         self
     }
 
@@ -117,19 +125,11 @@ impl Listening {
         self.address.is_nowhere().then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
     }
 
-    pub(crate) fn has_same_behaviour(&self, other: &Listening) -> bool {
-        match (&self.behaviour, &other.behaviour) {
-            (None, None) => true,
-            (Some(one), Some(two)) => one.is_same(two),
-            _ => false,
-        }
-    }
-
     /// Whether both describe the same sockets, whatever their limits.
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.address == other.address
             && self.options == other.options
-            && self.behaviour.is_some() == other.behaviour.is_some()
+            && self.layers.is_empty() == other.layers.is_empty()
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two),
@@ -140,6 +140,37 @@ impl Listening {
 
 impl PartialEq for Listening {
     fn eq(&self, other: &Listening) -> bool {
-        self.is_same_place(other) && self.limit == other.limit && self.has_same_behaviour(other)
+        self.is_same_place(other) && self.limit == other.limit && self.layers == other.layers
+    }
+}
+
+/// Layers of a listener: see [`Listening::layers`](struct@Listening). Copies are the same layers.
+#[derive(Clone, Default)]
+pub struct Layers(Vec<Around>);
+
+type Around = Arc<dyn Fn(Behaviour) -> Behaviour + Send + Sync>;
+
+impl Layers {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn around(&self, behaviour: &Behaviour) -> Behaviour {
+        self.0.iter().fold(behaviour.clone(), |within, around| around(within))
+    }
+}
+
+/// Layers are the same where one is a copy of the other.
+impl PartialEq for Layers {
+    fn eq(&self, other: &Layers) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| Arc::ptr_eq(one, two))
+    }
+}
+
+/// Prints how many there are.
+impl std::fmt::Debug for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Layers({})", self.0.len())
     }
 }

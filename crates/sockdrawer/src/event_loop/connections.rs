@@ -304,10 +304,20 @@ impl Connections {
 
     #[cold]
     fn own_table(&mut self, slot: u32) -> u16 {
-        // What a connection has made for itself is of its address.
+        let own = self.own_address(slot);
+        self.generations.active_at(own.as_ref())
+    }
+
+    /// Returns the address at which a connection came in, where that had layers of its own. What a connection has made for itself is of its address.
+    fn own_address(&mut self, slot: u32) -> Option<Address> {
         let asker = self.slots.extra(slot).and_then(|extra| extra.asked_by).and_then(|asker| self.slots.find(asker));
         let listener = self.slots.at(asker.unwrap_or(slot)).listener;
-        self.generations.active_at(self.slots.listener(listener).and_then(|listener| listener.own.as_ref()))
+        self.slots.listener(listener).and_then(|listener| listener.own.clone())
+    }
+
+    /// Returns whether a connection came in by layers that the generation in force has not: its peer speaks to them still.
+    pub(super) fn has_lost_layers(&mut self, slot: u32) -> bool {
+        self.own_address(slot).is_some_and(|own| !self.generations.own.iter().any(|(address, _)| *address == own))
     }
 
     /// Does what a protocol asked for when it was opened. Whether the connection goes on.

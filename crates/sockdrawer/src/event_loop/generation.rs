@@ -5,6 +5,7 @@ use crate::behaviour::{AnyService, Kind, Panicked, TableBox};
 use crate::config::Settings;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::net::Address;
+use crate::protocol::State;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub(crate) struct Generation {
     /// Its end was told.
     told: AtomicBool,
     pub(crate) kind: Kind,
-    /// What its states are called.
-    pub(crate) state: crate::protocol::State,
+    /// What its states are called, of all addresses.
+    pub(crate) state: State,
     services: Services,
     capacity: usize,
     /// Made for each loop before the switch, so that no loop builds one while it accepts.
@@ -35,17 +36,21 @@ pub(crate) struct Generation {
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) service: Arc<dyn AnyService>,
-    /// Addresses, as they were asked for, whose connections run a service of their own.
+    /// Addresses, as they were asked for, with layers of their own: the service behind those.
     pub(crate) own: Vec<(Address, Arc<dyn AnyService>)>,
 }
 
-/// The tables of a generation in one loop: of its service, and of those that addresses have for their own.
+/// The tables of a generation in one loop: of its service, and of the service behind the layers that addresses have for their own.
 pub(crate) struct Tables {
     pub(crate) table: TableBox,
     pub(crate) own: Vec<(Address, TableBox)>,
 }
 
 impl Services {
+    fn state(&self) -> State {
+        self.own.iter().fold(self.service.state(), |state, (_, own)| state.or(own.state()))
+    }
+
     fn tables(&self, capacity: usize) -> Result<Tables, Panicked> {
         let own = self.own.iter().map(|(address, service)| Ok((address.clone(), service.table(1)?)));
         Ok(Tables { table: self.service.table(capacity)?, own: own.collect::<Result<_, _>>()? })
@@ -63,7 +68,7 @@ impl Generation {
     ) -> Result<Arc<Generation>, Panicked> {
         let prepared = (0..loops).map(|_| services.tables(capacity).map(Some)).collect::<Result<_, _>>()?;
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let (kind, state, prepared) = (services.service.kind(), services.service.state(), Mutex::new(prepared));
+        let (kind, state, prepared) = (services.service.kind(), services.state(), Mutex::new(prepared));
         Ok(Arc::new(Generation { id, settings, live, retired, told, kind, state, services, capacity, prepared }))
     }
 
@@ -108,10 +113,10 @@ impl Generation {
 /// The one switch of a pool: which generation is in force. Its epoch is shared by the pool's processes.
 pub(crate) struct Switch {
     shared_counters: SharedCounters,
-    state: Mutex<State>,
+    state: Mutex<InForce>,
 }
 
-struct State {
+struct InForce {
     current: Arc<Generation>,
     /// In force as soon as the epoch is this one.
     prepared: Option<(u64, Arc<Generation>)>,
@@ -119,7 +124,7 @@ struct State {
 
 impl Switch {
     pub(crate) fn new(shared_counters: SharedCounters, generation: Arc<Generation>) -> Switch {
-        Switch { shared_counters, state: Mutex::new(State { current: generation, prepared: None }) }
+        Switch { shared_counters, state: Mutex::new(InForce { current: generation, prepared: None }) }
     }
 
     /// From here on every accept, in whatever loop, sees `generation`.

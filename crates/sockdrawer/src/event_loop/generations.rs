@@ -41,7 +41,7 @@ pub(super) struct Generations {
     live: Vec<Option<LiveGeneration>>,
     /// The generation in force, and the switch's epoch at which it was.
     pub(super) active: u16,
-    /// Addresses whose connections run a service of their own, with its table in the generation in force.
+    /// Addresses with layers of their own, with the table of those in the generation in force.
     pub(super) own: Vec<(Address, u16)>,
     pub(super) epoch: u64,
 }
@@ -98,10 +98,20 @@ impl Generations {
         u16::try_from(at).expect("fewer than 65,536 live generations")
     }
 
-    /// The table in force for connections that came in at an address that has a service of its own, or has none.
+    /// The table in force for connections that came in at an address that has layers of its own, or has none.
     pub(super) fn active_at(&self, own: Option<&Address>) -> u16 {
         let of = |address| self.own.iter().find(|(at, _)| at == address).map(|(_, table)| *table);
         own.and_then(of).unwrap_or(self.active)
+    }
+
+    /// Returns the table in force for a connection of another process: that of the address at which it came in, or else another that reads its
+    /// state, because its address may have other layers now.
+    pub(super) fn active_reading(&self, came_in_at: Option<&Address>, written: &State) -> u16 {
+        let first = self.active_at(came_in_at);
+        let reads =
+            |table: &u16| self.live[usize::from(*table)].as_ref().is_some_and(|live| live.state.can_read(written).is_ok());
+        let all = [first, self.active].into_iter().chain(self.own.iter().map(|(_, table)| *table));
+        if self.own.is_empty() { first } else { all.into_iter().find(reads).unwrap_or(first) }
     }
 
     /// Forgets generations without connections here; the active one only when another takes its place.

@@ -167,6 +167,9 @@ pub(crate) struct StateLevel {
     pub(crate) version: u32,
     #[prost(uint32, tag = "3")]
     pub(crate) oldest: u32,
+    /// Of which layers: those of the pool are 0, other listeners have theirs.
+    #[prost(uint32, tag = "4")]
+    pub(crate) set: u32,
 }
 
 /// The commit. What is carried may be secret: it is wiped when this is dropped, and not printed.
@@ -326,6 +329,9 @@ pub(crate) struct Record {
     /// The peer's address, where a layer learned another than the kernel knows.
     #[prost(string, optional, tag = "15")]
     pub(crate) peer: Option<String>,
+    /// What its state is called: its protocol's name, and those of its layers.
+    #[prost(string, repeated, tag = "16")]
+    pub(crate) names: Vec<String>,
 }
 
 impl Drop for Record {
@@ -410,13 +416,18 @@ impl Prepared {
 /// A state that was sent.
 pub(crate) fn state(levels: &[StateLevel]) -> State {
     let level = |level: &StateLevel| Level { name: level.name.clone().into(), version: level.version, oldest: level.oldest };
-    State::of_levels(levels.iter().map(level))
+    let of_set = |set: u32| State::of_levels(levels.iter().filter(|level| level.set == set).map(level));
+    let most = levels.iter().map(|level| level.set).max().unwrap_or(0).min(levels.len() as u32);
+    (1..=most).fold(of_set(0), |state, set| state.or(of_set(set)))
 }
 
 /// The levels of a state, to be sent.
 pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
-    let level = |level: &Level| StateLevel { name: level.name.to_string(), version: level.version, oldest: level.oldest };
-    state.levels().iter().map(level).collect()
+    let level = |set: usize, level: &Level| {
+        let Level { name, version, oldest } = level;
+        StateLevel { name: name.to_string(), version: *version, oldest: *oldest, set: set as u32 }
+    };
+    state.sets().enumerate().flat_map(|(set, levels)| levels.iter().map(move |one| level(set, one))).collect()
 }
 
 /// One end of a conversation: to speak.

@@ -51,7 +51,7 @@ const REFUSING: u8 = 2;
 /// One address.
 pub(crate) struct ListenerState {
     pub(crate) address: Address,
-    /// The address that was asked for, where its connections run a service of their own.
+    /// The address that was asked for, where it has layers of its own.
     pub(crate) own: Option<Address>,
     /// Counts those that came in here.
     pub(crate) limiter: Arc<Limiter>,

@@ -187,15 +187,15 @@ impl<'a> Sockets<'a> {
     }
 }
 
-/// The limits and behaviours of addresses that stay.
+/// Compares the limits and layers of addresses that stay.
 fn limits(plan: &mut Plan, running: &[Listening], wanted: &[Listening]) {
     let mut left: Vec<&Listening> = wanted.iter().collect();
     for from in running {
         let Some(at) = left.iter().position(|to| to.is_same_place(from)) else { continue };
         let to = left.swap_remove(at);
-        if !to.has_same_behaviour(from) {
-            let detail = format!("another service on {}", from.address);
-            plan.changes.push(Change { setting: "listeners.behaviour", how: How::NewGeneration, detail });
+        if to.layers != from.layers {
+            let detail = format!("other layers on {}", from.address);
+            plan.changes.push(Change { setting: "listeners.layers", how: How::NewGeneration, detail });
         }
         plan.note("listeners.limit", How::InPlace, &from.limit, &to.limit, |limit| {
             let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
@@ -216,9 +216,9 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             }
             // A loop knows the services of addresses by its generation.
             let opened = sockets.added.iter().chain(sockets.replaced.iter().map(|(_, new)| new));
-            for listening in opened.filter(|listening| listening.behaviour.is_some()) {
-                let detail = format!("a service of its own on {}", listening.address);
-                plan.changes.push(Change { setting: "listeners.behaviour", how: How::NewGeneration, detail });
+            for listening in opened.filter(|listening| !listening.layers.is_empty()) {
+                let detail = format!("layers of its own on {}", listening.address);
+                plan.changes.push(Change { setting: "listeners.layers", how: How::NewGeneration, detail });
             }
             limits(plan, from, to);
             plan.note("backlog", How::InPlace, old, new, u32::to_string);

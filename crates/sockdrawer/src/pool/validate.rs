@@ -1,6 +1,6 @@
 //! Whether a configuration can be had: what types cannot check, and what descriptors allow.
 
-use crate::behaviour::{Behaviour, Kind};
+use crate::behaviour::Kind;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Settings};
 use crate::error::{Error, KEEP};
 use crate::limit::alarms::MOST_ALARMS;
@@ -57,18 +57,18 @@ pub(super) fn validate_addresses(config: &Config) -> Result<(), Error> {
     wrong.map_or(Ok(()), |source| Err(Error::Address { setting, source }))
 }
 
-/// An address whose connections run a behaviour of their own.
-fn validate_own(config: &Config, listening: &Listening, own: &Behaviour, before: &[Listening]) -> Result<(), Error> {
-    let invalid = |reason: String| Err(Error::Invalid { setting: "listeners.behaviour", reason });
+/// Checks an address with layers of its own.
+fn validate_layered(config: &Config, listening: &Listening, before: &[Listening]) -> Result<(), Error> {
+    let invalid = |reason: String| Err(Error::Invalid { setting: "listeners.layers", reason });
     if config.model.has_processes() {
         let model = config.model;
-        return invalid(format!("{model} runs one behaviour at all addresses: start a second pool for {}", listening.address));
+        return invalid(format!("{model} has the same layers at all addresses: start a second pool for {}", listening.address));
     }
-    if [own, &config.behaviour].iter().any(|behaviour| behaviour.service().kind() != Kind::Protocol) {
-        return invalid(format!("a handler cannot share a pool: start a second pool for {}", listening.address));
+    if config.behaviour.service().kind() == Kind::Program {
+        return invalid(format!("a program has the socket of {} itself: leave its layers out", listening.address));
     }
-    if before.iter().any(|other| other.behaviour.is_some() && other.address == listening.address) {
-        return invalid(format!("{} is named twice with a behaviour of its own: name it once", listening.address));
+    if before.iter().any(|other| !other.layers.is_empty() && other.address == listening.address) {
+        return invalid(format!("{} is named twice with layers of its own: name it once", listening.address));
     }
     Ok(())
 }
@@ -142,8 +142,8 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
             let reason = format!("the socket inherited for {} is bound already: leave its options out", listening.address);
             return Err(wrong(reason));
         }
-        if let Some(behaviour) = &listening.behaviour {
-            validate_own(config, listening, behaviour, &listeners[..index])?;
+        if !listening.layers.is_empty() {
+            validate_layered(config, listening, &listeners[..index])?;
         }
         let port_zero = matches!(listening.address, Address::Tcp(address) if address.port() == 0);
         if !port_zero && listeners[..index].iter().any(|other| other.address == listening.address) {

@@ -20,6 +20,8 @@ pub struct State {
     /// Of the protocol, then of each layer around it; empty: nothing is declared.
     levels: Vec<Level>,
     together: bool,
+    /// Levels of connections that came in by other layers of the same pool.
+    others: Vec<Vec<Level>>,
 }
 
 /// The state of a protocol, or of one filter around it.
@@ -42,7 +44,7 @@ impl State {
     /// [`Pool::adopt`](crate::Pool::adopt) gives any saved state to [`Service::restore`](crate::Service::restore), which refuses what it does not know:
     /// see [`Saved::version`](crate::Saved::version).
     pub fn of(name: impl Into<Cow<'static, str>>, version: u32) -> State {
-        State { levels: vec![Level { name: name.into(), version, oldest: version }], together: false }
+        State { levels: vec![Level { name: name.into(), version, oldest: version }], ..State::default() }
     }
 
     /// The connections speak to each other, so all of them move at once, with those of all other pools of the program whose states say so: no
@@ -69,25 +71,12 @@ impl State {
     /// # Errors
     /// Why not, in one line.
     pub fn can_read(&self, written: &State) -> Result<(), CannotRestore> {
-        let because = |why: String| Err(CannotRestore::because(why));
-        if self.levels.is_empty() || written.levels.is_empty() {
-            let which =
-                if written.levels.is_empty() { "its service declares no state" } else { "the new service declares no state" };
-            return because(which.to_owned());
+        let mut all = std::iter::once(&self.levels).chain(&self.others);
+        let like = |levels: &&Vec<Level>| levels.len() == written.levels.len();
+        if all.clone().any(|levels| can_read(levels, written).is_ok()) {
+            return Ok(());
         }
-        if self.levels.len() != written.levels.len() {
-            return because(format!(
-                "its state is {written}, and the new service reads {self}: there is another number of layers"
-            ));
-        }
-        for (level, written) in self.levels.iter().zip(&written.levels) {
-            if level.name != written.name || !(level.oldest..=level.version).contains(&written.version) {
-                let Level { name, version, oldest } = level;
-                let (other, at) = (&written.name, written.version);
-                return because(format!("its state is {other} {at}, and the new service reads {name} {oldest} to {version}"));
-            }
-        }
-        Ok(())
+        can_read(all.find(like).unwrap_or(&self.levels), written)
     }
 
     /// The state of a layer around a service: declared where that of both is.
@@ -99,12 +88,32 @@ impl State {
         self
     }
 
-    pub(crate) fn levels(&self) -> &[Level] {
-        &self.levels
+    /// Adds the state of connections that come in by other layers: it is read, too.
+    pub(crate) fn or(mut self, other: State) -> State {
+        if other.levels != self.levels && !other.levels.is_empty() && !self.others.contains(&other.levels) {
+            self.others.push(other.levels);
+        }
+        self
+    }
+
+    /// Returns the levels, and those of connections that come in by other layers.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = &[Level]> {
+        std::iter::once(&self.levels).chain(&self.others).map(Vec::as_slice)
     }
 
     pub(crate) fn of_levels(levels: impl Iterator<Item = Level>) -> State {
-        State { levels: levels.collect(), together: false }
+        State { levels: levels.collect(), ..State::default() }
+    }
+
+    /// Returns the names of the levels, in the order in which a state is written.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.levels.iter().map(|level| level.name.to_string()).collect()
+    }
+
+    /// Returns the state of these names and versions.
+    pub(crate) fn written(names: &[String], versions: &[u32]) -> State {
+        let level = |(name, version): (&String, &u32)| Level { name: name.clone().into(), version: *version, oldest: *version };
+        State::of_levels(names.iter().zip(versions).map(level))
     }
 
     pub(crate) fn moves_together(&self) -> bool {
@@ -117,13 +126,39 @@ impl State {
     }
 }
 
+/// Checks whether these levels read that state.
+fn can_read(reads: &[Level], written: &State) -> Result<(), CannotRestore> {
+    let because = |why: String| Err(CannotRestore::because(why));
+    if reads.is_empty() || written.levels.is_empty() {
+        let which = if written.levels.is_empty() { "its service declares no state" } else { "the new service declares no state" };
+        return because(which.to_owned());
+    }
+    if reads.len() != written.levels.len() {
+        return because(format!(
+            "its state is {written}, and the new service reads {}: there is another number of layers",
+            display(reads)
+        ));
+    }
+    for (level, written) in reads.iter().zip(&written.levels) {
+        if level.name != written.name || !(level.oldest..=level.version).contains(&written.version) {
+            let Level { name, version, oldest } = level;
+            let (other, at) = (&written.name, written.version);
+            return because(format!("its state is {other} {at}, and the new service reads {name} {oldest} to {version}"));
+        }
+    }
+    Ok(())
+}
+
 /// The names and the versions that are written.
 impl std::fmt::Display for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let levels: Vec<String> = self.levels.iter().map(|level| format!("{} {}", level.name, level.version)).collect();
-        f.write_str(if levels.is_empty() { "none" } else { "" })?;
-        f.write_str(&levels.join(" in "))
+        f.write_str(&display(&self.levels))
     }
+}
+
+fn display(levels: &[Level]) -> String {
+    let all: Vec<String> = levels.iter().map(|level| format!("{} {}", level.name, level.version)).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(" in ") }
 }
 
 #[cfg(test)]
@@ -144,5 +179,20 @@ mod tests {
         assert_eq!(refused(&new, &State::none()), "its service declares no state");
         assert_eq!(refused(&State::none(), &new), "the new service declares no state");
         assert_eq!(State::of("chat", 3).within(State::none()), State::none());
+    }
+
+    #[test]
+    fn a_pool_reads_the_states_of_all_its_listeners() {
+        let plain = State::of("chat", 4).reads_from(3);
+        let secret = plain.clone().within(State::of("tls", 1));
+        let pool = plain.clone().or(secret.clone()).or(plain.clone()).or(State::none());
+        assert_eq!(pool.sets().count(), 2);
+        for written in [State::of("chat", 3), State::of("chat", 3).within(State::of("tls", 1))] {
+            assert_eq!(pool.can_read(&written), Ok(()), "{written}");
+            let again = State::written(&written.names(), &written.versions());
+            assert_eq!((again.to_string(), pool.can_read(&again)), (written.to_string(), Ok(())));
+        }
+        let other = pool.can_read(&State::of("chat", 3).within(State::of("proxy", 1))).expect_err("no listener has it");
+        assert_eq!(other.to_string(), "its state is proxy 1, and the new service reads tls 1 to 1");
     }
 }

@@ -9,7 +9,7 @@ use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{ConnectionId, Note, Peer, Saved, Sender, Urgency};
+use crate::protocol::{ConnectionId, Note, Peer, Saved, Sender, State, Urgency};
 use crate::sys::{Errno, cookie};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,7 +50,9 @@ impl Connections {
         }
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.join_generation().map_err(panicked)?;
-        let table = self.generations.active;
+        let came_in_at = record.listener.as_ref().and_then(|address| address.parse().ok());
+        let written = State::written(&record.names, &record.versions);
+        let table = self.generations.active_reading(came_in_at.as_ref(), &written);
         let restored = self.restore_state(table, &record, socket.as_fd());
         let (state, remote) = restored.inspect_err(|_| self.left_generation(table))?;
         self.arrived.insert(record.id, Arrived { socket, remote, record, table, state });

@@ -218,6 +218,7 @@ impl Connections {
             bytes_out: record.bytes_out,
             state: saver.bytes.take(),
             versions: written.versions(),
+            names: written.names(),
             // The mistake: input that was read and not taken stays behind.
             kept: if cfg!(sockdrawer_broken = "forgets-kept") { Vec::new() } else { self.kept.bytes(slot).to_vec() },
             unsent: if is_broken(BrokenMove::ForgetUnsent) { Vec::new() } else { self.unsent.bytes(slot).to_vec() },

@@ -245,6 +245,9 @@ impl Connections {
         if old == self.active_table(slot) {
             return Err("it has the newest generation already".to_owned());
         }
+        if self.has_lost_layers(slot) {
+            return Err("the layers of its listener are gone".to_owned());
+        }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
         self.join_generation().map_err(panicked)?;
         let new = self.active_table(slot);

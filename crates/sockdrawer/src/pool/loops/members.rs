@@ -88,7 +88,7 @@ impl Members for Loops {
     ) -> Result<ListenerEntry, Error> {
         let listener = control.listeners.listen((config, asked), &core.retirements, added)?;
         let counters = core.own.shared.shared_counters.listener(0);
-        let own = asked.behaviour.is_some().then(|| asked.address.clone());
+        let own = (!asked.layers.is_empty()).then(|| asked.address.clone());
         let state = ListenerState::new((listener.address.clone(), own), counters, asked.limit, None);
         Ok(ListenerEntry::new(control.take_number(), asked, listener, state, 0))
     }

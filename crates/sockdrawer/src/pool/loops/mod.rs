@@ -184,8 +184,8 @@ impl Core<Loops> {
 
 fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
     let own = |listening: &Listening| {
-        let behaviour = listening.behaviour.as_ref()?;
-        Some((listening.address.clone(), behaviour.service().clone()))
+        let layered = !listening.layers.is_empty();
+        layered.then(|| (listening.address.clone(), listening.layers.around(&config.behaviour).service().clone()))
     };
     let own = config.listened().iter().filter_map(own).collect();
     let services = Services { service: config.behaviour.service().clone(), own };
