@@ -50,6 +50,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    sockdrawer::reset_signals();
     // A helper of models that run in other processes goes no further.
     sockdrawer::layers(&[sockdrawer_tls::RECIPE]);
     sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES].concat());

@@ -14,6 +14,7 @@ use crate::systemd::Passed;
 use crate::totals::Ledger;
 use crate::{carry, certificates, control, metrics, print, program_settings, signals};
 use serde_json::json;
+use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
+
+/// As nohup(1) leaves it.
+const UNHEARD: &str = "SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload";
 
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
 #[derive(Debug)]
@@ -91,6 +95,7 @@ impl Operated {
     /// # Errors
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
+        sockdrawer::reset_signals();
         let document = self.origin.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
         let program = document.program.clone();
         let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "none" }) {
@@ -103,6 +108,8 @@ impl Operated {
         // Connections are descriptors. Where the limit may not rise, a pool whose connections do not fit says so.
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
+        // Before they are watched.
+        let unheard = (self.origin.is_file() && signals::is_ignored(SIGHUP)).then_some(UNHEARD);
         self.watch_signals(&news)?;
         let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
@@ -131,6 +138,9 @@ impl Operated {
         server.note_certificates();
         if let Some(line) = program_settings::exposed(&program) {
             server.hub.note("Exposed", &json!(line), &line);
+        }
+        if let Some(line) = unheard {
+            server.hub.note("HangupIgnored", &json!(line), line);
         }
         server.hub.manager.ready(&server.line());
         let looked_at = Arc::downgrade(&server);

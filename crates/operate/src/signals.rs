@@ -55,8 +55,8 @@ pub fn watch(numbers: &[i32], mut on_signal: impl FnMut(i32) + Send + 'static) -
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop)
 }
 
-/// As the kernel has it.
-fn is_ignored(signal: i32) -> bool {
+/// Returns whether the kernel discards this signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)

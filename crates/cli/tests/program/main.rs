@@ -13,6 +13,7 @@ mod faults;
 mod find;
 mod foreign;
 mod http;
+mod inherited;
 mod load;
 mod metrics;
 mod nginx;

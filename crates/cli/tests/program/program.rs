@@ -1,8 +1,11 @@
 //! The program as a child process, followed by what it prints.
 
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::SIGHUP;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
 /// A running program, ended when a test leaves it.
 pub(crate) struct Program {
@@ -37,6 +40,7 @@ impl Program {
 
     /// Starts it as this command.
     pub(crate) fn run(mut command: Command) -> Program {
+        hear_hangups();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
@@ -69,6 +73,16 @@ impl Program {
         let status = self.child.wait().expect("a child can be waited for");
         End { code: status.code(), stdout, stderr }
     }
+}
+
+/// Under `nohup` programs that tests start would ignore SIGHUP. exec sets a signal that has a handler back to its default action.
+fn hear_hangups() {
+    static HEARD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
+        let heard = Arc::default();
+        signal_hook::flag::register(SIGHUP, Arc::clone(&heard)).expect("SIGHUP can be handled");
+        heard
+    });
+    LazyLock::force(&HEARD);
 }
 
 /// A run of `load`, until its end.

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::Result;
-use super::process::last_error;
+use super::options::last_error;
+use super::process::close_range;
+use super::signals::{self, set_of};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -52,17 +54,17 @@ pub(crate) fn is_alone() -> bool {
 /// A descriptor that becomes readable when a child has ended. This process blocks SIGCHLD from then on, and SIGTERM, so that for a child
 /// that is asked to end before it is ready the signal stays pending.
 pub(crate) fn watch_children() -> Result<OwnedFd> {
-    let held_back = set(&[libc::SIGCHLD, libc::SIGTERM]);
+    let held_back = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
     // SAFETY: sigprocmask(2) reads a valid set; the old set is not returned.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const held_back, null_mut()) } != 0 {
         return Err(last_error());
     }
-    watch(&set(&[libc::SIGCHLD]))
+    watch(&set_of(&[libc::SIGCHLD]))
 }
 
 /// A descriptor that becomes readable when this process, a child, is asked to end.
 pub(crate) fn watch_for_end() -> Result<OwnedFd> {
-    watch(&set(&[libc::SIGTERM]))
+    watch(&set_of(&[libc::SIGTERM]))
 }
 
 fn watch(signals: &libc::sigset_t) -> Result<OwnedFd> {
@@ -71,18 +73,6 @@ fn watch(signals: &libc::sigset_t) -> Result<OwnedFd> {
         -1 => Err(last_error()),
         // SAFETY: the descriptor was made just now and has no other owner.
         descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-    }
-}
-
-fn set(numbers: &[i32]) -> libc::sigset_t {
-    let mut signals = MaybeUninit::uninit();
-    // SAFETY: sigemptyset(3) initialises the set, sigaddset(3) changes it; both fail for bad pointers and numbers only.
-    unsafe {
-        libc::sigemptyset(signals.as_mut_ptr());
-        for number in numbers {
-            libc::sigaddset(signals.as_mut_ptr(), *number);
-        }
-        signals.assume_init()
     }
 }
 
@@ -176,7 +166,7 @@ pub(crate) fn reap(pid: u32) -> Option<Ending> {
 /// Prepares a new child for its connection: it dies with its parent, and closes these ranges of its parent's descriptors.
 pub(crate) fn settle_child(parent: u32, not_its_own: &[(u32, u32)]) -> Result<()> {
     die_with(parent)?;
-    not_its_own.iter().try_for_each(|(first, last)| close(*first, *last))
+    not_its_own.iter().try_for_each(|(first, last)| close_range(*first, *last))
 }
 
 /// Prepares a new child in whose place a program starts: it dies with its parent, keeps only its connection and the standard streams, and
@@ -185,8 +175,8 @@ pub(crate) fn settle_program(parent: u32, connection: BorrowedFd<'_>) -> Result<
     die_with(parent)?;
     lead_group(0);
     let connection = connection.as_raw_fd().cast_unsigned();
-    close(3, connection - 1)?;
-    close(connection + 1, u32::MAX)
+    close_range(3, connection - 1)?;
+    close_range(connection + 1, u32::MAX)
 }
 
 fn die_with(parent: u32) -> Result<()> {
@@ -205,28 +195,12 @@ pub(crate) fn lead_group(pid: u32) {
     let _ = unsafe { libc::setpgid(pid.cast_signed(), 0) };
 }
 
-fn close(first: u32, last: u32) -> Result<()> {
-    if first > last {
-        return Ok(());
-    }
-    // SAFETY: close_range(2) takes numbers. The owners of these descriptors are values of the parent that are never dropped in the child,
-    // which ends by `exit` and returns to no caller.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-/// Restores what a program started in this process's place expects: default actions for the signals that a helper ignores, an empty signal
+/// Restores what a program started in this process's place expects: default actions for the signals that a helper handles, an empty signal
 /// mask, and standard input and output in blocking mode.
 pub(crate) fn restore(socket: BorrowedFd<'_>) {
     // It fails only if `socket` is not a descriptor.
     let _ = rustix::io::ioctl_fionbio(socket, false);
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: signal(2) with SIG_DFL installs no code. It fails only for bad numbers.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-    let none = set(&[]);
-    // SAFETY: sigprocmask(2) reads a valid set; the old set is not returned. It fails only for bad arguments. It comes after the actions
-    // were restored: a pending signal ends the program now, as it would have ended it a moment later.
-    let _ = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, null_mut()) };
+    signals::settle_program();
 }
 
 /// Ends this process at once, without dropping or flushing anything: all values are the parent's.

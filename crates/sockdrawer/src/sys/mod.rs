@@ -26,6 +26,7 @@ pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod shared;
+pub(crate) mod signals;
 pub(crate) mod steering;
 #[cfg(feature = "processes")]
 mod unforked;

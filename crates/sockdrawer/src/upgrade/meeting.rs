@@ -8,7 +8,7 @@ use super::{Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
-use crate::sys::{Errno, Result, passing};
+use crate::sys::{Errno, Result, passing, signals};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -180,6 +180,7 @@ fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
     };
     let [program, arguments @ ..] = &command[..] else { return Err("this program was started without a name".to_owned()) };
     let name = program.to_string_lossy().into_owned();
+    signals::expect_children();
     let child = Command::new(program).args(arguments).env(REPLACES, std::process::id().to_string()).spawn();
     let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
     Ok(Started { itself: passing::itself(&child), child, name })

@@ -4,7 +4,7 @@ use super::wire::{FromHelper, Moved, Receiver, Refusal, Reply, Request, Sender};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock, mpsc};
-use crate::sys::{Errno, passing, process};
+use crate::sys::{Errno, fork, passing, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -34,7 +34,7 @@ pub(crate) struct Channel {
     /// It ends because it was not wanted any more.
     dismissed: AtomicBool,
     pub(super) pid: u32,
-    /// The process by itself; None: there was no descriptor for it.
+    /// The process by itself; None: there was no descriptor for it, and until it is reaped its number is its own.
     process: Option<OwnedFd>,
 }
 
@@ -134,7 +134,8 @@ impl Channel {
 
     /// Kills the process at once. False: it is gone.
     pub(super) fn kill(&self) -> bool {
-        self.process.as_ref().is_some_and(process::kill)
+        let by_number = || !self.has_ended() && fork::signal(self.pid, fork::SIGKILL);
+        self.process.as_ref().map_or_else(by_number, process::kill)
     }
 
     /// Asks; the answer comes later, or the channel closes because the helper is gone.

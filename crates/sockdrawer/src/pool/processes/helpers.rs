@@ -36,6 +36,9 @@ const EARLIER: Duration = Duration::from_millis(500);
 /// ... and is killed so much after the deadline.
 const ANSWER_WITHIN: Duration = Duration::from_millis(80);
 
+/// It has no substitute: a filter of system calls has to allow it.
+const SHARE: &str = "make memory that processes share (memfd_create, Linux 3.17 and later)";
+
 /// What the processes of a pool share.
 pub(crate) struct Helpers {
     pub(super) shared_counters: SharedCounters,
@@ -76,7 +79,8 @@ impl Core<Helpers> {
         let limit = Helpers::effective_limit(&config)?;
         let generated = generated(&config, 1)?;
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
-        let (shared_counters, numbers) = SharedCounters::create().map_err(failed)?;
+        let no_memory = |source: crate::sys::Errno| Error::System { what: SHARE, source: source.into() };
+        let (shared_counters, numbers) = SharedCounters::create().map_err(no_memory)?;
         let event = Arc::new(config.system.event().map_err(failed)?);
         let process = Process { index: None, most: 0, event: event.clone(), system: config.system.clone() };
         let state = State { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_listeners: Recounts::default() };

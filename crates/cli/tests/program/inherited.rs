@@ -1,0 +1,143 @@
+//! State that the program inherits from what starts it: shells, supervisors, `nohup`, wrappers.
+
+use crate::program::{End, Program};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Nothing here takes longer, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Starts a server on a free port by `env`, which leaves signals as these words say.
+fn serve(by: &[&str], words: &[&str]) -> (Program, SocketAddr) {
+    let mut command = Command::new("env");
+    command.args(by).args([env!("CARGO_BIN_EXE_sockdrawer"), "serve", "-l", "127.0.0.1:0"]).args(words);
+    let mut program = Program::run(command);
+    let line = program.line();
+    let address = line.strip_prefix("listening on ").and_then(|address| address.parse().ok());
+    (program, address.unwrap_or_else(|| panic!("{line:?} is not what a server says first")))
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    stream
+}
+
+/// Sends the signal and waits for the end, which comes by itself within the drain.
+#[track_caller]
+fn ends_by(program: Program, signal: Signal) -> End {
+    program.signal(signal);
+    let end = program.end();
+    assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{end:?}");
+    end
+}
+
+#[test]
+fn ended_programs_are_noticed_where_sigchld_was_ignored() {
+    let (server, address) = serve(&["--ignore-signal=CHLD"], &["exec", "--limit", "2", "--", "echo", "hi"]);
+    for served in 1..=5 {
+        let mut said = String::new();
+        connect(address).read_to_string(&mut said).unwrap_or_else(|error| panic!("client {served}: {error}"));
+        assert_eq!(said, "hi\n", "client {served}");
+    }
+    ends_by(server, Signal::TERM);
+    // Its own children, too: a new build that fails is told with its status.
+    let path = std::env::temp_dir().join(format!("sockdrawer-inherited-{}", std::process::id()));
+    let at = path.to_str().expect("text");
+    let (server, _) = serve(&["--ignore-signal=CHLD"], &["echo", "--upgrade", at]);
+    let failed = Program::start(&["upgrade", at, "--", "sh", "-c", "exit 7"]).end();
+    assert!(failed.code == Some(1) && failed.stderr.contains("exit status: 7"), "{failed:?}");
+    ends_by(server, Signal::TERM);
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn signals_that_were_blocked_are_obeyed() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (server, _) = serve(&["--block-signal"], &["ping", "--drain", "1s"]);
+        ends_by(server, signal);
+    }
+}
+
+/// A program that is started for a client: its signals that are ignored, blocked, or handled.
+#[test]
+fn programs_inherit_no_signals() {
+    let by = ["--block-signal", "--ignore-signal=USR1,USR2,ALRM,CHLD,QUIT,HUP"];
+    let (server, address) = serve(&by, &["exec", "--", "grep", "^Sig[BI]", "/proc/self/status"]);
+    let mut said = String::new();
+    connect(address).read_to_string(&mut said).expect("an orderly end");
+    let sets: Vec<u64> = said.lines().filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()).collect();
+    // Signals 32 and 33 are the C library's own.
+    assert_eq!(sets.iter().map(|set| set & !(3 << 31)).collect::<Vec<_>>(), [0, 0], "{said}");
+    ends_by(server, Signal::TERM);
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sockdrawer-inherited-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+#[test]
+fn a_hangup_that_is_ignored_is_told() {
+    let folder = folder("hangup");
+    let file = folder.join("c.toml");
+    std::fs::write(&file, "[pool.echo]\nprotocol = \"echo\"\nlisten = [\"127.0.0.1:0\"]\n").expect("a file can be written");
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_sockdrawer"), "serve", "--control", "none", "--config"]).arg(&file);
+    let mut program = Program::run(command);
+    assert!(program.line().starts_with("listening on "), "it serves");
+    program.signal(Signal::HUP);
+    program.signal(Signal::TERM);
+    let end = program.end();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let told = end.stderr.matches("SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload").count();
+    assert!(told == 1 && !end.stderr.contains("reload by SIGHUP"), "{end:?}");
+    std::fs::remove_dir_all(folder).expect("it is there");
+}
+
+/// Kernels before 5.9, and container profiles that do not know the call, as `ENOSYS` or `EPERM`.
+#[test]
+fn calls_that_are_refused_have_a_substitute_or_are_named() {
+    let tried = Command::new("strace").args(["-f", "-o", "/dev/null", "-e", "trace=close_range", "true"]).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: strace is missing, or may not be used");
+        return;
+    }
+    for (call, errno) in [("close_range", "EPERM"), ("close_range", "ENOSYS"), ("pidfd_open", "EPERM"), ("epoll_pwait2", "EPERM")]
+    {
+        for model in ["prefork", "fork"] {
+            let (server, address) = refusing(call, errno, model);
+            let Some(address) = address else { panic!("{call} {errno} {model}: {:?}", server.end()) };
+            let (mut client, mut answer) = (connect(address), [0; 4]);
+            client.write_all(b"Ping").expect("it stands");
+            client.read_exact(&mut answer).unwrap_or_else(|error| panic!("{call} {errno} {model}: {error}"));
+            drop(client);
+            // strace passes no signal on; the server is its only child.
+            let strace = server.child.id();
+            let child = std::fs::read_to_string(format!("/proc/{strace}/task/{strace}/children")).expect("it runs");
+            let child = rustix::process::Pid::from_raw(child.trim().parse().expect("one child")).expect("a process");
+            rustix::process::kill_process(child, Signal::TERM).expect("it runs");
+            let end = server.end();
+            assert_eq!(end.code, Some(0), "{call} {errno} {model}: {end:?}");
+        }
+    }
+    let (server, _) = refusing("memfd_create", "EPERM", "prefork");
+    let end = server.end();
+    assert!(end.code == Some(1) && end.stderr.contains("memfd_create, Linux 3.17"), "{end:?}");
+}
+
+/// A server whose kernel refuses a call; None where it does not come to serving.
+fn refusing(call: &str, errno: &str, model: &str) -> (Program, Option<SocketAddr>) {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:error={errno}")]);
+    command.args([env!("CARGO_BIN_EXE_sockdrawer"), "serve", "ping", "-l", "127.0.0.1:0", "--model", model]);
+    let mut program = Program::run(command);
+    let address = program.line().strip_prefix("listening on ").and_then(|address| address.parse().ok());
+    (program, address)
+}
