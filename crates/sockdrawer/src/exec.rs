@@ -10,11 +10,16 @@ pub(crate) const NAME: &str = "sockdrawer exec";
 
 impl Behaviour {
     /// Runs `program` for each connection, under [`Model::Fork`](crate::Model::Fork). The connection is the program's standard input and
-    /// output, in blocking mode; its standard error is that of this process. When the program ends, its connection ends, and all
-    /// processes in its process group are killed. If the program cannot be started, its connection ends at once.
+    /// output, in blocking mode; its standard error is that of this process. It begins without ignored or blocked signals. When the program
+    /// ends, by itself or by a signal that this library did not send, its connection ends, once all that it has written was sent, and all
+    /// processes in its process group are killed; one that has started a session of its own (setsid) is out of reach, and goes on. If the
+    /// program cannot be started, its connection ends at once.
+    ///
+    /// A program whose peer is gone gets SIGTERM, and SIGKILL 5 s later: after a reset, and when both directions have ended. A peer that has
+    /// sent its end may still read, and is probed (keepalive) every 30 s.
     ///
     /// A drain waits for the program to end by itself. It gets SIGTERM when a tenth of the time is left, at most a second, and SIGKILL at
-    /// the deadline. The peer of a program that is ended by a signal sees a reset.
+    /// the deadline. The peer of a program that dies by one of these sees a reset.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model};

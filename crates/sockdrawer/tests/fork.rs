@@ -69,6 +69,9 @@ fn main() {
         ("a_child_has_its_connection_and_what_its_service_opened", a_child_has_its_connection_and_what_its_service_opened),
         ("a_service_waits_for_its_own_processes", a_service_waits_for_its_own_processes),
         ("a_connection_ends_with_its_program", a_connection_ends_with_its_program),
+        ("all_that_a_program_wrote_arrives_though_it_read_nothing", all_that_a_program_wrote_arrives),
+        ("a_program_that_dies_has_sent_all_that_it_wrote", a_program_that_dies_has_sent_all_that_it_wrote),
+        ("a_program_ends_when_its_peer_is_gone", a_program_ends_when_its_peer_is_gone),
         ("no_program_ends_in_order_with_its_helper", no_program_ends_in_order_with_its_helper),
         ("a_shutdown_keeps_its_time_with_programs", a_shutdown_keeps_its_time_with_programs),
         ("a_shutdown_keeps_its_time_with_stuck_children", a_shutdown_keeps_its_time_with_stuck_children),
@@ -337,6 +340,48 @@ fn a_connection_ends_with_its_program() {
         let drained = pool.shutdown(Drain::within(PATIENCE));
         assert_eq!(drained.asked, 0);
     }
+}
+
+fn all_that_a_program_wrote_arrives() {
+    // More than the kernel buffers at both ends, less than its limit of what waits to be sent.
+    const BYTES: usize = 1_000_000;
+    let (pool, at) = start(Behaviour::exec("head", ["-c", &BYTES.to_string(), "/dev/zero"]));
+    let mut client = connect(at);
+    client.write_all(b"a request that is not read").expect("it stands");
+    // It has ended before much is read.
+    assert!(pool.wait(PATIENCE, |status| status.counts.closed == 1), "{:#?}", pool.status());
+    assert_eq!(read_all(&mut client).expect("an orderly end").len(), BYTES);
+    drop(client);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+}
+
+fn a_program_that_dies_has_sent_all_that_it_wrote() {
+    let (pool, at) = start(Behaviour::exec("sh", ["-c", "echo hi; kill -9 $$"]));
+    assert_eq!(read_all(&mut connect(at)).expect("an orderly end"), b"hi\n");
+    let told = pool.wait(PATIENCE, |status| status.signalled == [(9, 1)] && status.connections == 0);
+    assert!(told, "{:#?}", pool.status());
+}
+
+fn a_program_ends_when_its_peer_is_gone() {
+    // The second does not hear of it.
+    for script in ["echo ready; exec sleep 1000", "trap '' TERM; echo ready; sleep 1000 & wait; wait"] {
+        let (pool, at) = start(Behaviour::exec("sh", ["-c", script]));
+        let mut client = connect(at);
+        client.read_exact(&mut [0; 6]).expect("it has begun");
+        common::reset(client);
+        assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{script}: {:#?}", pool.status());
+        let status = pool.status();
+        assert_eq!((status.counts.closed, status.counts.cut, status.signalled), (1, 0, Vec::new()), "{script}");
+    }
+    // A half-close is no end.
+    let (pool, at) = start(Behaviour::exec("sh", ["-c", "cat; exec sleep 1000"]));
+    let mut client = connect(at);
+    client.write_all(b"all").expect("it stands");
+    client.shutdown(Shutdown::Write).expect("it stands");
+    assert_eq!(common::read(&mut client, 3).as_deref(), Some(&b"all"[..]));
+    assert_eq!(pool.status().connections, 1);
+    common::reset(client);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
 }
 
 fn no_program_ends_in_order_with_its_helper() {

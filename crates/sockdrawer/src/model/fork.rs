@@ -1,5 +1,6 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
+use super::programs::Programs;
 use crate::behaviour::Kind;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::incoming::Incoming;
@@ -16,7 +17,6 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 use crate::sys::fork::{self, Ending, Forked};
-use crate::sys::passing::hang_up;
 use crate::sys::{Errno, Kernel, System, Unforked};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -41,7 +41,6 @@ pub(crate) struct Children {
 }
 
 /// Places, in chunks that never move, for those that live: each is where a child counts among the shared numbers, too.
-#[derive(Default)]
 struct Table {
     /// The place of each process.
     slots: HashMap<u32, usize>,
@@ -50,6 +49,8 @@ struct Table {
     inherited: Inherited,
     /// Of the children, those that are other programs.
     programs: usize,
+    /// Their connections.
+    connections: Programs,
 }
 
 /// What a child finds open and is to have no part of: descriptors of the helper itself, and connections of others. What a service has
@@ -132,7 +133,7 @@ impl Table {
         let chunks = if self.programs > 0 { &self.chunks[..] } else { &[] };
         let children = chunks.iter().flat_map(|chunk| chunk.iter()).flatten();
         let connections = children.filter_map(|child| child.connection.as_ref()).map(AsRawFd::as_raw_fd);
-        self.inherited.refresh(event_loop.unplaced().chain(connections))
+        self.inherited.refresh(event_loop.unplaced().chain(connections).chain(self.connections.lingering()))
     }
 
     /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
@@ -170,6 +171,8 @@ pub(crate) enum KillReason {
     Cut,
     /// It was to be killed.
     Killed,
+    /// Its peer was gone.
+    Gone,
 }
 
 impl Child {
@@ -219,8 +222,11 @@ impl Children {
         mut own: Vec<RawFd>,
     ) -> Result<Arc<Children>, Errno> {
         own.push(numbers.as_raw_fd());
+        let connections = Programs::new()?;
+        own.push(connections.watched().as_raw_fd());
         let inherited = Inherited { own, ..Inherited::default() };
-        let table = Unforked::new(Mutex::new(Table { inherited, ..Table::default() }))?;
+        let (slots, chunks, free) = Default::default();
+        let table = Unforked::new(Mutex::new(Table { slots, chunks, free, inherited, programs: 0, connections }))?;
         Ok(Arc::new(Children { table, shared_counters, numbers, main: Box::new(main), parent: std::process::id() }))
     }
 
@@ -232,6 +238,32 @@ impl Children {
     /// The helper accepts there.
     pub(crate) fn add_listener(&self, socket: &Arc<ListenSocket>) {
         lock(&self.table).inherited.add_listener(socket);
+    }
+
+    /// Watches the connections of programs in this event loop, by the bit of this number.
+    pub(crate) fn notice(&self, event_loop: &EventLoop, number: u32) -> Result<(), Errno> {
+        event_loop.notice(number, lock(&self.table).connections.watched())
+    }
+
+    /// Returns the processes of programs whose peers are gone, each once.
+    pub(crate) fn gone(&self) -> Vec<u32> {
+        let mut table = lock(&self.table);
+        let Table { chunks, connections, slots, .. } = &mut *table;
+        let gone = connections.look(|slot| {
+            let child = chunks.get(slot / CHUNK)?[slot % CHUNK].as_ref()?;
+            child.connection.as_ref().map(AsFd::as_fd)
+        });
+        slots.iter().filter(|(_, slot)| gone.contains(slot)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// When the next connection of a program that has ended is closed.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        lock(&self.table).connections.due()
+    }
+
+    /// Closes connections of programs that have ended, whose time is over.
+    pub(crate) fn close_lingering(&self) {
+        lock(&self.table).connections.close(Instant::now());
     }
 
     /// Reads or changes one of those that live.
@@ -280,16 +312,16 @@ impl Children {
             child.connection.is_some()
         });
         match is_program {
-            Some(true) => self.signal_program(pid, fork::SIGKILL),
+            Some(true) => self.signal_program(pid, fork::SIGKILL, why),
             Some(false) => _ = fork::signal(pid, fork::SIGKILL),
             None => {}
         }
     }
 
     /// Sends a signal to a program and all that it has started.
-    pub(crate) fn signal_program(&self, pid: u32, signal: i32) {
+    pub(crate) fn signal_program(&self, pid: u32, signal: i32, why: KillReason) {
         if let Some(child) = lock(&self.table).of(pid) {
-            child.why.get_or_insert(KillReason::Cut);
+            child.why.get_or_insert(why);
             fork::signal_group(pid, signal);
         }
     }
@@ -341,15 +373,16 @@ impl Children {
         // One that was killed had no time to count its end.
         counts.closed = 1;
         let by_signal = matches!(ending, Ending::Signalled(_));
-        // A program that exits when it is sent SIGTERM has ended in order.
-        let cut = if child.connection.is_some() { by_signal } else { !child.page.has_ended_in_order() };
+        // A program that exits when it is sent SIGTERM has ended in order; of one that dies by itself, the kernel sends all that it has written.
+        let asked = matches!(child.why, Some(KillReason::Cut | KillReason::Killed));
+        let cut = if child.connection.is_some() { by_signal && asked } else { !child.page.has_ended_in_order() };
         match child.why.filter(|_| by_signal && cut) {
             Some(KillReason::Killed) => {
                 counts.killed = 1;
                 shared.tell(&Event::ConnectionKilled(child.id));
             }
             Some(KillReason::Cut) => counts.cut = 1,
-            None => {}
+            Some(KillReason::Gone) | None => {}
         }
         if let Some(event) = child.page.told(child.id) {
             shared.tell(&event);
@@ -365,19 +398,21 @@ impl Children {
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
         }
-        if let Some(connection) = &child.connection {
+        if child.generation.leave() {
+            shared.tell(&Event::GenerationEnded(child.generation.id));
+        }
+        let Child { connection, generation, permit, page, .. } = child;
+        if let Some(connection) = connection {
+            let connections = &mut lock(&self.table).connections;
+            connections.unwatch(connection.as_fd());
             if cut {
                 // It fails only where the connection is gone already.
                 let _ = Kernel.reset(connection.as_fd());
             } else {
-                let _ = Kernel.end_on_close(connection.as_fd());
-                hang_up(connection.as_fd());
+                connections.linger(connection, permit, generation.settings.linger);
             }
         }
-        if child.generation.leave() {
-            shared.tell(&Event::GenerationEnded(child.generation.id));
-        }
-        (child.page, cut)
+        (page, cut)
     }
 
     fn free_slot(&self) -> Result<ChildSlot, Errno> {
@@ -429,6 +464,7 @@ impl Placement for Children {
                     // where the connection is gone already.
                     let _ = Kernel.reset_on_close(connection.as_fd());
                     table.programs += 1;
+                    table.connections.watch(slot, connection.as_fd());
                 }
                 let child = Child { id, generation, peer, since: Instant::now(), page, permit, connection, why: None };
                 *table.at(slot) = Some(child);

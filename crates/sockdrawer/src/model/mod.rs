@@ -5,6 +5,8 @@ pub(crate) mod fork;
 pub(crate) mod loops;
 #[cfg(feature = "processes")]
 pub(crate) mod prefork;
+#[cfg(feature = "processes")]
+mod programs;
 mod single;
 #[cfg(feature = "tokio")]
 mod tasks;

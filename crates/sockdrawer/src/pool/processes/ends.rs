@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// A child that was killed is gone in this time, or the kernel holds it for longer than anybody waits.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
+/// A program whose peer is gone has this time to end by SIGTERM.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
 /// All ends that are asked for and not over.
 #[derive(Default)]
 pub(super) struct Ends {
@@ -23,6 +26,8 @@ pub(super) struct Ends {
     /// Children that were told as cut, and when they are killed: to let go of what the kernel has for many of them takes all CPUs for a
     /// while, in which the answer would not arrive.
     cut: VecDeque<(Instant, u32)>,
+    /// Programs whose peers are gone, and when they are killed.
+    gone: VecDeque<(Instant, u32)>,
     /// The pool's last question.
     last: Option<u64>,
 }
@@ -225,13 +230,19 @@ impl Ends {
     /// A child has ended, in order or not.
     pub(super) fn ended(&mut self, pid: u32, cut: bool) {
         self.draining.remove(&pid);
+        self.gone.retain(|(_, gone)| *gone != pid);
         self.open.values_mut().for_each(|asked| asked.heard(pid, cut));
     }
 
     /// When there is something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
         let of = |asked: &Asked| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
-        self.open.values().flat_map(of).flatten().chain(self.cut.front().map(|(at, _)| *at)).min()
+        self.open
+            .values()
+            .flat_map(of)
+            .flatten()
+            .chain([&self.cut, &self.gone].into_iter().filter_map(|queue| Some(queue.front()?.0)))
+            .min()
     }
 
     /// Does what is due.
@@ -239,6 +250,9 @@ impl Ends {
         let now = Instant::now();
         while let Some((_, pid)) = self.cut.pop_front_if(|(at, _)| *at <= now) {
             children.kill(pid, KillReason::Cut);
+        }
+        while let Some((_, pid)) = self.gone.pop_front_if(|(at, _)| *at <= now) {
+            children.kill(pid, KillReason::Gone);
         }
         for asked in self.open.values_mut() {
             while asked.turns.front().is_some_and(|(at, _)| *at <= now) {
@@ -250,7 +264,7 @@ impl Ends {
                         children.ask_to_end(pid, asked.until, asked.kind == AskedFor::Purge);
                     }
                     (true, Stage::Asking) => {}
-                    (true, Stage::LastWords) => children.signal_program(pid, SIGTERM),
+                    (true, Stage::LastWords) => children.signal_program(pid, SIGTERM, KillReason::Cut),
                     // It came after the end of all.
                     _ => children.kill(pid, KillReason::Cut),
                 }
@@ -264,13 +278,19 @@ impl Ends {
                 for pid in &asked.left {
                     let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
                     match (is_program, stage) {
-                        (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM),
+                        (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM, KillReason::Cut),
                         (true, Stage::Over) => children.kill(*pid, KillReason::Cut),
                         _ => {}
                     }
                 }
             }
         }
+    }
+
+    /// Ends a program whose peer is gone.
+    pub(super) fn peer_gone(&mut self, pid: u32, children: &Children) {
+        children.signal_program(pid, SIGTERM, KillReason::Gone);
+        self.gone.push_back((Instant::now() + GONE_WITHIN, pid));
     }
 
     /// Questions that need wait for nothing any more. The last one waits until no permit is `taken`.

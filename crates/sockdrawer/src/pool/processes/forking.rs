@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 /// The bits by which the helper's event loop notices a request, and an ended child.
 const POOL: u32 = 0;
 const CHILDREN: u32 = 1;
+/// ... and connections of programs that are to be looked at.
+const PROGRAMS: u32 = 2;
 
 /// Events of one turn. A forking helper has few descriptors.
 const EVENTS_PER_TURN: usize = 16;
@@ -131,6 +133,7 @@ impl Forking {
         for (number, descriptor) in [(POOL, to_pool.end()), (CHILDREN, ended.as_fd())] {
             event_loop.notice(number, descriptor).map_err(system)?;
         }
+        children.notice(&event_loop, PROGRAMS).map_err(system)?;
         children.keep_from_children(event_loop.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
         event_loop.set_accept_state(&start.accept_state);
         template.prepare(&generation);
@@ -160,13 +163,16 @@ impl Forking {
 
     fn serve(&mut self) {
         while !(self.last && self.ends.is_empty()) {
-            self.event_loop.turn_until = self.ends.due();
+            self.event_loop.turn_until = self.ends.due().into_iter().chain(self.children.due()).min();
             self.event_loop.turn(&mut self.events, |_| ());
             let noticed = std::mem::take(&mut self.event_loop.noticed);
             let has = |number: u32| noticed & (1 << number) != 0;
             if has(CHILDREN) {
                 fork::clear(self.ended.as_fd());
                 self.children.reap(&self.event_loop, |pid, cut| self.ends.ended(pid, cut));
+            }
+            if has(PROGRAMS) {
+                self.children.gone().into_iter().for_each(|pid| self.ends.peer_gone(pid, &self.children));
             }
             if has(POOL) && !self.listen() {
                 return;
@@ -194,6 +200,7 @@ impl Forking {
 
     /// What waits for time, for a listener's queue, or for children.
     fn go_on(&mut self) {
+        self.children.close_lingering();
         // Those that came in while the pool was already ending are asked, too.
         self.ends.drain_more(&self.children);
         self.ends.go_on(&self.children);
