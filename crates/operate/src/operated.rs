@@ -148,6 +148,7 @@ impl Operated {
         tell_addresses(&server, metrics.as_ref())?;
         let asked: Vec<Pool> = [metrics, control].into_iter().flatten().collect();
         let end = operator.end(&told, &asked);
+        upgrade.iter().for_each(|upgrade| upgrade.leave());
         asked.iter().for_each(control::end);
         server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
         if let Some(log) = server.hub.log() {

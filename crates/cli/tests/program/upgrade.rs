@@ -5,7 +5,8 @@ mod left;
 mod tls;
 
 use crate::program::{End, Program};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -105,6 +106,13 @@ fn a_signal_and_a_command_replace_the_server() {
     // The first one stands by no more since the second was replaced.
     let ended = scene.server.child.wait().expect("a child");
     assert_eq!(ended.code(), Some(0));
+    assert!(scene.path.exists(), "the last one meets builds there");
+    let last = Pid::from_raw(third.cast_signed()).expect("a pid");
+    let itself = pidfd_open(last, PidfdFlags::empty()).expect("it runs");
+    kill_process(last, Signal::TERM).expect("it runs");
+    let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&itself, PollFlags::IN)], Some(&patience)), Ok(1), "it drains");
+    assert!(!scene.path.exists(), "an orderly end leaves nothing behind");
 }
 
 #[test]

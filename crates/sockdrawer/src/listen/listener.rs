@@ -1,7 +1,7 @@
 //! Listeners: bound sockets, long-lived. A TCP address is many sockets that share its port, so that loops come and go
 //! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
-use super::folder_lock::FolderLock;
+use super::path_lock::PathLock;
 use super::reuseport_group::{Groups, Joining, Membership};
 use super::socket::ListenSocket;
 use super::state::{AcceptState, ListenerState};
@@ -102,7 +102,7 @@ impl Listener {
             return ask.opened_by(by, &wanted);
         }
         // From the look at the path until the socket listens: another program that starts there would take it for stale in between.
-        let lock = FolderLock::of(path_of(ask.address));
+        let lock = PathLock::of(path_of(ask.address));
         let bound = match Bound::bind(&wanted) {
             Err(Errno::ADDRINUSE) if is_stale(ask.system, ask.address) => {
                 take_over(&lock, ask.address).and_then(|()| Bound::bind(&wanted))
@@ -431,7 +431,7 @@ fn listen_error(address: &Address, options: &ListenOptions, errno: Errno) -> Err
         Errno::NOLCK => Error::Listen {
             address: address.clone(),
             source: std::io::Error::new(std::io::ErrorKind::AddrInUse, "a socket without a listener has this path"),
-            remedy: "remove it: its folder cannot be locked (flock), so another program that starts there now would not be seen",
+            remedy: "remove it: its lock file, the path with .lock behind it, cannot be locked (flock), so another program that starts there now would not be seen",
         },
         Errno::PERM | Errno::INVAL if options.user.is_some() || options.group.is_some() => Error::Listen {
             address: address.clone(),
@@ -518,7 +518,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("sockdrawer-starting-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder");
         let address = Address::Unix(folder.join("socket"));
-        let starting = FolderLock::of(path_of(&address));
+        let starting = PathLock::of(path_of(&address));
         let socket = Kernel.socket(&address).expect("a socket");
         Kernel.bind(socket.as_fd(), &address).expect("binds");
         let second = std::thread::spawn({

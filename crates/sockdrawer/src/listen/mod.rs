@@ -1,7 +1,7 @@
 //! LISTENERS: long-lived sockets, one or more for each address, and what the loops know of an address beside them.
 
-pub(crate) mod folder_lock;
 pub(crate) mod listener;
+pub(crate) mod path_lock;
 pub(crate) mod permit;
 pub(crate) mod reuseport_group;
 pub(crate) mod socket;

@@ -1,6 +1,6 @@
 //! The path of a Unix socket: it outlives its socket unless it is removed, and passes from one socket to the next without being absent.
 
-use super::folder_lock::FolderLock;
+use super::path_lock::PathLock;
 use crate::net::{Address, ListenOptions};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::{Errno, System};
@@ -14,20 +14,21 @@ use std::path::{Path, PathBuf};
 const PATH_MAX: usize = 107;
 
 /// The path of a listening socket of this process; removed when dropped.
-pub(super) struct OwnedPath {
+#[derive(Debug)]
+pub(crate) struct OwnedPath {
     path: PathBuf,
     /// Device and inode: another socket may have been put there meanwhile, by a successor.
     identity: (u64, u64),
 }
 
 impl OwnedPath {
-    pub(super) fn new(address: &Address) -> Option<OwnedPath> {
+    pub(crate) fn new(address: &Address) -> Option<OwnedPath> {
         let Address::Unix(path) = address else { return None };
         Some(OwnedPath { path: path.clone(), identity: identity(path)? })
     }
 
     /// The path stays: another process has its socket.
-    pub(super) fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.identity = (0, 0);
     }
 
@@ -44,7 +45,7 @@ impl OwnedPath {
     /// at: then this socket takes it. A socket that listens there is left alone: `ADDRINUSE`.
     pub(super) fn exchange(&mut self, old: &mut OwnedPath, system: &dyn System) -> Result<(), Errno> {
         // Between the look at the path and the exchange, no other program of this library comes there.
-        let lock = FolderLock::of(Some(&old.path));
+        let lock = PathLock::of(Some(&old.path));
         if !old.is_there() {
             let at = Address::Unix(old.path.clone());
             if is_stale(system, &at) {
@@ -112,7 +113,7 @@ pub(super) fn is_socket(address: &Address) -> bool {
 }
 
 /// Removes a stale path.
-pub(super) fn take_over(lock: &FolderLock, address: &Address) -> Result<(), Errno> {
+pub(super) fn take_over(lock: &PathLock, address: &Address) -> Result<(), Errno> {
     let (Some(path), true) = (path_of(address), lock.is_held()) else { return Err(Errno::NOLCK) };
     std::fs::remove_file(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

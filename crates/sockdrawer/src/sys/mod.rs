@@ -39,6 +39,7 @@ pub(crate) use limits::{
 };
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
+pub(crate) use paths::private_file;
 pub(crate) use rustix::io::Errno;
 #[cfg(feature = "processes")]
 pub(crate) use unforked::Unforked;

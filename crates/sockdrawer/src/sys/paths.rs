@@ -3,7 +3,7 @@
 use super::{Errno, Result};
 use crate::net::ListenOptions;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RenameFlags};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// Gives the file of a socket that was just bound the mode and the owner that are asked for. No link is followed: the file is opened
@@ -36,4 +36,13 @@ pub(super) fn exchange(one: &Path, other: &Path) -> Result<()> {
 /// Gives a file the other name, if no file has it (`RENAME_NOREPLACE`).
 pub(super) fn rename_to_free(from: &Path, to: &Path) -> Result<()> {
     fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+}
+/// Opens a file of this user's, or makes it, so that no other user may open it.
+///
+/// # Errors
+/// `EPERM` where it is another user's.
+pub(crate) fn private_file(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    if fs::fstat(&file)?.st_uid == rustix::process::geteuid().as_raw() { Ok(file) } else { Err(Errno::PERM) }
 }

@@ -24,7 +24,8 @@ pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
 use crate::config::{Config, Listening};
 use crate::error::Error;
-use crate::listen::folder_lock::FolderLock;
+use crate::listen::path_lock::PathLock;
+use crate::listen::unix_path::OwnedPath;
 use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::moving::Movable;
@@ -84,6 +85,7 @@ pub struct Upgrade {
 #[derive(Debug)]
 struct Begun {
     place: Arc<Place>,
+    path: Mutex<Option<OwnedPath>>,
     predecessor: Mutex<Option<Predecessor>>,
     pools: Arc<Pools>,
     carries: Mutex<Vec<Carry>>,
@@ -201,7 +203,8 @@ impl Upgrade {
         let (predecessor, socket) = self.meet()?;
         let (predecessor, pools) = (Mutex::new(predecessor), Arc::default());
         let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
-        self.begun = Some(Begun { place, predecessor, pools, carries: Mutex::default() });
+        let path = Mutex::new(OwnedPath::new(&Address::Unix(self.path.clone())));
+        self.begun = Some(Begun { place, path, predecessor, pools, carries: Mutex::default() });
         Ok(self)
     }
 
@@ -209,7 +212,7 @@ impl Upgrade {
     fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd), Error> {
         loop {
             // Of two that start at once, the second must not take what the first has just made for stale.
-            let lock = FolderLock::of(Some(&self.path));
+            let lock = PathLock::of(Some(&self.path));
             match passing::packet_connect(&self.path) {
                 Ok(socket) => {
                     drop(lock);
@@ -220,7 +223,7 @@ impl Upgrade {
                 }
                 Err(Errno::NOENT) => return Ok((None, self.open()?)),
                 Err(Errno::CONNREFUSED) if !lock.is_held() => {
-                    return Err(self.error("another program has the lock of its folder: try again".to_owned()));
+                    return Err(self.error("another program starts there, or its lock file belongs to another user: try again, or choose another path".to_owned()));
                 }
                 Err(Errno::CONNREFUSED) => {
                     self.remove_stale()?;
@@ -386,9 +389,24 @@ impl Upgrade {
         Replace::at(&self.path).within(self.within).run(|_| ())
     }
 
+    /// Removes the path, where all pools have ended and no other process meets successors there. The end of this value does it, too; a program
+    /// that ends by `std::process::exit`, or that keeps this value for ever, calls it.
+    pub fn leave(&self) {
+        let Some(begun) = &self.begun else { return };
+        let Some(path) = lock(&begun.path).take() else { return };
+        let is_alone = lock(&begun.predecessor).is_none() && begun.place.socket().is_some();
+        if is_alone && begun.pools.have_ended() { drop(path) } else { path.leave() }
+    }
+
     /// Where the two processes meet.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Drop for Upgrade {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -103,6 +103,12 @@ impl Pools {
         list.stage = Stage::Serves;
     }
 
+    /// Returns whether none runs, and no predecessor or successor has them, or may have.
+    pub(super) fn have_ended(&self) -> bool {
+        let list = self.list();
+        list.stage != Stage::HandsOver && list.running().next().is_none()
+    }
+
     /// Those that a successor is offered.
     pub(super) fn offered(&self) -> Vec<Named> {
         let named = |(name, pool): (&String, _)| Named { name: name.clone(), pool, given_up: Vec::<Address>::new() };
