@@ -6,6 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::{print, program, signals};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, set_child_subreaper, test_kill_process, wait};
 use signal_hook::consts::SIGUSR2;
+use sockdrawer::listening::PARENT;
 use sockdrawer::upgrade::Replace;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -30,7 +31,8 @@ enum News {
 
 /// The server, whichever process it is now.
 struct Server {
-    path: PathBuf,
+    /// Where it meets its next build; without it, it is never replaced.
+    path: Option<PathBuf>,
     command: Vec<OsString>,
     /// The process that served when it was last looked for.
     pid: Pid,
@@ -40,7 +42,11 @@ struct Server {
 
 /// Starts the server and stays until none serves any more. Ends as the last one did.
 pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
-    let ParentArguments { path, command } = arguments;
+    stay(Some(arguments.path), arguments.command)
+}
+
+/// Starts a server and stays until none serves any more, its parent and that of all processes that lost theirs: process 1 alone can reap those.
+pub(crate) fn stay(path: Option<PathBuf>, command: Vec<OsString>) -> Result<Exit, Failure> {
     command.first().map_or(Ok(()), |program| program::find(program))?;
     // What the server starts is this process's once the server is gone. Process 1 has that right anyway.
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
@@ -48,12 +54,14 @@ pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
     let signalled = news.clone();
     signals::pass_on(move |signal| drop(signalled.send(News::Signal(signal))))?;
     let pid = start(&command, false)?;
+    // The server has them.
+    drop(sockdrawer::listening::passed_sockets());
     let mut server = Server { path, command, pid, met: false };
     spawn(move || reap(&news))?;
     let mut last = None;
     loop {
         match told.recv().expect("the signals' thread has a sender") {
-            News::Signal(SIGUSR2) => server.replace(),
+            News::Signal(SIGUSR2) if server.path.is_some() => server.replace(),
             News::Signal(signal) => server.pass_on(signal),
             News::Ended(pid, status) => {
                 last = Some(status);
@@ -87,9 +95,16 @@ fn reap(news: &Sender<News>) {
 fn start(command: &[OsString], replaces: bool) -> Result<Pid, Failure> {
     let [program, arguments @ ..] = command else { return Err(Failure::usage_of("parent", "no COMMAND: name it behind --")) };
     let mut command = Command::new(program);
-    command.args(arguments).process_group(0);
+    let own = std::process::id().to_string();
+    command.args(arguments).process_group(0).env(PARENT, &own);
+    if std::env::var("WATCHDOG_PID").is_ok_and(|pid| pid == own) {
+        // The manager hears of the server that this process lives, too.
+        command.env_remove("WATCHDOG_PID");
+    }
     if replaces {
         command.env("SOCKDRAWER_REPLACES", "any");
+        // A manager's sockets come from the server that runs.
+        ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().for_each(|name| _ = command.env_remove(name));
     }
     let started = command.spawn();
     let child = started.map_err(|error| Failure::run(format_args!("cannot start {}: {error}", program.display())))?;
@@ -116,8 +131,9 @@ impl Server {
 
     /// Finds the process that serves now; where it does not say so, it is the one that did.
     fn look(&mut self) {
+        let Some(path) = &self.path else { return };
         let (says, said) = mpsc::channel();
-        let replace = Replace::at(&self.path);
+        let replace = Replace::at(path);
         // A server that hangs must not keep signals from it.
         let looked = spawn(move || drop(says.send(replace.build())));
         let found = looked.ok().and_then(|()| said.recv_timeout(ANSWERS_WITHIN).ok()?.ok());
@@ -128,8 +144,9 @@ impl Server {
 
     /// Whether a process serves after this one has ended.
     fn serves(&mut self, ended: Pid) -> bool {
+        let Some(path) = &self.path else { return self.pid != ended };
         // A stream does not get to a socket of packets, but where no process listens the error is another one.
-        let none = UnixStream::connect(&self.path)
+        let none = UnixStream::connect(path)
             .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused));
         if !none {
             self.look();

@@ -3,9 +3,11 @@
 use crate::arguments::ServeArguments;
 use crate::names;
 use crate::outcome::{Exit, Failure};
+use crate::parent;
 use crate::protocols::{PROGRAM, protocols};
 use sockdrawer_operate::{Document, Fault, Operated, PoolDocument, Value, Values};
 use std::fmt;
+use std::path::PathBuf;
 
 /// The name of the pool that the command line describes: a new build knows it by this.
 const POOL: &str = "serve";
@@ -15,7 +17,14 @@ const ADDRESS: &str = "127.0.0.1:9000";
 /// Serves until a signal, or until the pools give up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let of_file = arguments.config.is_some();
-    operated(arguments)?.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
+    let operated = operated(arguments)?;
+    if std::process::id() == 1 {
+        // Process 1 has to reap what others leave behind, which a server that waits for its own children cannot do.
+        let program = operated.check().map(|document| document.program);
+        let path = program.ok().and_then(|program| program.text("upgrade").filter(|path| *path != "none").map(PathBuf::from));
+        return parent::stay(path, std::env::args_os().collect());
+    }
+    operated.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
         Fault::Setting if !of_file => usage(failure),
         Fault::Setting | Fault::Configuration => Failure::usage(failure),
         Fault::Run => Failure::run(failure),

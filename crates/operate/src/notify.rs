@@ -28,6 +28,8 @@ pub(crate) struct Manager {
     /// How often it is told that the program is alive.
     watchdog: Option<Duration>,
     is_main: AtomicBool,
+    /// The manager follows a process that stays while builds change, whatever serves.
+    has_parent: bool,
     /// Why the last change that was asked for was not made.
     failure: Mutex<Option<String>>,
 }
@@ -40,6 +42,7 @@ struct Variables {
     watchdog: Option<String>,
     /// The process that the watchdog watches.
     watched: Option<String>,
+    has_parent: bool,
 }
 
 impl Manager {
@@ -50,6 +53,7 @@ impl Manager {
             socket: std::env::var_os("NOTIFY_SOCKET"),
             watchdog: text("WATCHDOG_USEC"),
             watched: text("WATCHDOG_PID").filter(|_| !took_over),
+            has_parent: text(sockdrawer::listening::PARENT).is_some(),
         };
         Manager::of(&variables)
     }
@@ -65,7 +69,7 @@ impl Manager {
             variables.watchdog.as_ref().filter(|_| watched).and_then(|text| text.parse().ok()).filter(|within| *within > 0);
         // As sd_watchdog_enabled(3) recommends.
         let watchdog = within.map(|within| Duration::from_micros(within) / 2);
-        Manager { to, watchdog, is_main: AtomicBool::new(true), failure: Mutex::default() }
+        Manager { to, watchdog, is_main: AtomicBool::new(true), has_parent: variables.has_parent, failure: Mutex::default() }
     }
 
     /// Whether this process is the service's main one: no new build has taken over from it.
@@ -128,16 +132,17 @@ impl Manager {
         }
     }
 
-    /// The main process is another one once a new build has taken over, and this one where that died.
+    /// The main process is another one once a new build has taken over, and this one where that died; under a parent it stays that.
     pub(crate) fn tell(&self, event: &Event) {
+        let main = |pid: u32| if self.has_parent { String::new() } else { format!("MAINPID={pid}\n") };
         match event {
             Event::HandedOver { pid } => {
                 self.is_main.store(false, Ordering::Release);
-                self.send_always(format_args!("MAINPID={pid}\nREADY=1"));
+                self.send_always(format_args!("{}READY=1", main(*pid)));
             }
             Event::TakenBack => {
                 self.is_main.store(true, Ordering::Release);
-                self.send(format_args!("MAINPID={}\nREADY=1\nSTATUS=the new build died", std::process::id()));
+                self.send(format_args!("{}READY=1\nSTATUS=the new build died", main(std::process::id())));
             }
             _ => {}
         }

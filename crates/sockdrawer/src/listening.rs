@@ -7,6 +7,10 @@ use crate::sys::passed;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 
+/// The variable in which a process that stays while a server changes its process, `sockdrawer parent`, has its pid for that server. A service
+/// manager follows the parent and has passed it its sockets, so that no build is the service's main process.
+pub const PARENT: &str = "SOCKDRAWER_PARENT";
+
 /// The accept queue of one listening socket: connections whose handshake is complete and that were not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {
@@ -37,7 +41,8 @@ pub fn accept_queues(address: std::net::SocketAddr) -> std::io::Result<Vec<Accep
 
 /// The listening sockets that systemd, or another program that speaks
 /// [its protocol](https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html), passed to this process, with their names and
-/// addresses; empty if it passed none, or passed them to another process. They are closed in programs that this one starts.
+/// addresses; empty if it passed none, or passed them to another process than this one, and than the [parent](PARENT) that started
+/// this one. They are closed in programs that this one starts.
 ///
 /// A program calls it once, at its start: the descriptors are what the environment says (`LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`), which
 /// a program must not change before.
@@ -62,8 +67,10 @@ pub fn accept_queues(address: std::net::SocketAddr) -> std::io::Result<Vec<Accep
 pub fn passed_sockets() -> std::io::Result<Vec<Listening>> {
     let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let (pid, count, names) = (variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"));
-    let own = std::process::id().to_string();
-    let Some(count) = count.filter(|_| pid.is_some_and(|pid| pid == own)) else { return Ok(Vec::new()) };
+    let parent = std::os::unix::process::parent_id().to_string();
+    let parent = variable(PARENT).filter(|pid| *pid == parent);
+    let is_passed = pid.is_some_and(|pid| pid == std::process::id().to_string() || Some(pid) == parent);
+    let Some(count) = count.filter(|_| is_passed) else { return Ok(Vec::new()) };
     let names = names_of(&count, names.as_deref()).map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
     let descriptors = passed::take(names.len() as u32).map_err(|errno| {
         let why = format!("the {} descriptors that LISTEN_FDS speaks of cannot be had: {}", names.len(), Error::from(errno));

@@ -76,6 +76,41 @@ fn programs_inherit_no_signals() {
     ends_by(server, Signal::TERM);
 }
 
+/// Processes that lost their parent are those of process 1, which alone can reap them.
+#[test]
+fn process_1_reaps_what_is_left_to_it() {
+    let within = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let may = Command::new(within[0]).args(&within[1..]).arg("true").output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: this user may not make a namespace of processes");
+        return;
+    }
+    let mut command = Command::new(within[0]);
+    command.args(&within[1..]).args([env!("CARGO_BIN_EXE_sockdrawer"), "serve", "exec", "-l", "127.0.0.1:0", "--"]);
+    command.args(["sh", "-c", "setsid true & echo hi"]);
+    let mut server = Program::run(command);
+    let line = server.line();
+    let address = line.strip_prefix("listening on ").and_then(|address| address.parse().ok()).expect("an address");
+    let children = |pid: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+        list.split_whitespace().map(|pid| pid.parse::<u32>().expect("a number")).collect::<Vec<_>>()
+    };
+    let [init] = children(server.child.id())[..] else { panic!("one child") };
+    for _ in 0..5 {
+        let mut said = String::new();
+        connect(address).read_to_string(&mut said).expect("an orderly end");
+        assert_eq!(said, "hi\n");
+    }
+    // Its threads have children, too, but it starts the server in the first.
+    let began = std::time::Instant::now();
+    while children(init).len() != 1 {
+        assert!(began.elapsed() < PATIENCE, "not reaped: {:?}", children(init));
+    }
+    let init = rustix::process::Pid::from_raw(init.cast_signed()).expect("a process");
+    rustix::process::kill_process(init, Signal::TERM).expect("it runs");
+    assert_eq!(server.end().code, Some(0), "the server's own end");
+}
+
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("sockdrawer-inherited-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);

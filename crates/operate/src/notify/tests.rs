@@ -34,7 +34,7 @@ impl Socket {
 
     fn server_of(&self, protocols: Vec<Protocol>, watchdog: Option<&str>) -> Server {
         let variables =
-            Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), watched: None };
+            Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), ..Variables::default() };
         let hub = Hub::new(None, Manager::of(&variables));
         Server::new(protocols, (hub, None, Passed::default()), false, |_, _| ())
     }
@@ -118,7 +118,7 @@ fn only_the_main_process_speaks() {
 #[test]
 fn the_watchdog_is_for_the_process_that_it_names() {
     let watchdog = |within: &str, pid: Option<String>| {
-        Manager::of(&Variables { socket: None, watchdog: Some(within.to_owned()), watched: pid }).watchdog
+        Manager::of(&Variables { watchdog: Some(within.to_owned()), watched: pid, ..Variables::default() }).watchdog
     };
     let half = Some(Duration::from_millis(500));
     assert_eq!(watchdog("1000000", None), half);

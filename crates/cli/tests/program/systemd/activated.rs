@@ -1,6 +1,8 @@
 //! Sockets that are passed to the program at its start.
 
 use super::is_there;
+use crate::parent::serving;
+use crate::program::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,11 +27,22 @@ struct Activated {
 
 impl Activated {
     /// With this configuration.
-    fn start(name: &str, (names, sockets): (&str, [OwnedFd; 2]), configuration: &str) -> Activated {
+    fn start(name: &str, passed: (&str, [OwnedFd; 2]), configuration: &str) -> Activated {
+        Activated::within(name, passed, configuration, |_| Vec::new())
+    }
+
+    /// ... and behind these words, for its upgrade path.
+    fn within(
+        name: &str,
+        (names, sockets): (&str, [OwnedFd; 2]),
+        configuration: &str,
+        behind: impl Fn(&Path) -> Vec<PathBuf>,
+    ) -> Activated {
         let folder = folder(name);
         std::fs::write(folder.join("c.toml"), configuration).expect("a file can be written");
         let mut command = Command::new("sh");
-        command.args(["-c", PASS, names, env!("CARGO_BIN_EXE_sockdrawer"), "serve", "--config"]).arg(folder.join("c.toml"));
+        command.args(["-c", PASS, names]).args(behind(&folder.join("upgrade")));
+        command.args([env!("CARGO_BIN_EXE_sockdrawer"), "serve", "--config"]).arg(folder.join("c.toml"));
         command.arg("--control").arg(folder.join("control")).arg("--upgrade").arg(folder.join("upgrade"));
         let [first, second] = sockets;
         command.stdin(Stdio::from(first)).stdout(Stdio::from(second)).stderr(Stdio::piped());
@@ -222,6 +235,47 @@ fn upgrades_pass_them_on_and_no_client_notices() {
         assert!(served.iter().all(|count| *count > 0), "{served:?}");
         ping(kept);
     }
+}
+
+/// Its pid is what the manager knows: the sockets are those of the server behind it, before and after a new build.
+#[test]
+fn a_parent_hands_them_on() {
+    let (sockets, [web, admin]) = two();
+    let configuration = "[pool.web]\nprotocol = 'ping'\nlisten = ['systemd:web', 'systemd:admin']\n";
+    let behind = |path: &Path| {
+        [env!("CARGO_BIN_EXE_sockdrawer"), "parent"]
+            .map(PathBuf::from)
+            .into_iter()
+            .chain([path.to_owned(), "--".into()])
+            .collect()
+    };
+    let mut server = Activated::within("parent", ("web:admin", sockets), configuration, behind);
+    server.line("listening on");
+    server.line("listening on");
+    let kept = connect(admin);
+    ping(&kept);
+    // Started by the parent, by the server, and by the parent again.
+    for round in 0..3 {
+        let path = server.folder.join("upgrade");
+        if round == 1 {
+            let upgraded = Program::start(&["upgrade", path.to_str().expect("text")]).end();
+            assert_eq!(upgraded.code, Some(0), "{upgraded:?}");
+        } else {
+            let before = serving(&path);
+            server.signal(Signal::USR2);
+            let began = std::time::Instant::now();
+            while serving(&path).is_none_or(|now| Some(now) == before) {
+                assert!(began.elapsed() < Duration::from_secs(20), "round {round}: it was not replaced");
+            }
+        }
+        ping(&kept);
+        ping(connect(web));
+        ping(connect(admin));
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.child.wait().expect("a child").code(), Some(0));
+    drop(kept);
+    assert!(TcpStream::connect(web).is_err(), "no process has the socket any more");
 }
 
 #[test]

@@ -100,6 +100,31 @@ fn the_watchdog_is_kept_over_an_upgrade() {
     manager.until("STOPPING=1");
 }
 
+/// The manager follows the parent, which is no server.
+#[test]
+fn the_main_process_is_the_parent_that_stays() {
+    let manager = Manager::new("parent");
+    let path = manager.folder.join("upgrade");
+    let path = path.to_str().expect("text");
+    // The watchdog's process is the one that sh becomes.
+    let program = env!("CARGO_BIN_EXE_sockdrawer");
+    let mut command = Command::new("sh");
+    command.args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh", program, "parent", path, "--", program, "serve", "ping"]);
+    command.args(["-l", "127.0.0.1:0", "--loops", "1", "--upgrade", path]);
+    command.env("NOTIFY_SOCKET", manager.folder.join("notify")).env("WATCHDOG_USEC", "200000");
+    let mut parent = Program::run(command);
+    parent.line();
+    let before = manager.until("WATCHDOG=1");
+    parent.signal(Signal::USR2);
+    let handed_over = manager.until("READY=1");
+    let after = manager.until("WATCHDOG=1");
+    let told: Vec<&String> = before.iter().chain(&handed_over).chain(&after).filter(|line| line.contains("MAINPID")).collect();
+    assert_eq!(told, [""; 0], "it stays");
+    parent.signal(Signal::TERM);
+    manager.until("STOPPING=1");
+    assert_eq!(parent.child.wait().expect("a child").code(), Some(0));
+}
+
 #[test]
 fn datagrams_are_those_of_the_real_systemd_notify() {
     if !is_there("systemd-notify") {
