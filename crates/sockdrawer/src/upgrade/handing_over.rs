@@ -12,7 +12,7 @@ use crate::ipc::messages::{
 };
 use crate::ipc::packets::MOST_MESSAGE;
 use crate::observe::Event;
-use crate::operation::Drain;
+use crate::operation::{Drain, Op, Selector};
 use crate::pool::ListeningSockets;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result};
@@ -120,7 +120,7 @@ impl Conversation<'_> {
         if let Some((until, how)) = stays
             && !pools.iter().all(|named| named.pool.wait_for_none(Some(until)))
         {
-            pools.iter().for_each(|named| end(named, how));
+            pools.iter().for_each(|named| end(named, how, true));
         }
         for Named { pool, .. } in &pools {
             pool.wait_for_none(None);
@@ -374,7 +374,9 @@ impl Conversation<'_> {
                 self.tell_figures(began.elapsed());
             }
             if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
-                self.pools.iter().for_each(|named| end(named, how));
+                self.pools.iter().for_each(|named| end(named, how, self.settled));
+                // The pools end too, where that has not ended all, once they need not be taken back.
+                self.stays = (!self.settled).then(|| (deadline(self.talk.now(), how.deadline), how));
             }
             self.tell_left(Room::Now)?;
             let none = self.left.iter().all(|left| left.connections == 0) && !self.answers.are_owed();
@@ -436,13 +438,17 @@ impl Conversation<'_> {
     /// Has a pool end whose successor does; what it has is still told of meanwhile.
     fn shut_down(&self, ended: &ShutDown) {
         let how = Drain::within(Duration::from_millis(ended.within));
-        self.pools.iter().filter(|named| named.name == ended.pool).for_each(|named| end(named, how));
+        self.pools.iter().filter(|named| named.name == ended.pool).for_each(|named| end(named, how, true));
     }
 }
 
-/// Ends what is left of a pool, which is still told of meanwhile.
-fn end(Named { pool, .. }: &Named, how: Drain) {
+/// Ends what is left of a pool, which is still told of meanwhile; the pool as well, unless it may have to take its listeners back.
+fn end(Named { pool, .. }: &Named, how: Drain, whole: bool) {
     let pool = pool.clone();
+    let end = move || match whole {
+        true => pool.end_with_successor(how),
+        false => _ = pool.apply(Op::Drain(how), &Selector::All),
+    };
     // Without a thread for it, its connections end when they do.
-    let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(move || pool.end_with_successor(how));
+    let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(end);
 }

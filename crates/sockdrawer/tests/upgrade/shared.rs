@@ -1,6 +1,6 @@
 //! Two builds share listening sockets and paths while the old one stands by. Where the new one dies then, the old one finds all of it as it left it.
 
-use super::common::{PATIENCE, Player, any_port, hear, play, role, say};
+use super::common::{PATIENCE, Player, any_port, hear, play, read_all, role, say};
 use super::kills::kill_with_helpers;
 use super::place::Place;
 use super::sums::{build, message};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sockdrawer::listening::ListenOptions;
 use sockdrawer::observe::Event;
-use sockdrawer::{Address, Config, Model, Selector, Upgrade};
+use sockdrawer::{Address, Config, Drain, Model, Selector, Upgrade};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// The queue of the old build's Unix socket has room for one more than this.
 const BACKLOG: u32 = 3;
@@ -38,7 +39,9 @@ fn serve(role: &str) {
     });
     let at = |port: &str| Address::Tcp(port.parse().expect("an address"));
     config = config.listen(at(first)).listen(at(second)).listen_with(Address::Unix(path.into()), options);
-    let upgrade = Upgrade::at(place).replaces("any").stand_by(PATIENCE).begin().expect("it begins");
+    let upgrade = Upgrade::at(place).replaces("any").stand_by(PATIENCE);
+    // Shorter than the old build stands by.
+    let upgrade = upgrade.stays(Duration::from_millis(50), Drain::within(PATIENCE)).begin().expect("it begins");
     let pool = upgrade.start("sums", config).expect("it starts");
     upgrade.ready().expect("it takes over");
     say(&pool.addresses().iter().map(Address::to_string).collect::<Vec<_>>().join(" "));
@@ -154,8 +157,12 @@ pub(crate) fn what_the_next_build_wants(name: &str, model: Model) {
         let ports = [ports[0], ports[1]];
         assert_eq!(scene.builds(ports), [Ok(1), Ok(1), Ok(1)]);
         let buffer = buffer_of(&mut old, ports[0]);
+        let mut stays = TcpStream::connect(ports[0]).expect("it listens");
+        stays.write_all(&message(b's', 0)).expect("it stands");
+        asked(&stays).expect("it is served");
         let mut new = play(name, &scene.role(ports, 2));
         new.hear();
+        assert_eq!(read_all(&mut stays).expect("an orderly end"), b"", "it may stay no longer");
         assert_eq!(scene.builds(ports), [Ok(2), Ok(2), Ok(2)], "{ends}");
         assert_ne!(buffer_of(&mut new, ports[0]), buffer, "its own connections have its options: {ends}");
         if ends == "changed and killed" {
