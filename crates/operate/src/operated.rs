@@ -175,6 +175,9 @@ impl Operated {
             let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
             upgrade = upgrade.stays(time, Drain::within(drain.unwrap_or(crate::server::DRAIN)));
         }
+        if let Some(time) = program.time("turns-within") {
+            upgrade = upgrade.turns_within(time);
+        }
         Ok(Some(Arc::new(upgrade.begin()?)))
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const CONTROL: Setting = Setting::new(
 .group(GROUP);
 
 /// All of them.
-pub(crate) static SETTINGS: [Setting; 5] = [
+pub(crate) static SETTINGS: [Setting; 6] = [
     CONTROL,
     Setting::new("metrics", Kind::Text(ADDRESS), "Serve /metrics (Prometheus, OpenMetrics), /healthz and /readyz at this address")
         .unless_given("nowhere")
@@ -41,6 +41,13 @@ pub(crate) static SETTINGS: [Setting; 5] = [
         "With upgrade: how long connections that cannot move may stay here once this process is replaced; then they are asked to end",
     )
     .unless_given("for ever")
+    .group(GROUP),
+    Setting::new(
+        "turns-within",
+        Kind::Time,
+        "With upgrade: how long a loop may be busy with one connection when a new build comes, which is refused then. The other loops accept meanwhile",
+    )
+    .unless_given("5s")
     .group(GROUP),
     Setting::new("log", Kind::Choice(&["none", "text", "json"]), "Log events on standard error, one line each")
         .unless_given("with a file: text; else none")

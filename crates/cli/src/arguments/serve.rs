@@ -44,7 +44,7 @@ fn option(setting: Setting) -> Arg {
         .help_heading((!BASIC.contains(&setting.name)).then_some(setting.group));
     match setting.name {
         "listen" => option.short('l'),
-        "stays" => option.requires("upgrade"),
+        "stays" | "turns-within" => option.requires("upgrade"),
         _ => option,
     }
 }

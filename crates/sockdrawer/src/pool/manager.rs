@@ -15,6 +15,9 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::sync::{lock, wait};
 use std::time::{Duration, Instant};
 
+/// A member that hangs is waited for so long when it is told whether to take connections.
+pub(super) const PASSES_WITHIN: Duration = Duration::from_secs(5);
+
 /// Why a pool ended that another process took over.
 pub(super) const HANDED_OVER: &str = "another process took over";
 
@@ -79,7 +82,7 @@ impl<M: Members> Manager for Core<M> {
             control.accepts_then = Some(accept_state.clone());
             return;
         }
-        self.put_accept_state(&mut control, accept_state);
+        self.put_accept_state(&mut control, accept_state, PASSES_WITHIN);
     }
 
     fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
@@ -166,19 +169,21 @@ impl<M: Members> Core<M> {
         Ok(outcome)
     }
 
-    pub(super) fn put_accept_state(&self, control: &mut Control<M>, accept_state: &AcceptState) {
+    /// Has every member take connections, or not. One that hangs is waited for so long.
+    pub(super) fn put_accept_state(&self, control: &mut Control<M>, accept_state: &AcceptState, within: Duration) {
         if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
             return;
         }
+        let until = deadline(Instant::now(), within);
         let (before, now) = (control.readiness.clone(), readiness(accept_state));
         control.accept_state = accept_state.clone();
         // The pool must not be seen ready when a listener stops, nor before one goes on.
         if *accept_state != AcceptState::Open {
             control.readiness = now.clone();
             self.tell(&Event::ReadinessChanged(now));
-            return M::pass_accept_state(self, control);
+            return M::pass_accept_state(self, control, until);
         }
-        M::pass_accept_state(self, control);
+        M::pass_accept_state(self, control, until);
         control.readiness = now.clone();
         if before != now {
             self.tell(&Event::ReadinessChanged(now));

@@ -86,8 +86,8 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn commit(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config, next: Option<Self::Next>, limit: Option<usize>);
     /// The change is in force, and sockets are where they should be.
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
-    /// Has every member take connections, or not, as the control says by now.
-    fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>);
+    /// Has every member take connections, or not, as the control says by now. One that hangs is waited for until then.
+    fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>, until: Instant);
     /// Has every member take connections at one address, or not, as its state says by now.
     fn pass_listener_accept_state(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry, accept_state: &AcceptState);
 

@@ -4,8 +4,9 @@
 use super::behind::Behind;
 use super::control::{Control, Core, Member, is_running};
 use super::listeners::{ListenerEntry, ListeningSockets};
-use super::manager::{HANDED_OVER, Manager};
+use super::manager::{HANDED_OVER, Manager, PASSES_WITHIN};
 use super::members::Members;
+use crate::clock::deadline;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
@@ -60,7 +61,7 @@ pub(crate) trait Moving: Members {
     /// The states that the service in force reads and writes.
     fn state(core: &Core<Self>) -> State;
     /// Whether every member answers.
-    fn turns(core: &Core<Self>) -> bool;
+    fn turns(core: &Core<Self>, within: Duration) -> bool;
     fn holder(member: &Self::Running) -> Arc<dyn Holder>;
     /// Where connections are that no member has.
     fn other_holders(_core: &Core<Self>) -> Vec<Arc<dyn Holder>> {
@@ -108,8 +109,8 @@ pub(crate) trait Movable: Manager {
     fn held(&self) -> u64;
     /// What a successor has to know of this pool; with the connections of each peer, which may be many, where they are counted.
     fn what_is_held(&self, name: &str, with_peers: bool) -> Held;
-    /// Whether every member answers.
-    fn turns(&self) -> bool;
+    /// Whether every member answers within this time.
+    fn turns(&self, within: Duration) -> bool;
     /// Whether it neither ends nor has ended.
     fn is_running(&self) -> bool;
     /// Waits until no listening socket is on its way out, for so long. Whether that came.
@@ -119,8 +120,9 @@ pub(crate) trait Movable: Manager {
     /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
     /// this revision.
     fn stay_as_it_is(&self, revision: u64) -> bool;
-    /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept.
-    fn hand_over(&self) -> bool;
+    /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept, because it
+    /// did not turn within this time.
+    fn hand_over(&self, within: Duration) -> bool;
     /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
@@ -247,8 +249,8 @@ impl<M: Moving> Movable for Core<M> {
         }
     }
 
-    fn turns(&self) -> bool {
-        M::turns(self)
+    fn turns(&self, within: Duration) -> bool {
+        M::turns(self, within)
     }
 
     fn is_running(&self) -> bool {
@@ -271,16 +273,18 @@ impl<M: Moving> Movable for Core<M> {
         handed_over
     }
 
-    fn hand_over(&self) -> bool {
+    fn hand_over(&self, within: Duration) -> bool {
+        let until = deadline(Instant::now(), within);
         {
             let mut control = lock(&self.control);
             let before = control.accept_state.clone();
             control.accepts_then.get_or_insert(before);
             // When this returns no loop that turns is about to accept.
-            self.put_accept_state(&mut control, &AcceptState::Suspended);
+            self.put_accept_state(&mut control, &AcceptState::Suspended, within);
         }
+        let turns = || self.turns(until.saturating_duration_since(Instant::now()));
         // Twice: what one loop accepted last for another has come in there, too.
-        if !self.turns() || !self.turns() || is_running(&lock(&self.control).readiness).is_err() {
+        if !turns() || !turns() || is_running(&lock(&self.control).readiness).is_err() {
             return false;
         }
         let mut control = lock(&self.control);
@@ -306,7 +310,8 @@ impl<M: Moving> Movable for Core<M> {
             self.rebalance(&mut control);
         }
         if let Some(then) = control.accepts_then.take() {
-            self.put_accept_state(&mut control, &then);
+            // The first that hears it accepts: none is waited for.
+            self.put_accept_state(&mut control, &then, Duration::ZERO);
         }
     }
 
@@ -379,7 +384,7 @@ impl<M: Moving> Movable for Core<M> {
         let mut control = lock(&self.control);
         control.handing_over = false;
         let then = control.accepts_then.take();
-        self.put_accept_state(&mut control, &then.unwrap_or(AcceptState::Open));
+        self.put_accept_state(&mut control, &then.unwrap_or(AcceptState::Open), PASSES_WITHIN);
     }
 
     fn take_for_good(&self) {

@@ -35,9 +35,9 @@ pub(crate) fn packet_pair(patience: Duration) -> Result<(OwnedFd, OwnedFd)> {
 /// Listens for packet connections (SEQPACKET) at a path that only this user may use. The path must be free.
 pub(crate) fn packet_listener(path: &Path) -> Result<OwnedFd> {
     let socket = packet_socket()?;
+    // The path gets the mode of the socket (unix(7)). It is never named to change it: another user may have put something else there by then.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nothing connects before it listens: by then only this user may.
-    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
     listen(&socket, 16)?;
     Ok(socket)
 }

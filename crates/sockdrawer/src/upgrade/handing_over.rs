@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub(super) const RESTORES_WITHIN: Duration = Duration::from_secs(1);
 /// Listening sockets that are on their way out are waited for.
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
+/// How long none accepts while a loop that is busy is waited for: at the first try, and at most.
+const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Another that comes while a successor prepares waits so long for what that has said.
@@ -131,12 +133,7 @@ impl Conversation<'_> {
 
     /// Until the successor has all that can move, or why this process goes on.
     fn commit(&mut self, prepared: &Prepared) -> std::result::Result<(), String> {
-        let began = Instant::now();
-        // Asked before: while a loop that hangs is waited for, nothing would be accepted.
-        let stopped = self.all_turn() && self.pools.iter().all(|named| named.pool.hand_over());
-        if !stopped {
-            return Err("a loop of it hangs, or it ends".to_owned());
-        }
+        let began = self.stop_accepting()?;
         self.has_frozen = true;
         self.gather(prepared);
         let go = self.meeting.carried()?;
@@ -147,14 +144,49 @@ impl Conversation<'_> {
         }
     }
 
+    /// Has every loop stop to accept. One that is busy is waited for while all others accept, and then for a moment only: the next try takes
+    /// longer. Returns when the last one began.
+    fn stop_accepting(&self) -> std::result::Result<Instant, String> {
+        let [mut within, longest] = STOPS_WITHIN;
+        let until = deadline(Instant::now(), self.meeting.turns_within);
+        while self.all_turn(until.saturating_duration_since(Instant::now())) {
+            let began = Instant::now();
+            if self.pools.iter().all(|named| named.pool.hand_over(within)) {
+                return Ok(began);
+            }
+            if !self.pools.iter().all(|named| named.pool.is_running()) {
+                return Err("a pool of it ends".to_owned());
+            }
+            let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
+            self.pools.iter().for_each(|named| named.pool.take_back());
+            self.stay_as_they_are(&revisions)?;
+            within = (within * 2).min(longest);
+        }
+        Err(self.hangs())
+    }
+
+    /// No pool is changed from here on.
+    fn stay_as_they_are(&self, revisions: &[u64]) -> std::result::Result<(), String> {
+        let mut kept = self.pools.iter().zip(revisions);
+        match kept.find(|(named, revision)| !named.pool.stay_as_it_is(**revision)) {
+            Some((named, _)) => Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn hangs(&self) -> String {
+        format!("a loop of it hangs: its code has not returned for {:?} (Upgrade::turns_within)", self.meeting.turns_within)
+    }
+
     /// Says a last word to a successor that does not take over.
     fn refuse(self, reason: String) -> String {
         self.talk.end(Said::Refused(Refused { reason: reason.clone() }));
         reason
     }
 
-    fn all_turn(&self) -> bool {
-        self.pools.iter().all(|named| named.pool.turns())
+    fn all_turn(&self, within: Duration) -> bool {
+        let until = deadline(Instant::now(), within);
+        self.pools.iter().all(|named| named.pool.turns(until.saturating_duration_since(Instant::now())))
     }
 
     /// Whether the successor, which is gone, has not said before that it stands: that may be unheard.
@@ -195,10 +227,9 @@ impl Conversation<'_> {
         // A process before this one must not accept any more, whatever happens to the next.
         self.meeting.before.settle();
         self.pools.iter().for_each(|named| named.pool.take_for_good());
-        let mut kept = self.pools.iter().zip(revisions);
-        if let Some((named, _)) = kept.find(|(named, revision)| !named.pool.stay_as_it_is(*revision)) {
+        if let Err(reason) = self.stay_as_they_are(&revisions) {
             self.pools.iter().for_each(|named| named.pool.take_back());
-            return Ok(Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)));
+            return Ok(Err(reason));
         }
         if !self.meeting.pools.hand_over(&self.pools) {
             self.pools.iter().for_each(|named| named.pool.take_back());
@@ -242,8 +273,8 @@ impl Conversation<'_> {
         if self.meeting.before.count.load(SeqCst) >= MOST_BEHIND {
             return Err(format!("{MOST_BEHIND} processes before it still have connections: end those first"));
         }
-        if !self.all_turn() {
-            return Err("a loop of it hangs".to_owned());
+        if !self.all_turn(self.meeting.turns_within) {
+            return Err(self.hangs());
         }
         if !self.pools.iter().all(|named| named.pool.wait_for_retired(RETIRED_WITHIN)) {
             return Err("listening sockets of it are still being emptied: try again".to_owned());

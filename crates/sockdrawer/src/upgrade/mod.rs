@@ -22,6 +22,7 @@ mod talk;
 
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
+use crate::clock::deadline;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::listen::path_lock::PathLock;
@@ -48,6 +49,10 @@ const REPLACES: &str = "SOCKDRAWER_REPLACES";
 const WITHIN: Duration = Duration::from_secs(30);
 /// The predecessor stands by for so long after the commit, unless told otherwise.
 const STAND_BY: Duration = Duration::from_secs(5);
+/// A loop may be busy for so long when a successor comes, unless told otherwise.
+const TURNS_WITHIN: Duration = Duration::from_secs(5);
+/// The pause before a predecessor is met again that has hung up.
+const MEETS_AGAIN: Duration = Duration::from_millis(10);
 /// Why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
 /// How many processes before this one may still have connections.
@@ -78,6 +83,7 @@ pub struct Upgrade {
     within: Duration,
     stand_by: Duration,
     stays: Option<(Duration, Drain)>,
+    turns_within: Duration,
     begun: Option<Begun>,
 }
 
@@ -146,6 +152,7 @@ impl Upgrade {
             within: WITHIN,
             stand_by: STAND_BY,
             stays: None,
+            turns_within: TURNS_WITHIN,
             begun: None,
         }
     }
@@ -188,10 +195,18 @@ impl Upgrade {
         self
     }
 
+    /// How long a loop of this process may be busy with its code when a new build comes, which is refused then. The other loops accept meanwhile.
+    /// Default: 5 s.
+    #[must_use]
+    pub fn turns_within(mut self, time: Duration) -> Upgrade {
+        self.turns_within = time;
+        self
+    }
+
     /// The times, the version and what stays, for a test of the documentation.
     #[cfg(test)]
-    pub(crate) fn defaults(&self) -> (Duration, Duration, &str, Option<(Duration, Drain)>) {
-        (self.within, self.stand_by, &self.version, self.stays)
+    pub(crate) fn defaults(&self) -> ([Duration; 3], &str, Option<(Duration, Drain)>) {
+        ([self.within, self.stand_by, self.turns_within], &self.version, self.stays)
     }
 
     /// Meets the predecessor, if there is one.
@@ -210,16 +225,24 @@ impl Upgrade {
 
     /// The predecessor, and the socket of the meeting place.
     fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd), Error> {
+        let until = deadline(Instant::now(), self.within);
         loop {
             // Of two that start at once, the second must not take what the first has just made for stale.
             let lock = PathLock::of(Some(&self.path));
             match passing::packet_connect(&self.path) {
                 Ok(socket) => {
                     drop(lock);
-                    let met = Predecessor::meet(socket, &self.version, self.replaces.as_deref(), self.within);
-                    // It may have died a moment ago: then there is none.
-                    let Some((predecessor, place)) = met.map_err(|reason| self.error(reason))? else { continue };
-                    return Ok((Some(predecessor), place));
+                    let met = Predecessor::meet(socket, &self.version, self.replaces.as_deref(), until);
+                    if let Some((predecessor, place)) = met.map_err(|reason| self.error(reason))? {
+                        return Ok((Some(predecessor), place));
+                    }
+                    // It may have died a moment ago: then there is none. Or it is short of something, and hangs up.
+                    if Instant::now() >= until {
+                        return Err(
+                            self.error("the process that serves there hangs up each time: see what it is short of".to_owned())
+                        );
+                    }
+                    std::thread::sleep(MEETS_AGAIN);
                 }
                 Err(Errno::NOENT) => return Ok((None, self.open()?)),
                 Err(Errno::CONNREFUSED) if !lock.is_held() => {
@@ -377,7 +400,7 @@ impl Upgrade {
         }
         begun.pools.serve(&pools);
         let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
-        let _ = meet.send(Meeting { place, version, pools, before, carries, stays: self.stays });
+        let _ = meet.send(Meeting { place, version, pools, before, carries, stays: self.stays, turns_within: self.turns_within });
         Ok(())
     }
 

@@ -44,6 +44,7 @@ fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
         before: Arc::new(Before::default()),
         carries: Vec::new(),
         stays: None,
+        turns_within: Duration::from_secs(5),
     };
     let talk = Talk::over(End { world: world.clone(), side: OLD });
     let (lowest_format, highest_format) = FORMATS;

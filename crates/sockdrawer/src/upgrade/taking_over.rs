@@ -86,9 +86,8 @@ impl Predecessor {
         socket: OwnedFd,
         version: &str,
         replaces: Option<&str>,
-        within: Duration,
+        until: Instant,
     ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
-        let until = crate::clock::deadline(Instant::now(), within);
         let (_, trusted) = passing::peer_process(socket.as_fd()).map_err(line)?;
         if !trusted {
             return Err("another user's process serves here".to_owned());

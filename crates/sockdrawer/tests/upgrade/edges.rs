@@ -4,6 +4,7 @@ use super::common::{PATIENCE, address, any_port, connect, hear, play, read, read
 use super::place::{Place, config, id_of, many_sums, moved};
 use super::proxy::packet_socket;
 use super::sums::{OnRestore, add, answer, build, message};
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen, shutdown};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{
     Address, CannotRestore, CannotSave, Config, Context, Drain, Handle, Input, Model, Note, Peer, Pool, Protocol, Saved, Saver,
@@ -13,6 +14,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -484,14 +486,18 @@ fn a_loop_that_hangs_at_the_commit_stops_no_other_from_accepting() {
             }
             config(service)
         };
-        let (old, at) = place.serve(of(1).listen(any_port()));
+        let upgrade = place.upgrade().turns_within(Duration::from_millis(500)).begin().expect("it begins");
+        let old = upgrade.start("sums", of(1).listen(any_port())).expect("it starts");
+        upgrade.ready().expect("it serves");
+        let at = address(&old);
         let mut busy = many_sums(at, 1).remove(0);
         let upgrade = place.upgrade().begin().expect("it begins");
         let new = upgrade.start("sums", of(2).listen(Address::Tcp(at))).expect("it starts");
         busy.write_all(&message(b'h', 3_000)).expect("it stands");
         assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 10));
         let refused = upgrade.ready().expect_err("it hangs").to_string();
-        assert!(refused.ends_with("a loop of it hangs, or it ends"), "{refused}");
+        let why = "a loop of it hangs: its code has not returned for 500ms (Upgrade::turns_within)";
+        assert!(refused.ends_with(why), "{refused}");
         drop(new);
         let began = Instant::now();
         // One socket in so many is of the loop that hangs.
@@ -505,4 +511,53 @@ fn a_loop_that_hangs_at_the_commit_stops_no_other_from_accepting() {
         busy.write_all(&message(b'a', 1)).expect("it stands");
         assert_eq!(answer(&mut busy, b'a'), (1, 2));
     }
+}
+
+#[test]
+fn all_accept_while_a_loop_is_waited_for_that_is_busy_at_the_commit() {
+    let place = Place::new("busy");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut busy = many_sums(at, 1).remove(0);
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let new = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
+    busy.write_all(&message(b'h', 2_000)).expect("it stands");
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 10));
+    let ready = std::thread::spawn(move || upgrade.ready().map(|()| upgrade));
+    let mut served = 0;
+    while !ready.is_finished() {
+        let mut client = connect(at);
+        client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");
+        client.write_all(&message(b'a', 1)).expect("it stands");
+        served += usize::from(read(&mut client, 6).is_some_and(|told| told[1] == 1));
+    }
+    ready.join().expect("no panic").expect("it takes over once that is over");
+    assert!(served > 0, "some were served meanwhile");
+    assert_eq!(add(&mut busy, 1).1, 2);
+    assert_eq!(add(&mut connect(at), 1), (2, 1));
+    drop(new);
+}
+
+#[test]
+fn a_predecessor_that_hangs_up_is_met_again_with_pauses_and_not_for_ever() {
+    let place = Place::new("hangs-up");
+    let meeting = packet_socket();
+    bind(&meeting, &SocketAddrUnix::new(&place.0).expect("a path")).expect("a free path");
+    listen(&meeting, 8).expect("it listens");
+    thread::scope(|scope| {
+        let met = scope.spawn(|| {
+            let accept = || accept_with(&meeting, SocketFlags::CLOEXEC).ok();
+            std::iter::from_fn(accept).count()
+        });
+        let refused = place.upgrade().within(Duration::from_millis(200)).begin().expect_err("it hangs up").to_string();
+        shutdown(&meeting, rustix::net::Shutdown::Both).expect("it listens");
+        assert!(refused.contains("hangs up each time"), "{refused}");
+        assert!(met.join().expect("no panic") <= 22, "a try each 10 ms");
+    });
+}
+
+#[test]
+fn only_this_user_may_come_to_the_meeting_place() {
+    let place = Place::new("mode");
+    let (_old, _) = place.serve(config(build(1)).listen(any_port()));
+    assert_eq!(std::fs::metadata(&place.0).expect("it is there").mode() & 0o777, 0o600);
 }

@@ -86,8 +86,8 @@ impl Core<Loops> {
         *lock(&self.own.shared.roster) = roster;
     }
 
-    /// Has every loop take connections or not; when this returns, they do.
-    pub(super) fn pass_accept_state(&self, control: &mut Control<Loops>) {
+    /// Has every loop take connections or not; when this returns, they do, but for those that have not turned until then.
+    pub(super) fn pass_accept_state(&self, control: &mut Control<Loops>, until: Instant) {
         if let Some(dialer) = &control.own.dialer {
             dialer.set_paused(control.accept_state != AcceptState::Open, Instant::now());
         }
@@ -96,7 +96,7 @@ impl Core<Loops> {
             let accept_state = control.accept_state.clone();
             running.command(move |event_loop| event_loop.set_accept_state(&accept_state));
         }
-        self.settle(&Core::members_inboxes(control));
+        self.ask_until(until, &Core::members_inboxes(control), |_| ());
     }
 
     /// Listeners were opened or closed; when this returns, every loop knows.

@@ -9,6 +9,7 @@ use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};
 use crate::pool::listeners::ListenerEntry;
+use crate::pool::manager::PASSES_WITHIN;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Core<Loops> {
             self.retirements.stop();
             self.retire(&control, gone);
             control.accept_state = AcceptState::Suspended;
-            self.pass_accept_state(&mut control);
+            self.pass_accept_state(&mut control, deadline(Instant::now(), PASSES_WITHIN));
         }
         // Drains that run take their time no more: all are asked to end now.
         self.own.shutdown.raise(Shutdown::Begun);

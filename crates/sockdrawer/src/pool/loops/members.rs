@@ -129,8 +129,8 @@ impl Members for Loops {
         }
     }
 
-    fn pass_accept_state(core: &Core<Loops>, control: &mut Control<Loops>) {
-        core.pass_accept_state(control);
+    fn pass_accept_state(core: &Core<Loops>, control: &mut Control<Loops>, until: Instant) {
+        core.pass_accept_state(control, until);
     }
 
     fn pass_listener_accept_state(core: &Core<Loops>, control: &Control<Loops>, _: &ListenerEntry, _: &AcceptState) {

@@ -1,6 +1,7 @@
 //! Loops whose connections move from one process to another.
 
 use super::Loops;
+use crate::clock::deadline;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, SendOffer};
 use crate::event_loop::inbox::{Inbox, Message};
@@ -43,9 +44,9 @@ impl Moving for Loops {
     }
 
     /// Threads of connections are not asked: what they run may block for any time, and they accept nothing.
-    fn turns(core: &Core<Loops>) -> bool {
+    fn turns(core: &Core<Loops>, within: Duration) -> bool {
         let inboxes: Vec<_> = lock(&core.control).running().map(|running| running.inbox.clone()).collect();
-        let until = Instant::now() + ANSWERS_WITHIN;
+        let until = deadline(Instant::now(), within);
         // Over before that where each has answered, or is gone: one that is not wanted any more may end meanwhile.
         core.ask_until(until, &inboxes, |_| ());
         Instant::now() < until

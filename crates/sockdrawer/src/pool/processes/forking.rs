@@ -258,7 +258,7 @@ impl Forking {
                 self.ends.wait_for_listener(number);
                 return None;
             }
-            Request::AcceptState(accept_state) => {
+            Request::AcceptState(accept_state, _) => {
                 self.event_loop.set_accept_state(&accept_state);
                 Reply::Done
             }
@@ -271,7 +271,7 @@ impl Forking {
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
-            Request::Move(Move::Turns) => Reply::Moved(Moved::Turns(true)),
+            Request::Move(Move::Turns(_)) => Reply::Moved(Moved::Turns(true)),
             asks => return self.ask(number, asks),
         };
         Some(reply)

@@ -154,8 +154,8 @@ impl Helper {
             }
             Request::Retire { listener } => return self.retire(number, listener),
             Request::Move(request) => return self.take_part(number, request, descriptors),
-            Request::AcceptState(accept_state) => {
-                Manager::set_accept_state(&*self.core, &accept_state);
+            Request::AcceptState(accept_state, within) => {
+                self.core.put_accept_state(&mut lock(&self.core.control), &accept_state, within);
                 Reply::Done
             }
             Request::ListenerAcceptState { listener, accept_state, is_borrowed } => {

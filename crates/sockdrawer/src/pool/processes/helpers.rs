@@ -125,8 +125,11 @@ impl Core<Helpers> {
 
     /// Under the lock: the last one that changes it is also the last that helpers hear.
     pub(super) fn pass(&self, control: &Control<Helpers>, request: impl Fn() -> Request) {
-        let asked = control.running().map(|channel| channel.ask_later(request(), &[])).collect();
-        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
+        self.pass_until(control, deadline(Instant::now(), ANSWERS_WITHIN), request);
+    }
+
+    pub(super) fn pass_until(&self, control: &Control<Helpers>, until: Instant, request: impl Fn() -> Request) {
+        answers(control.running().map(|channel| channel.ask_later(request(), &[])).collect(), until);
     }
 
     /// Asks every helper. Of a drain each does its share.

@@ -131,8 +131,9 @@ impl Members for Helpers {
         *lock(&core.own.observer) = wanted.observer.clone();
     }
 
-    fn pass_accept_state(core: &Core<Helpers>, control: &mut Control<Helpers>) {
-        core.pass(control, || Request::AcceptState(control.accept_state.clone()));
+    fn pass_accept_state(core: &Core<Helpers>, control: &mut Control<Helpers>, until: Instant) {
+        let within = until.saturating_duration_since(Instant::now());
+        core.pass_until(control, until, || Request::AcceptState(control.accept_state.clone(), within));
     }
 
     fn pass_listener_accept_state(

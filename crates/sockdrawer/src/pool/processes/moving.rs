@@ -6,6 +6,7 @@ use super::helper::Helper;
 use super::helpers::Helpers;
 use super::refusals::other;
 use super::wire::{Move, Moved, Reply, Request};
+use crate::clock::deadline;
 use crate::config::Model;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Record, Restored, Yours, levels, state};
@@ -21,9 +22,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A helper whose loops do not all turn within this time holds an upgrade up.
-const TURNS_WITHIN: Duration = Duration::from_secs(2);
 
 impl Moving for Helpers {
     fn shared_counters(&self) -> &SharedCounters {
@@ -42,9 +40,10 @@ impl Moving for Helpers {
         if config.model == Model::Fork { State::none() } else { config.behaviour.service().state() }
     }
 
-    fn turns(core: &Core<Helpers>) -> bool {
-        let asked: Vec<_> = core.channels().iter().map(|channel| channel.ask_later(Request::Move(Move::Turns), &[])).collect();
-        let until = Instant::now() + TURNS_WITHIN;
+    fn turns(core: &Core<Helpers>, within: Duration) -> bool {
+        let turns = || Request::Move(Move::Turns(within));
+        let asked: Vec<_> = core.channels().iter().map(|channel| channel.ask_later(turns(), &[])).collect();
+        let until = deadline(Instant::now(), within);
         asked.iter().all(|asked| {
             let answer = asked.recv_timeout(until.saturating_duration_since(Instant::now()));
             // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
@@ -139,7 +138,7 @@ impl Helper {
     /// Where the answer is not given at once, the loop whose connections are offered gives it.
     pub(super) fn take_part(&mut self, number: u64, request: Move, sockets: Vec<OwnedFd>) {
         let moved = match request {
-            Move::Turns => Moved::Turns(self.core.turns()),
+            Move::Turns(within) => Moved::Turns(self.core.turns(within)),
             Move::Plan(reads) => {
                 let (moves, stay) = self.core.plan_to_move(&state(&reads));
                 Moved::Plan(moves, stay)

@@ -119,8 +119,8 @@ pub(crate) enum Request {
     Retire {
         listener: u64,
     },
-    /// Whether connections are taken.
-    AcceptState(AcceptState),
+    /// Whether connections are taken. A loop that hangs is waited for so long.
+    AcceptState(AcceptState, Duration),
     /// One listener takes connections, or not, and its sockets may be taken back by another program, or not.
     ListenerAcceptState {
         listener: u64,
@@ -140,7 +140,8 @@ pub(crate) enum Request {
 /// What connections that move are asked for, see [`Holder`](crate::pool::moving::Holder).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Move {
-    Turns,
+    /// Whether all loops turn within this time.
+    Turns(Duration),
     Plan(Vec<StateLevel>),
     Offer {
         reads: Vec<StateLevel>,

@@ -151,7 +151,7 @@ impl Members for Fakes {
         }
         lock(&core.own.steps).push(Step::Committed);
     }
-    fn pass_accept_state(_: &Core<Fakes>, _: &mut Control<Fakes>) {}
+    fn pass_accept_state(_: &Core<Fakes>, _: &mut Control<Fakes>, _: Instant) {}
     fn pass_listener_accept_state(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry, _: &AcceptState) {}
     fn start(_: &Core<Fakes>, _: &Control<Fakes>, _: &Config, _: usize) {}
     fn launch(core: &Core<Fakes>, index: usize, _: u64, (): &()) -> Result<Fake, Error> {

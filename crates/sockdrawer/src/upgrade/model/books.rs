@@ -273,7 +273,7 @@ impl Movable for Fake {
         Held { name: name.to_owned(), connections: self.held(), ..Held::default() }
     }
 
-    fn turns(&self) -> bool {
+    fn turns(&self, _: Duration) -> bool {
         true
     }
 
@@ -293,7 +293,7 @@ impl Movable for Fake {
         true
     }
 
-    fn hand_over(&self) -> bool {
+    fn hand_over(&self, _: Duration) -> bool {
         self.world.state().books.accepts[self.side] = false;
         true
     }
