@@ -524,11 +524,12 @@ impl<T> Slots<T> {
         number
     }
 
-    /// The state is dropped last, because its Drop may panic.
+    /// The state is dropped last, because its Drop may panic, and where it is: to move it out would leave a copy of the secrets that it wipes.
     fn remove(&mut self, number: u32) {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
-        let state = std::mem::replace(self.made.at(number), Slot::Free(free));
-        assert!(matches!(state, Slot::Live(_)), "a connection names a live slot");
+        let slot = self.made.at(number);
+        assert!(matches!(slot, Slot::Live(_)), "a connection names a live slot");
+        *slot = Slot::Free(free);
     }
 }

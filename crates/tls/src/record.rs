@@ -5,10 +5,13 @@ use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use sockdrawer::{CannotRestore, Output, Saved, Saver};
 use std::ops::Range;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 #[cfg(any(test, fuzzing))]
 mod forge;
+// Fuzzed sessions have the keys of those before them.
+#[cfg(all(debug_assertions, not(fuzzing)))]
+mod once;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -105,16 +108,22 @@ pub(crate) struct Cipher {
     pub(crate) aead: Aead,
 }
 
-/// The keys of one direction, and the number of the next record. Wiped when dropped.
+/// The keys of one direction, and the number of the next record.
 pub(crate) struct Direction {
+    /// Boxed, so that a connection that is moved in memory leaves no copy of them behind.
+    keys: Box<Keys>,
+    sequence: u64,
+}
+
+/// Wiped when dropped.
+struct Keys {
     key: [u8; 32],
     iv: [u8; 12],
     /// The traffic secret, from which TLS 1.3 makes the next keys.
     secret: [u8; 48],
-    sequence: u64,
 }
 
-impl Drop for Direction {
+impl Drop for Keys {
     fn drop(&mut self) {
         self.key.zeroize();
         self.iv.zeroize();
@@ -131,10 +140,10 @@ impl std::fmt::Debug for Direction {
 
 impl Direction {
     pub(crate) fn new(key: &[u8], iv: &[u8; 12], secret: &[u8], sequence: u64) -> Direction {
-        let mut direction = Direction { key: [0; 32], iv: *iv, secret: [0; 48], sequence };
-        direction.key[..key.len()].copy_from_slice(key);
-        direction.secret[..secret.len()].copy_from_slice(secret);
-        direction
+        let mut keys = Box::new(Keys { key: [0; 32], iv: *iv, secret: [0; 48] });
+        keys.key[..key.len()].copy_from_slice(key);
+        keys.secret[..secret.len()].copy_from_slice(secret);
+        Direction { keys, sequence }
     }
 
     /// The number of the next record, which no other record gets: a nonce that is used twice betrays the key.
@@ -146,24 +155,25 @@ impl Direction {
 
     /// The nonce of a record: its number over the IV.
     fn nonce(&self, number: u64) -> [u8; 12] {
-        let mut nonce = self.iv;
+        let mut nonce = self.keys.iv;
         nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(nonce, number)| *nonce ^= number);
         nonce
     }
 
     pub(crate) fn save(&self, to: &mut Saver) {
         to.u64(self.sequence);
-        to.bytes(&self.key);
-        to.bytes(&self.iv);
-        to.bytes(&self.secret);
+        to.bytes(&self.keys.key);
+        to.bytes(&self.keys.iv);
+        to.bytes(&self.keys.secret);
     }
 
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<Direction, CannotRestore> {
-        fn exactly<const N: usize>(from: &mut Saved<'_>) -> Result<[u8; N], CannotRestore> {
+        fn exactly<'s, const N: usize>(from: &mut Saved<'s>) -> Result<&'s [u8; N], CannotRestore> {
             let another = |_| CannotRestore::because("the saved TLS state is of another version");
             from.bytes()?.try_into().map_err(another)
         }
-        Ok(Direction { sequence: from.u64()?, key: exactly(from)?, iv: exactly(from)?, secret: exactly(from)? })
+        let (sequence, key, iv, secret) = (from.u64()?, exactly::<32>(from)?, exactly(from)?, exactly::<48>(from)?);
+        Ok(Direction::new(key, iv, secret, sequence))
     }
 }
 
@@ -179,7 +189,7 @@ impl hkdf::KeyType for Bytes {
 impl Cipher {
     fn key(self, direction: &Direction) -> LessSafeKey {
         let aead = self.aead.ring();
-        LessSafeKey::new(UnboundKey::new(aead, &direction.key[..aead.key_len()]).expect("a key of the algorithm's length"))
+        LessSafeKey::new(UnboundKey::new(aead, &direction.keys.key[..aead.key_len()]).expect("a key of the algorithm's length"))
     }
 
     /// HKDF-Expand-Label of RFC 8446, section 7.1, with an empty context.
@@ -195,21 +205,19 @@ impl Cipher {
     /// The next keys of a direction: RFC 8446, section 7.2.
     pub(crate) fn update(self, direction: &mut Direction) {
         let length = self.aead.secret_length();
-        let mut next = [0; 48];
-        self.expand(&direction.secret[..length], b"traffic upd", &mut next[..length]);
-        direction.secret = next;
-        next.zeroize();
+        let mut next = Zeroizing::new([0; 48]);
+        self.expand(&direction.keys.secret[..length], b"traffic upd", &mut next[..length]);
+        direction.keys.secret = *next;
         self.derive(direction);
     }
 
     /// Key and IV of a traffic secret, from which records are counted anew: RFC 8446, section 7.3.
     fn derive(self, direction: &mut Direction) {
-        let length = self.aead.secret_length();
-        let (mut key, mut iv) = ([0; 32], [0; 12]);
-        self.expand(&direction.secret[..length], b"key", &mut key[..self.aead.ring().key_len()]);
-        self.expand(&direction.secret[..length], b"iv", &mut iv);
-        (direction.key, direction.iv, direction.sequence) = (key, iv, 0);
-        key.zeroize();
+        let Keys { key, iv, secret } = &mut *direction.keys;
+        let secret = &secret[..self.aead.secret_length()];
+        self.expand(secret, b"key", &mut key[..self.aead.ring().key_len()]);
+        self.expand(secret, b"iv", iv);
+        direction.sequence = 0;
     }
 
     /// How many more records the keys of a direction are good for.
@@ -251,8 +259,8 @@ impl Cipher {
     fn seal_one(self, key: &LessSafeKey, direction: &mut Direction, content: Content, plain: &[u8], to: &mut Output) {
         let number = direction.next();
         let nonce = direction.nonce(number);
-        #[cfg(test)]
-        tests::used_once(&direction.key, nonce);
+        #[cfg(all(debug_assertions, not(fuzzing)))]
+        once::seals(&direction.keys.key, &direction.keys.iv, number);
         let is_13 = self.version == Version::Tls13;
         let length = self.explicit() + plain.len() + usize::from(is_13) + TAG;
         let outer = if is_13 { Content::DATA } else { content };

@@ -9,7 +9,7 @@ use rustls::server::ProducesTickets;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 /// A key makes tickets for so many seconds, and accepts them for as long again.
 const PERIOD: u64 = 6 * 60 * 60;
@@ -32,33 +32,36 @@ struct Keys {
     before: Option<Key>,
 }
 
-/// A secret, and what encrypts by it, made once and not for each ticket.
+type Secret = Zeroizing<[u8; 32]>;
+
+/// A secret, and the key that follows from it, made once and not for each ticket. Both are boxed, so that no move leaves a copy behind, and
+/// wiped: ring does not wipe what it makes of a key, so that is made for each ticket.
 struct Key {
-    secret: [u8; 32],
-    aead: Arc<LessSafeKey>,
+    secret: Box<Secret>,
+    encrypts: Arc<Secret>,
 }
 
 impl Key {
-    fn new(secret: [u8; 32]) -> Key {
-        let mut key = follows(&secret, b"sockdrawer ticket encryption");
-        let expanded = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("32 bytes are a key");
-        key.zeroize();
-        Key { secret, aead: Arc::new(LessSafeKey::new(expanded)) }
+    fn new(secret: Box<Secret>) -> Key {
+        Key { encrypts: follows(&secret, b"sockdrawer ticket encryption").into(), secret }
     }
+}
+
+fn aead(key: &Secret) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &key[..]).expect("32 bytes are a key"))
 }
 
 impl Keys {
     fn read(bytes: &[u8]) -> Option<Keys> {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
-        let before = if rest.is_empty() { None } else { Some(Key::new(rest.try_into().ok()?)) };
-        Some(Keys { period: u64::from_le_bytes(*period), now: Key::new(*now), before })
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        self.secret.zeroize();
+        let key = |secret: &[u8; 32]| {
+            let mut boxed = Box::<Secret>::default();
+            boxed.copy_from_slice(secret);
+            Key::new(boxed)
+        };
+        let before = if rest.is_empty() { None } else { Some(key(rest.try_into().ok()?)) };
+        Some(Keys { period: u64::from_le_bytes(*period), now: key(now), before })
     }
 }
 
@@ -74,12 +77,12 @@ fn period() -> u64 {
 }
 
 /// One way only: the label is not secret, and nothing leads back.
-fn follows(key: &[u8; 32], label: &[u8]) -> [u8; 32] {
-    let mut next = [0; 32];
-    let derived = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, key);
+fn follows(key: &Secret, label: &[u8]) -> Box<Secret> {
+    let mut next = Box::<Secret>::default();
+    let derived = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &key[..]);
     let info = [label];
     let derived = derived.expand(&info, hkdf::HKDF_SHA256).expect("32 bytes are not too many");
-    derived.fill(&mut next).expect("32 bytes, as asked for");
+    derived.fill(&mut next[..]).expect("32 bytes, as asked for");
     next
 }
 
@@ -95,8 +98,8 @@ impl Tickets {
     /// # Panics
     /// When the system has no random numbers.
     pub fn new() -> Tickets {
-        let mut now = [0; 32];
-        SystemRandom::new().fill(&mut now).expect("the system has random numbers");
+        let mut now = Box::<Secret>::default();
+        SystemRandom::new().fill(&mut now[..]).expect("the system has random numbers");
         Tickets(Arc::new(Mutex::new(Keys { period: period(), now: Key::new(now), before: None })))
     }
 
@@ -105,7 +108,7 @@ impl Tickets {
         let keys = self.at(period());
         let mut bytes = Zeroizing::new(Vec::with_capacity(72));
         bytes.extend_from_slice(&keys.period.to_le_bytes());
-        bytes.extend_from_slice(&keys.now.secret);
+        bytes.extend_from_slice(&keys.now.secret[..]);
         bytes.extend_from_slice(keys.before.as_ref().map_or(&[], |key| &key.secret[..]));
         bytes
     }
@@ -144,12 +147,12 @@ impl Tickets {
     fn seal(&self, plain: &[u8], of: &[u8], period: u64) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
-        let key = self.at(period).now.aead.clone();
+        let key = self.at(period).now.encrypts.clone();
         let mut ticket = Vec::with_capacity(NONCE_LEN + plain.len() + TAG);
         ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(plain);
         let body = &mut ticket[NONCE_LEN..];
-        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(of), body).ok()?;
+        let tag = aead(&key).seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(of), body).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
     }
@@ -161,11 +164,11 @@ impl Tickets {
         }
         let keys = {
             let keys = self.at(period);
-            [Some(keys.now.aead.clone()), keys.before.as_ref().map(|key| key.aead.clone())]
+            [Some(keys.now.encrypts.clone()), keys.before.as_ref().map(|key| key.encrypts.clone())]
         };
         keys.into_iter().flatten().find_map(|key| {
             let mut body = body.to_vec();
-            let opened = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(of), &mut body).ok()?.len();
+            let opened = aead(&key).open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(of), &mut body).ok()?.len();
             body.truncate(opened);
             Some(body)
         })

@@ -42,6 +42,7 @@ impl Operated {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
         // Names of files in its configuration are those of its folder.
         command.args(["serve", "--log", log, "--config", "a.toml"]).current_dir(&operated.folder);
+        command.env("SOCKDRAWER_SEALED", operated.path("sealed"));
         let mut server = Program::run(command);
         let pools = file.matches("[pool.").count();
         operated.addresses = (0..pools).map(|_| server.line().strip_prefix("listening on ").expect("where").to_owned()).collect();
@@ -109,6 +110,20 @@ impl Operated {
         server.end()
     }
 
+    /// The process that was started first.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.as_ref().expect("it runs").child.id()
+    }
+
+    /// No key of TLS sealed two records of one number, in any of its processes: each entry is a key's hash and a number. The file is there in
+    /// debug builds.
+    fn sealed_once(&self) {
+        let Ok(entries) = fs::read(self.path("sealed")) else { return };
+        let mut all = std::collections::HashSet::new();
+        let twice: Vec<_> = entries.chunks(24).filter(|entry| !all.insert(*entry)).collect();
+        assert!(twice.is_empty(), "{} of {} records were sealed again with their key and number", twice.len(), all.len());
+    }
+
     /// Sends the server a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         self.server.as_ref().expect("it runs").signal(signal);
@@ -136,6 +151,9 @@ impl Drop for Operated {
         let upgrade = self.folder.join("upgrade");
         if upgrade.exists() {
             serving(&upgrade).into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
+        }
+        if !std::thread::panicking() {
+            self.sealed_once();
         }
         let _ = fs::remove_dir_all(&self.folder);
     }

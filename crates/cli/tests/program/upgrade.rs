@@ -2,6 +2,7 @@
 
 mod confined;
 mod left;
+mod secrets;
 mod tls;
 
 use crate::program::{End, Program};

@@ -85,6 +85,12 @@ impl Secured {
         status["pools"]["echo"].clone()
     }
 
+    /// The process that serves.
+    pub(crate) fn pid(&self) -> u32 {
+        let status: Value = serde_json::from_str(&self.server.says("status --json")).expect("JSON");
+        status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or_else(|| panic!("{status}"))
+    }
+
     /// What it has counted, once it has counted so many of these: a close is counted a moment after the client knows of it.
     pub(crate) fn counts(&self, name: &str, count: u64) -> Value {
         let until = Instant::now() + PATIENCE;

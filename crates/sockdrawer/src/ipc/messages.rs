@@ -450,7 +450,8 @@ pub(crate) fn receive(receiver: &mut Receiver, socket: BorrowedFd<'_>) -> Result
         received => received,
     };
     let Some(received) = received? else { return Ok(None) };
-    let packet = Packet::decode(&*received.bytes).map_err(|_| Errno::BADMSG)?;
+    // The decoder copies bytes twice where the first copy can share no memory with the message, and wipes neither.
+    let packet = Packet::decode(prost::bytes::Bytes::from_owner(received.bytes)).map_err(|_| Errno::BADMSG)?;
     let said = packet.said.ok_or(Errno::BADMSG)?;
     Ok(Some((said, received.descriptors)))
 }

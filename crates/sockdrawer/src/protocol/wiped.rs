@@ -42,6 +42,13 @@ impl std::ops::Deref for Wiped {
     }
 }
 
+/// For a decoder, which shares it with what it decodes.
+impl AsRef<[u8]> for Wiped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// What an encoder writes to.
 impl Extend<u8> for Wiped {
     fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {

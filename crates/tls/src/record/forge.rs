@@ -44,6 +44,6 @@ impl Direction {
 
     /// The other end's view of it. Only one of both may seal for an honest peer.
     pub(crate) fn view(&self) -> Direction {
-        Direction { key: self.key, iv: self.iv, secret: self.secret, sequence: self.sequence }
+        Direction::new(&self.keys.key, &self.keys.iv, &self.keys.secret, self.sequence)
     }
 }

@@ -1,20 +1,7 @@
 //! Records against the vectors of RFC 8448, their limits, and the numbers that seal them.
 
 use super::*;
-use std::cell::RefCell;
-use std::collections::HashSet;
-
-thread_local!(static USED: RefCell<HashSet<([u8; 32], [u8; 12])>> = RefCell::default());
-
-/// Every record that this crate seals in a test passes here: a key seals with each nonce once.
-pub(super) fn used_once(key: &[u8; 32], nonce: [u8; 12]) {
-    assert!(USED.with_borrow_mut(|used| used.insert((*key, nonce))), "a nonce is used twice");
-}
-
-/// For a test that starts anew with keys of an earlier part.
-pub(crate) fn forget_nonces() {
-    USED.take();
-}
+pub(crate) use once::forget as forget_nonces;
 
 pub(crate) const CIPHERS: [Cipher; 6] = [
     Cipher { version: Version::Tls13, aead: Aead::Aes128Gcm },
@@ -31,7 +18,7 @@ impl Direction {
     }
 
     pub(crate) fn secret_for_tests(&self) -> [u8; 48] {
-        self.secret
+        self.keys.secret
     }
 }
 
@@ -47,7 +34,7 @@ const RFC_8448: Cipher = Cipher { version: Version::Tls13, aead: Aead::Aes128Gcm
 fn derived(secret: &str, key: &str, iv: &str) -> Direction {
     let mut direction = Direction::new(&[], &[0; 12], &hexadecimal(secret), 0);
     RFC_8448.derive(&mut direction);
-    assert_eq!((&direction.key[..16], &direction.iv[..]), (&hexadecimal(key)[..], &hexadecimal(iv)[..]));
+    assert_eq!((&direction.keys.key[..16], &direction.keys.iv[..]), (&hexadecimal(key)[..], &hexadecimal(iv)[..]));
     direction
 }
 
@@ -118,8 +105,8 @@ fn keys_are_updated_as_rfc_8446_says() {
     for (mut direction, [secret, key, iv]) in cases {
         direction.sequence = 5;
         RFC_8448.update(&mut direction);
-        assert_eq!(direction.secret[..32], hexadecimal(secret));
-        assert_eq!((&direction.key[..16], &direction.iv[..]), (&hexadecimal(key)[..], &hexadecimal(iv)[..]));
+        assert_eq!(direction.keys.secret[..32], hexadecimal(secret));
+        assert_eq!((&direction.keys.key[..16], &direction.keys.iv[..]), (&hexadecimal(key)[..], &hexadecimal(iv)[..]));
         assert_eq!(direction.sequence, 0);
     }
 }
@@ -238,7 +225,7 @@ fn the_longest_record_on_the_wire_is_that_of_its_version() {
 fn a_record_of_tls_12_carries_its_part_of_the_nonce() {
     let cipher = CIPHERS[3];
     let mut seals = cipher.some_direction(6).at(3);
-    let iv = seals.iv[0];
+    let iv = seals.keys.iv[0];
     let record = cipher.record(&mut seals, Content::DATA, b"12", 0);
     // RFC 5288: 4 bytes of salt are kept, 8 are sent; RFC 7905 sends none.
     assert_eq!(record[HEADER..HEADER + 8], [iv, iv, iv, iv, iv, iv, iv, iv ^ 3]);
@@ -260,7 +247,7 @@ fn a_number_is_not_used_again_after_the_last() {
 }
 
 #[test]
-#[should_panic = "a nonce is used twice"]
+#[should_panic = "a TLS key seals record 0 twice"]
 fn a_nonce_that_comes_again_is_noticed_by_these_tests() {
     let cipher = CIPHERS[0];
     let seals = cipher.some_direction(9);
