@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Says which certificates have expired, or will soon.
+    /// Says which certificates are not valid now, or will soon expire.
     pub(crate) fn note_certificates(&self) {
         for tls in self.state().tls.values() {
             if let Some(line) = tls::expiring(&tls.certificates) {
@@ -195,10 +195,9 @@ impl Server {
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.differing(&from.values, &to.values).is_empty();
         let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
-        // To start with an expired certificate, or to name its file, may be meant; to replace a good one by it is not.
-        let expired = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::expired(&tls.certificates)).cloned();
-        if let (true, Some(one), None) = (is_same && other_files, expired(tls.as_ref()), expired(old)) {
-            let why = format!("{}: it has expired: clients would refuse it; renew it", one.file);
+        // To start with an expired certificate may be meant; to replace a good one by it is not.
+        let refused = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::refused_now(&tls.certificates));
+        if let (true, Some(why), None) = (other_files, refused(tls.as_ref()), refused(old)) {
             return Err((tls::CERTIFICATE, why));
         }
         if is_same && !other_files {

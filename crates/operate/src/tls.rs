@@ -101,6 +101,9 @@ pub(crate) struct Certificate {
     pub(crate) file: String,
     /// In seconds since 1970; None where the certificate does not say it in a form that is known.
     pub(crate) expires: Option<u64>,
+    /// The same of the moment from which on it is valid.
+    #[serde(skip)]
+    begins: Option<u64>,
 }
 
 /// What the settings of a pool say; None: no TLS.
@@ -123,8 +126,8 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
         identities.push(identity.map_err(|why| (setting(&why), why))?);
     }
     let certificates = chains.iter().zip(&identities).map(|(file, identity)| {
-        let expires = identity.expires().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        Certificate { file: file.clone(), expires: expires.map(|since| since.as_secs()) }
+        let seconds = |at: Option<SystemTime>| Some(at?.duration_since(UNIX_EPOCH).ok()?.as_secs());
+        Certificate { file: file.clone(), expires: seconds(identity.expires()), begins: seconds(identity.begins()) }
     });
     let certificates = certificates.collect();
     let options = options(values, Server::new(identities), tickets)?;
@@ -143,10 +146,9 @@ pub(crate) fn content(values: &Values) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in files(values).filter(|file| file.is_file()) {
         file.hash(&mut hasher);
-        // It may be a key: it is wiped.
-        match std::fs::read(file).map(zeroize::Zeroizing::new) {
+        match sockdrawer_tls::read_pem(file) {
             Ok(bytes) => bytes.hash(&mut hasher),
-            Err(error) => error.kind().hash(&mut hasher),
+            Err(error) => error.to_string().hash(&mut hasher),
         }
     }
     hasher.finish()
@@ -166,10 +168,10 @@ fn is_file(setting: &'static str, file: &str) -> Result<(), Wrong> {
 fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Result<ServerOptions, Wrong> {
     if let Some(file) = values.text(AUTHORITIES) {
         is_file(AUTHORITIES, file)?;
-        let pem = std::fs::read(file).map_err(|error| (AUTHORITIES, Error::unreadable(file, &error).to_string()))?;
+        let pem = sockdrawer_tls::read_pem(Path::new(file)).map_err(|error| (AUTHORITIES, error.to_string()))?;
         let optional = values.text(CLIENTS) == Some("optional");
-        options =
-            options.client_authorities(pem, if optional { ClientCertificates::Optional } else { ClientCertificates::Required });
+        options = options
+            .client_authorities(&pem[..], if optional { ClientCertificates::Optional } else { ClientCertificates::Required });
     } else if values.has(CLIENTS) {
         return Err((CLIENTS, format!("is for {AUTHORITIES}, which is not set: set it too")));
     }
@@ -195,14 +197,28 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// One that has expired.
-pub(crate) fn expired(certificates: &[Certificate]) -> Option<&Certificate> {
-    certificates.iter().find(|certificate| certificate.expires.is_some_and(|expires| expires < now()))
+/// Returns why clients refuse one of these certificates today, in a line.
+pub(crate) fn refused_now(certificates: &[Certificate]) -> Option<String> {
+    let now = now();
+    let why = |Certificate { file, expires, begins }: &Certificate| match (begins, expires) {
+        (_, Some(expires)) if *expires < now => Some(format!("{file}: it has expired: clients would refuse it; renew it")),
+        (Some(begins), _) if *begins > now => {
+            Some(format!("{file}: it is not valid yet: clients would refuse it; wait, or set the clock of this machine right"))
+        }
+        _ => None,
+    };
+    certificates.iter().find_map(why)
 }
 
-/// A certificate that has expired, or will within two weeks, in a line.
+/// A certificate that is not valid now, or will expire within two weeks, in a line.
 pub(crate) fn expiring(certificates: &[Certificate]) -> Option<String> {
     const SOON: u64 = 14 * 24 * 60 * 60;
+    if let Some(early) = certificates.iter().find(|one| one.begins.is_some_and(|begins| begins > now())) {
+        let file = &early.file;
+        return Some(format!(
+            "the certificate in {file} is not valid yet: clients will refuse it; is the clock of this machine right?"
+        ));
+    }
     let first = certificates.iter().filter(|certificate| certificate.expires.is_some()).min_by_key(|one| one.expires)?;
     let expires = first.expires?;
     match expires.checked_sub(now()) {

@@ -421,7 +421,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         let step = match &self.stage {
-            Stage::Handshake(_) => Step::Abort,
+            // It may still read what the filter said to it, and is owed nothing else.
+            Stage::Handshake(_) => Step::Close,
             Stage::Open(_) if self.peer_ended => Step::Continue,
             // Behind what was decoded and is held: told when that was offered.
             Stage::Open(_) if self.waiting && !self.plain.is_empty() => {

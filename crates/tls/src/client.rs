@@ -2,14 +2,12 @@
 
 use crate::filter::TlsFilter;
 use crate::handshake::{HandshakeDone, Observer, Protocol};
-use crate::identity::certificates;
-use crate::seam::{KeyCapture, Pending};
+use crate::seam::{KeyCapture, Pending, trusted};
 use crate::server::unusable;
 use crate::{Error, Identity};
-use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use sockdrawer::layer::{Filtering, Refused};
 use sockdrawer::{CannotRestore, Peer, Saved, State};
 use std::fmt;
@@ -22,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Those that these authorities signed, PEM.
+    /// Those that these authorities signed, PEM; and each of these certificates itself, for its names and until it expires.
     Authorities(Vec<u8>),
     /// All: the peer may be anybody. For tests and measurements.
     Anybody,
@@ -150,7 +148,11 @@ impl ClientOptions {
         let provider = crate::seam::provider();
         let builder = ClientConfig::builder_with_provider(provider.clone());
         let builder = builder.with_protocol_versions(crate::seam::versions(&self.versions)).map_err(unusable)?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(verifier(&self.trust)?);
+        let authorities = match &self.trust {
+            Trust::Authorities(pem) => Some(&pem[..]),
+            Trust::Anybody => None,
+        };
+        let builder = builder.dangerous().with_custom_certificate_verifier(trusted::servers(authorities)?);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
@@ -164,22 +166,11 @@ impl ClientOptions {
         config.key_log = KeyCapture::to(self.key_log.as_deref())?;
         config.enable_secret_extraction = true;
         let no_name = |name: &str| Error::Unusable(format!("`{name}` is no name of a TLS server: a DNS name or an IP address"));
-        let name = self.name.map(|name| ServerName::try_from(name.clone()).map_err(|_| no_name(&name))).transpose()?;
+        let name = self.name.map(|name| name.strip_suffix('.').map(str::to_owned).unwrap_or(name));
+        let name = name.map(|name| ServerName::try_from(name.clone()).map_err(|_| no_name(&name))).transpose()?;
         let (handshake_timeout, on_workers, observer) = (self.handshake_timeout, self.on_workers, self.observer);
         Ok(Client { config: Arc::new(config), name, handshake_timeout, on_workers, observer })
     }
-}
-
-fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, Error> {
-    let Trust::Authorities(pem) = trust else { return Ok(Arc::new(crate::seam::Anybody)) };
-    let mut roots = RootCertStore::empty();
-    // Of the system's authorities some may be of a form that is not known here.
-    let (added, _) = roots.add_parsable_certificates(certificates(pem, "the authorities")?);
-    if added == 0 {
-        return Err(Error::Unusable("none of the authorities can be used".to_owned()));
-    }
-    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crate::seam::provider());
-    Ok(builder.build().map_err(unusable)?)
 }
 
 impl Filtering for Client {

@@ -1,8 +1,9 @@
 //! The filter of one connection: first the handshake, then the session.
 
 use crate::handshake::{Handshake, HandshakeDone, Observer};
+use crate::record::Content;
 use crate::seam::{Pending, is_no_record, next_record};
-use crate::session::Session;
+use crate::session::{DECODE_ERROR, FATAL, Session};
 use sockdrawer::layer::{Filter, HandshakeKind, Progress, Refused};
 use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer, Saved, Saver};
 use std::time::{Duration, Instant};
@@ -181,6 +182,8 @@ impl Filter for TlsFilter {
         }
         match std::mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Handshake(shaking) if is_no_record(wire.bytes()) => {
+                // As rustls, which waits for five bytes.
+                back.push(&[Content::ALERT.0, 3, 3, 0, 2, FATAL, DECODE_ERROR]);
                 self.shaken(shaking, Err(Refused::because("the peer does not speak TLS")))
             }
             // What a client says first needs no worker.

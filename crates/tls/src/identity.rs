@@ -5,6 +5,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -38,7 +40,7 @@ impl Identity {
     /// When a file cannot be read, has no certificate or no key, or the key is not the certificate's.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Identity, Error> {
         let (chain, key) = (chain.as_ref(), key.as_ref());
-        Identity::read(&read(chain)?, &chain.display().to_string(), &read(key)?, &key.display().to_string())
+        Identity::read(&read_pem(chain)?, &chain.display().to_string(), &read_pem(key)?, &key.display().to_string())
     }
 
     /// Takes PEM texts, as [`Identity::from_files`].
@@ -84,9 +86,14 @@ impl Identity {
         self.certified.cert.iter().map(|certificate| &certificate[..])
     }
 
+    /// When its certificate begins to be valid; None where that cannot be read.
+    pub fn begins(&self) -> Option<SystemTime> {
+        Some(crate::validity::validity(self.certified.cert.first()?)?.start)
+    }
+
     /// When its certificate expires; None where that cannot be read.
     pub fn expires(&self) -> Option<SystemTime> {
-        crate::validity::not_after(self.certified.cert.first()?)
+        Some(crate::validity::validity(self.certified.cert.first()?)?.end)
     }
 
     fn read(chain: &[u8], chain_name: &str, key: &[u8], key_name: &str) -> Result<Identity, Error> {
@@ -121,9 +128,29 @@ fn no_key(pem: &[u8], error: &pem::Error) -> String {
     }
 }
 
-/// Wiped after use: it may be a key.
-pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    std::fs::read(path).map(Zeroizing::new).map_err(|error| Error::unreadable(path, &error))
+/// Maximum length of a file of certificates or a key, in bytes: ten times the file of all authorities that browsers trust.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+/// Reads a file of certificates or a key, which is wiped after use.
+///
+/// # Errors
+/// When it cannot be read, or is longer than 4 MiB.
+pub fn read_pem(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    // As long as all that may come: where it grows, the bytes that it had would stay in memory.
+    let read = File::open(path).and_then(|mut file| {
+        let length = file.metadata()?.len().min(MAX_FILE) as usize;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
+        file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    let bytes = read.map_err(|error| Error::unreadable(path, &error))?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= MAX_FILE => Ok(bytes),
+        _ => Err(Error::File {
+            path: path.to_owned(),
+            why: "it is longer than 4 MiB: name a file of certificates, or a key".to_owned(),
+        }),
+    }
 }
 
 pub(crate) fn certificates(pem: &[u8], source_name: &str) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -51,7 +51,7 @@ pub use client::{Client, ClientOptions, Trust};
 pub use error::Error;
 pub use filter::TlsFilter;
 pub use handshake::{Handshake, HandshakeDone, Protocol};
-pub use identity::Identity;
+pub use identity::{Identity, read_pem};
 pub use server::{ClientCertificates, Server, ServerOptions};
 pub use sockdrawer::layer::HandshakeKind;
 

@@ -1,11 +1,10 @@
 //! The seam to rustls: its handshake, until the keys of the connection are known. No other file names rustls's connections, so that another
 //! version of rustls, whose unbuffered API differs, changes this file.
 
-mod anybody;
 mod capture;
 mod explain;
+pub(crate) mod trusted;
 
-pub(crate) use anybody::Anybody;
 pub(crate) use capture::{KeyCapture, tell_server_name};
 
 use crate::record::{Aead, Cipher, Direction, Version};

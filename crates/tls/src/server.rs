@@ -6,14 +6,12 @@ pub(crate) use recipe::build;
 
 use crate::filter::TlsFilter;
 use crate::handshake::{HandshakeDone, Observer, Protocol};
-use crate::identity::certificates;
-use crate::seam::{KeyCapture, Pending};
+use crate::seam::{KeyCapture, Pending, trusted};
 use crate::{Error, Identity, Tickets};
+use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
 use sockdrawer::layer::Filtering;
 use sockdrawer::{CannotRestore, Peer, Recipe, Saved, State};
 use std::fmt;
@@ -173,7 +171,10 @@ impl ServerOptions {
         let required = matches!(self.clients, Some((_, ClientCertificates::Required)));
         let builder = match &self.clients {
             None => builder.with_no_client_auth(),
-            Some((pem, certificates)) => builder.with_client_cert_verifier(verifier(pem, *certificates)?),
+            Some((pem, certificates)) => {
+                let are_required = *certificates == ClientCertificates::Required;
+                builder.with_client_cert_verifier(trusted::clients(pem, are_required)?)
+            }
         };
         let resolver = Arc::new(ByName::new(&self.identities)?);
         let mut config = builder.with_cert_resolver(resolver);
@@ -191,19 +192,6 @@ impl ServerOptions {
 
 pub(crate) fn unusable(error: impl fmt::Display) -> Error {
     Error::Unusable(error.to_string())
-}
-
-fn verifier(pem: &[u8], certificates_are: ClientCertificates) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem, "the authorities of clients")? {
-        roots.add(certificate).map_err(unusable)?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::seam::provider());
-    let builder = match certificates_are {
-        ClientCertificates::Required => builder,
-        ClientCertificates::Optional => builder.allow_unauthenticated(),
-    };
-    builder.build().map_err(unusable)
 }
 
 /// Certificates by the names that they are for.

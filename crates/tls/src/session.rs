@@ -18,12 +18,13 @@ pub(crate) const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
 const WARNING: u8 = 1;
-const FATAL: u8 = 2;
+pub(crate) const FATAL: u8 = 2;
 const CLOSE_NOTIFY: u8 = 0;
 const UNEXPECTED_MESSAGE: u8 = 10;
 const BAD_RECORD_MAC: u8 = 20;
 const RECORD_OVERFLOW: u8 = 22;
 const ILLEGAL_PARAMETER: u8 = 47;
+pub(crate) const DECODE_ERROR: u8 = 50;
 const INTERNAL_ERROR: u8 = 80;
 const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
@@ -77,12 +78,6 @@ struct Fatal {
     refused: Refused,
 }
 
-impl From<Refused> for Fatal {
-    fn from(refused: Refused) -> Fatal {
-        Fatal { alert: Some(UNEXPECTED_MESSAGE), refused }
-    }
-}
-
 impl From<BadRecord> for Fatal {
     fn from(bad: BadRecord) -> Fatal {
         let alert = match bad {
@@ -94,8 +89,13 @@ impl From<BadRecord> for Fatal {
     }
 }
 
+/// A message whose length is not that of its kind: RFC 8446, section 6.2.
+fn undecodable(why: impl Into<Cow<'static, str>>) -> Fatal {
+    Fatal { alert: Some(DECODE_ERROR), refused: Refused::because(why) }
+}
+
 fn unexpected(why: impl Into<Cow<'static, str>>) -> Fatal {
-    Refused::because(why).into()
+    Fatal { alert: Some(UNEXPECTED_MESSAGE), refused: Refused::because(why) }
 }
 
 impl Session {
@@ -175,7 +175,9 @@ impl Session {
                 let refused = Refused::because(format!("the peer sent the TLS alert {}", crate::alert::words(other)));
                 Err(Fatal { alert: None, refused })
             }
-            _ => Err(unexpected("a TLS alert that is not 2 bytes long")),
+            // RFC 8446, section 5.4.
+            [] => Err(unexpected("an empty TLS alert")),
+            _ => Err(undecodable("a TLS alert that is not 2 bytes long")),
         }
     }
 
@@ -200,7 +202,7 @@ impl Session {
                 return self.message(*kind, &[], false, back);
             }
             if 4 + length > MOST_MESSAGE {
-                return Err(unexpected(format!("a TLS handshake message of {length} bytes")));
+                return Err(undecodable(format!("a TLS handshake message of {length} bytes")));
             }
             let Some((body, rest)) = left[4..].split_at_checked(length) else { break };
             self.message(*kind, body, rest.is_empty(), back)?;
@@ -228,10 +230,12 @@ impl Session {
                 let refused = Refused::because("a TLS key update that asks for something unknown");
                 Err(Fatal { alert: Some(ILLEGAL_PARAMETER), refused })
             }
-            (KEY_UPDATE, _, _) => Err(unexpected("a wrong TLS key update")),
+            (KEY_UPDATE, [_], _) => Err(unexpected("a TLS key update that is not the end of its record")),
+            (KEY_UPDATE, _, _) => Err(undecodable("a TLS key update that is not 1 byte long")),
             (NEW_SESSION_TICKET, ticket, End::Client) => {
                 let tickets = self.rare.as_mut().and_then(|rare| rare.tickets.as_mut());
-                Ok(tickets.map_or(Ok(()), |tickets| tickets.take(ticket))?)
+                let taken = tickets.map_or(Ok(()), |tickets| tickets.take(ticket));
+                taken.map_err(|refused| Fatal { alert: Some(DECODE_ERROR), refused })
             }
             (other, _, _) => Err(unexpected(format!("an unexpected TLS handshake message of type {other}"))),
         }

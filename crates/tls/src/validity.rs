@@ -1,5 +1,6 @@
-//! When a certificate expires: the one thing of it that rustls does not tell. Only the way to that field is read: RFC 5280, section 4.1.
+//! The dates of a certificate: the one thing of it that rustls does not tell. Only the way to that field is read: RFC 5280, section 4.1.
 
+use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SEQUENCE: u8 = 0x30;
@@ -7,8 +8,8 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The moment from which on a certificate, DER, is not valid any more; None where it cannot be read.
-pub(crate) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+/// Returns when a certificate, DER, begins to be valid, and the moment from which on it is not any more; None where that cannot be read.
+pub(crate) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
     let (SEQUENCE, certificate, _) = element(certificate)? else { return None };
     let (SEQUENCE, mut fields, _) = element(certificate)? else { return None };
     if let (VERSION, _, rest) = element(fields)? {
@@ -19,9 +20,10 @@ pub(crate) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
         fields = element(fields)?.2;
     }
     let (SEQUENCE, validity, _) = element(fields)? else { return None };
-    let (_, _, validity) = element(validity)?;
+    let (kind, text, validity) = element(validity)?;
+    let begins = time(kind, text)?;
     let (kind, text, _) = element(validity)?;
-    time(kind, text)
+    Some(begins..time(kind, text)?)
 }
 
 /// The first element of DER: its tag, its content, and what follows it.
@@ -60,8 +62,11 @@ fn time(kind: u8, text: &[u8]) -> Option<SystemTime> {
         *part = rest.get(2 * at..2 * at + 2)?.parse::<u64>().ok()?;
     }
     let [month, day, hour, minute, second] = parts;
-    if rest.len() != 10 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || year < 1970 {
+    if rest.len() != 10 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
+    }
+    if year < 1970 {
+        return Some(UNIX_EPOCH);
     }
     let days = days_before(year, month) + day - 1;
     UNIX_EPOCH.checked_add(Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second))
@@ -93,11 +98,12 @@ mod tests {
             parameters.not_after = date_time_ymd(year, month, day);
             let certificate = parameters.self_signed(&key).expect("a certificate");
             let der = certificate.der();
-            assert_eq!(not_after(der), Some(UNIX_EPOCH + Duration::from_secs(seconds)), "{year}-{month}-{day}");
-            let before_it = (0..der.len()).filter(|length| not_after(&der[..*length]).is_some()).count();
+            let [begins, ends] = [946_684_800, seconds].map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(validity(der), Some(begins..ends), "{year}-{month}-{day}");
+            let before_it = (0..der.len()).filter(|length| validity(&der[..*length]).is_some()).count();
             assert_eq!(before_it, 0, "the outer length says that something is missing");
         }
-        assert_eq!(not_after(b""), None);
+        assert_eq!(validity(b""), None);
         assert_eq!(time(UTC_TIME, b"991301000000Z"), None);
         assert_eq!(time(GENERALIZED_TIME, b"2024010100000"), None);
     }

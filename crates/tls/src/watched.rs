@@ -8,7 +8,7 @@ use sockdrawer::{CannotSave, Input, JobResult, Output, Peer, Saver};
 /// Is told what comes of one connection's TLS, after the handshake too, of which an [observer](crate::ClientOptions::observe) hears alone. It
 /// is dropped with the connection.
 pub trait Watch: Send + 'static {
-    /// What TLS made of the peer's bytes, or of the end of its stream.
+    /// What TLS made of the peer's bytes. Of an end without close_notify the service inside judges: all that it awaited may have come.
     fn seen(&mut self, progress: Result<&Progress, &Refused>);
 
     /// The handshake did not end in time: the connection is aborted.
@@ -68,7 +68,7 @@ impl<W: Watch> Filter for Watched<W> {
     }
 
     fn truncated(&mut self) -> Result<(), Refused> {
-        self.filter.truncated().inspect_err(|refused| self.watch.seen(Err(refused)))
+        self.filter.truncated()
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {

@@ -176,6 +176,9 @@ fn what_cannot_be_used_is_told_once_and_the_old_goes_on() {
         .and_then(|()| fs::rename(server.path("new"), server.path("a.key")))
         .expect("a link to a folder");
     server.is_refused("a.key: it is no regular file");
+    server.replace("a.key", &old.key);
+    server.replace("a.pem", &(old.pem.clone() + &"#".repeat(4 << 20)));
+    server.is_refused("a.pem: it is longer than 4 MiB: name a file of certificates, or a key");
     server.put("a", &expired);
     while !server.came().1.contains("tls-cert: a.pem: it has expired: clients would refuse it; renew it") {}
     server.shows(&old);
@@ -183,6 +186,29 @@ fn what_cannot_be_used_is_told_once_and_the_old_goes_on() {
     let generations = server.says("generations");
     let begun = generations.lines().filter(|line| line.starts_with("echo ")).count();
     assert_eq!(begun, 1, "{generations}");
+}
+
+/// In the files that are named already, in others, and in those of a name more.
+#[test]
+fn a_good_certificate_gives_way_to_none_that_clients_refuse() {
+    let good = certificate(|_| {});
+    let expired = certificate(|parameters| parameters.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    let early = certificate(|parameters| parameters.not_before = rcgen::date_time_ymd(4000, 1, 1));
+    let server = Operated::told("certificates-refused", ECHO, |server| server.put("a", &good));
+    for (name, certificate, why) in [("b", &expired, "it has expired"), ("c", &early, "it is not valid yet")] {
+        server.put(name, certificate);
+        let both = |kind: &str| format!("tls-{kind} = [\"a.{0}\", \"{name}.{0}\"]", if kind == "cert" { "pem" } else { "key" });
+        let (pool, _) = ECHO.split_once("tls-cert").expect("it has one");
+        for file in [ECHO.replace("\"a.", &format!("\"{name}.")), format!("{pool}{}\n{}\n", both("cert"), both("key"))] {
+            server.write(&file);
+            let end = server.ctl("reload");
+            assert!(
+                end.code != Some(0) && end.stderr.contains(&format!("{name}.pem: {why}: clients would refuse it")),
+                "{end:?}"
+            );
+            server.shows(&good);
+        }
+    }
 }
 
 #[test]

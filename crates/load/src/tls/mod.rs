@@ -63,10 +63,8 @@ impl PemFile {
     /// When it cannot be read.
     pub fn read(path: impl Into<PathBuf>) -> Result<PemFile, Error> {
         let path = path.into();
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(PemFile { path, bytes }),
-            Err(error) => Err(Error::unreadable(path, &error)),
-        }
+        let bytes = std::mem::take(&mut *sockdrawer_tls::read_pem(&path)?);
+        Ok(PemFile { path, bytes })
     }
 
     /// Where it was read.

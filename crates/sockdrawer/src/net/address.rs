@@ -1,5 +1,7 @@
 //! Addresses: parsed from text, and printed as text that parses again.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -61,10 +63,34 @@ impl Address {
     /// # Errors
     /// When it is no address, or the name does not resolve; the message is one line and says what to write instead.
     pub fn parse(text: &str) -> Result<Address, AddressError> {
-        parse(text, &|host, port| match (host, port).to_socket_addrs() {
-            Ok(mut found) => found.next().ok_or_else(|| "it has no address".to_owned()),
-            Err(error) => Err(error.to_string()),
-        })
+        parse(text, &|host, port| Ok(resolve(host, port)?.swap_remove(0)))
+    }
+
+    /// Reads an address to connect to, as [`Address::parse`]: all that a name has, in the order in which the system's resolver gives them, of
+    /// `localhost` 127.0.0.1 and ::1. Never empty.
+    ///
+    /// # Errors
+    /// As those of [`Address::parse`].
+    pub fn parse_all(text: &str) -> Result<Vec<Address>, AddressError> {
+        let others = RefCell::new(Vec::new());
+        let first = parse(text, &|host, port| {
+            let mut found = resolve(host, port)?;
+            let first = found.remove(0);
+            *others.borrow_mut() = found;
+            Ok(first)
+        })?;
+        let mut all = vec![first];
+        if let (Some((host, _)), Address::Tcp(first)) = (text.rsplit_once(':'), &all[0])
+            && host.eq_ignore_ascii_case("localhost")
+        {
+            others.borrow_mut().push(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), first.port()));
+        }
+        for other in others.into_inner().into_iter().map(Address::Tcp) {
+            if !all.contains(&other) {
+                all.push(other);
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -212,6 +238,12 @@ impl AddressError {
     }
 }
 
+/// The addresses of a name, at least one.
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    if found.is_empty() { Err("it has no address".to_owned()) } else { Ok(found) }
+}
+
 /// Parses an address; `resolve` turns a host's name into an address, or returns why it cannot.
 fn parse(text: &str, resolve: &dyn Fn(&str, u16) -> Result<SocketAddr, String>) -> Result<Address, AddressError> {
     if let Some(rest) = text.strip_prefix("unix:") {
@@ -268,8 +300,16 @@ fn parse_host(
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
     if host.starts_with('[') {
-        // The standard library's own parser, because it knows scopes: `[fe80::1%2]:9000`.
-        return format!("{host}:{port}").parse().map_err(|_| bad("there is no IPv6 address between the brackets"));
+        // The standard library's own parser, because it knows scopes: `[fe80::1%2]:9000`. An interface may be named, too.
+        let scope = host.strip_suffix(']').and_then(|host| host.rsplit_once('%'));
+        let numbered = match scope.filter(|(_, scope)| !scope.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some((address, name)) => {
+                let number = interface(name).ok_or_else(|| bad("there is no network interface of that name here"))?;
+                Cow::from(format!("{address}%{number}]"))
+            }
+            None => host.into(),
+        };
+        return format!("{numbered}:{port}").parse().map_err(|_| bad("there is no IPv6 address between the brackets"));
     }
     if let Ok(ip) = host.parse::<Ipv4Addr>() {
         return Ok(SocketAddr::new(IpAddr::V4(ip), port));
@@ -283,9 +323,17 @@ fn parse_host(
         return Err(bad("an IPv4 address has four numbers from 0 to 255"));
     }
     if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
-        return Err(bad("a name has only letters, digits, '-', '_' and '.'"));
+        let international = if host.is_ascii() { "" } else { "; an international one is written as DNS has it, xn--..." };
+        return Err(bad(&format!("a name has only letters, digits, '-', '_' and '.'{international}")));
     }
     resolve(host, port).map_err(|why| bad(&why))
+}
+
+/// The number of a network interface.
+fn interface(name: &str) -> Option<u32> {
+    let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+    let number = is_name.then(|| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok())??;
+    number.trim().parse().ok()
 }
 
 fn parse_unix(text: &str, rest: &str) -> Result<Address, AddressError> {
@@ -393,6 +441,23 @@ mod tests {
             assert_eq!(address.to_string(), printed);
             assert_eq!(offline(printed), Ok(address));
         }
+    }
+
+    #[test]
+    fn all_addresses_of_a_name_are_read_and_an_interface_by_its_name() {
+        let all = |text: &str| Address::parse_all(text).expect(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(all("LocalHost:9000"), ["127.0.0.1:9000", "[::1]:9000"]);
+        assert_eq!(
+            (all("9000"), all("[::1]:1"), all("unix:/a")),
+            (vec!["127.0.0.1:9000".to_owned()], vec!["[::1]:1".to_owned()], vec!["unix:/a".to_owned()])
+        );
+        assert!(Address::parse_all("127.0.0.1").is_err());
+        let lo = std::fs::read_to_string("/sys/class/net/lo/ifindex").expect("each network has it");
+        assert_eq!(offline("[fe80::1%lo]:80"), offline(&format!("[fe80::1%{}]:80", lo.trim())));
+        for text in ["[fe80::1%nowhere]:80", "[fe80::1%../net/lo]:80", "[fe80::1%]:80", "[fe80::1%lo:80"] {
+            assert!(matches!(offline(text), Err(AddressError::BadHost { .. })), "{text}");
+        }
+        assert!(error("b\u{fc}cher.example:80").contains("xn--"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn certificate(error: &CertificateError) -> String {
         }
         // A word of webpki, which it has no type for here: certificates that were signed by themselves for a test are often such.
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "is an authority's, as `openssl req -x509` makes it: add `-addext basicConstraints=critical,CA:FALSE`, or let it sign one".to_owned()
+            "is an authority's, as `openssl req -x509` makes it: trust this very certificate, or let it sign one".to_owned()
         }
         other => format!("is refused: {other}"),
     }

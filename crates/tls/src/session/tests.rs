@@ -221,15 +221,15 @@ fn a_message_may_come_in_several_records_and_nothing_between_them() {
 
 #[test]
 fn messages_that_are_wrong_end_the_session() {
-    let wrong = "a wrong TLS key update";
+    let (wrong, early) = ("a TLS key update that is not 1 byte long", "a TLS key update that is not the end of its record");
     let cases: [(&[u8], &str); 12] = [
         (b"", "an empty TLS handshake record"),
         (&[KEY_UPDATE, 0, 0, 1, 2], "a TLS key update that asks for something unknown"),
         (&[KEY_UPDATE, 0, 0, 0], wrong),
         (&[KEY_UPDATE, 0, 0, 2, 0, 0], wrong),
         // RFC 8446, section 5.1: keys change at the end of a record.
-        (&[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE], wrong),
-        (&[KEY_UPDATE, 0, 0, 1, 1, KEY_UPDATE, 0, 0, 1, 0], wrong),
+        (&[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE], early),
+        (&[KEY_UPDATE, 0, 0, 1, 1, KEY_UPDATE, 0, 0, 1, 0], early),
         (&[1, 0, 0, 0], "an unexpected TLS handshake message of type 1"),
         (&[20, 0, 0, 1, 0], "an unexpected TLS handshake message of type 20"),
         (&[13, 0, 0, 0], "an unexpected TLS handshake message of type 13"),
@@ -297,8 +297,36 @@ fn alerts_say_goodbye_or_why() {
         // RFC 8446, section 6: the level says nothing.
         assert_eq!(hear(&[WARNING, 42]), if is_13 { Err(why.to_owned()) } else { Ok(false) });
         assert_eq!(hear(&[FATAL, 200]), Err("the peer sent the TLS alert AlertDescription(0xc8)".to_owned()));
-        for length in [0, 1, 3, 4] {
+        assert_eq!(hear(&[]), Err("an empty TLS alert".to_owned()));
+        for length in [1, 3, 4] {
             assert_eq!(hear(&vec![1; length]), Err("a TLS alert that is not 2 bytes long".to_owned()));
+        }
+    }
+}
+
+/// The alerts are those that RFC 8446 and rustls have for them.
+#[test]
+fn what_is_wrong_is_answered_by_its_own_alert() {
+    let cases: [(Content, &[u8], u8); 10] = [
+        (Content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 0], DECODE_ERROR),
+        (Content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 2, 0, 0], DECODE_ERROR),
+        (Content::HANDSHAKE, &[KEY_UPDATE, 0, 1, 0], DECODE_ERROR),
+        (Content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE, 0, 0, 1, 0], UNEXPECTED_MESSAGE),
+        (Content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 2], ILLEGAL_PARAMETER),
+        (Content::HANDSHAKE, &[1, 0, 0, 0], UNEXPECTED_MESSAGE),
+        (Content::HANDSHAKE, &[], UNEXPECTED_MESSAGE),
+        (Content::ALERT, &[], UNEXPECTED_MESSAGE),
+        (Content::ALERT, &[WARNING], DECODE_ERROR),
+        (Content::ALERT, &[WARNING, CLOSE_NOTIFY, 0], DECODE_ERROR),
+    ];
+    for cipher in ciphers(Version::Tls13) {
+        for (content, body, alert) in cases {
+            let [mut client, mut server] = pair(cipher);
+            let (mut wire, mut plain, mut back) = (client.record(content, body), Vec::new(), Output::default());
+            server.decode(&mut Input::new(&mut wire), &mut plain, &mut back).expect_err("it is wrong");
+            let mut answer = back.bytes().to_vec();
+            let (kind, at) = cipher.open(&mut client.receives, &mut answer).expect("a record");
+            assert_eq!((kind, &answer[at]), (Content::ALERT, &[FATAL, alert][..]), "{content:?} {body:?}");
         }
     }
 }

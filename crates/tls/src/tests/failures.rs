@@ -28,8 +28,8 @@ const UNKNOWN: &str =
     "the peer's certificate is signed by no trusted authority: it is self-signed, or its authority has to be named";
 const ANEW: &str =
     "the peer's certificate has a signature that is not of the trusted authority with that name: was the authority made anew?";
-const AUTHORITY: &str = "the peer's certificate is an authority's, as `openssl req -x509` makes it: add `-addext \
-                         basicConstraints=critical,CA:FALSE`, or let it sign one";
+const AUTHORITY: &str =
+    "the peer's certificate is an authority's, as `openssl req -x509` makes it: trust this very certificate, or let it sign one";
 const NAME: &str = "the peer's certificate is for other.test, third.test, 192.0.2.7, not for localhost";
 const NAMELESS: &str = "the peer's certificate names no host (subjectAltName; a CN is not looked at), and is asked for localhost";
 
@@ -201,7 +201,7 @@ fn a_short_word_is_not_waited_for_to_become_a_record() {
         let server = Server::new([certificate.identity.clone()]).on_workers(on_workers).build().expect("a server");
         let mut server = Driver::open(Layer::new(server, Echo));
         server.receive(b"ping");
-        assert_eq!((server.closed(), server.reports()), (Some(Closed::Aborted), &["the peer does not speak TLS".to_owned()][..]));
+        assert_eq!((server.closed(), server.reports()), (Some(Closed::Orderly), &["the peer does not speak TLS".to_owned()][..]));
     }
     let client = trusting(&certificate).name("localhost").build().expect("a client");
     let mut client = Driver::open(Layer::new(client, Says(Vec::new())));
@@ -219,6 +219,75 @@ fn a_peer_that_sends_back_what_it_is_sent_speaks_no_tls() {
         let hello = client.sent();
         client.receive(&hello);
         assert_eq!(client.reports(), ["the peer does not speak TLS: it sends back what it is sent"], "{version:?}");
+    }
+}
+
+/// A server or client of the certificate that it is trusted by: `openssl req -x509` makes an authority's.
+#[test]
+fn a_certificate_that_is_itself_trusted_is_trusted_for_its_names_and_dates() {
+    let mut an_authoritys = parameters(&["localhost"]);
+    an_authoritys.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let (mut expired, mut early) = (an_authoritys.clone(), an_authoritys.clone());
+    (expired.not_after, early.not_before) = (date_time_ymd(2001, 1, 1), date_time_ymd(4000, 1, 1));
+    let signed = Authority::new("one").signs(&parameters(&["localhost"]));
+    let another = signed_by_itself(&an_authoritys);
+    for version in VERSIONS {
+        let join = |identity: &Identity, trusted: &[u8], name: &str| {
+            let server = Server::new([identity.clone()]).build().expect("a server");
+            let client = Client::new(Trust::Authorities(trusted.to_vec())).name(name).versions(version..=version);
+            join(&server, &client.build().expect("a client"), b"hello")
+        };
+        for identity in [&another.identity, &signed] {
+            let (mut server, mut client) = join(identity, identity.chain_pem(), "localhost");
+            run(&mut server, &mut client);
+            assert_eq!(heard(&mut client), b"hello", "{:?}", client.reports());
+        }
+        let cases = [
+            (signed_by_itself(&expired).identity, None, "localhost", EXPIRED),
+            (signed_by_itself(&early).identity, None, "localhost", EARLY),
+            (another.identity.clone(), None, "other.test", "the peer's certificate is for localhost, not for other.test"),
+            // Of equal names and another key.
+            (signed_by_itself(&an_authoritys).identity, Some(another.pem.as_bytes()), "localhost", AUTHORITY),
+        ];
+        for (identity, trusted, name, line) in &cases {
+            let (mut server, mut client) = join(identity, trusted.unwrap_or(identity.chain_pem()), name);
+            run(&mut server, &mut client);
+            assert_eq!((heard(&mut client), client.reports().join("")), (vec![], (*line).to_owned()));
+        }
+        // A client shows one to a server.
+        for (shown, is_served) in
+            [(&another, true), (&signed_by_itself(&an_authoritys), false), (&signed_by_itself(&expired), false)]
+        {
+            let trusted = if is_served { &another.pem } else { &signed_by_itself(&early).pem };
+            let server =
+                Server::new([another.identity.clone()]).client_authorities(trusted.as_bytes(), ClientCertificates::Required);
+            let client = trusting(&another).name("localhost").versions(version..=version).identity(shown.identity.clone());
+            let (mut server, mut client) =
+                super::join(&server.build().expect("a server"), &client.build().expect("a client"), b"hello");
+            run(&mut server, &mut client);
+            assert_eq!(heard(&mut client) == b"hello", is_served, "{:?}", server.reports());
+        }
+    }
+}
+
+/// As rustls: what cannot be read is answered by an alert, and the end of a peer by an end.
+#[test]
+fn a_handshake_that_cannot_go_on_is_not_reset() {
+    let certificate = certificate(&["localhost"]);
+    let server = Server::new([certificate.identity.clone()]).build().expect("a server");
+    let sslv2 = [&[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10][..], &[7; 37]].concat();
+    for at in 1..sslv2.len() {
+        let mut server = Driver::open(Layer::new(server.clone(), Echo));
+        server.receive(&sslv2[..at]);
+        assert_eq!((server.sent(), server.closed()), (vec![21, 3, 3, 0, 2, 2, 50], Some(Closed::Orderly)), "{at} bytes");
+    }
+    let client = trusting(&certificate).name("localhost").build().expect("a client");
+    let hello = Driver::open(Layer::new(client, Says(Vec::new()))).sent();
+    for at in 0..hello.len() {
+        let mut server = Driver::open(Layer::new(server.clone(), Echo));
+        server.receive(&hello[..at]);
+        server.finish();
+        assert_eq!((server.sent(), server.closed()), (vec![], Some(Closed::Orderly)), "{at} bytes");
     }
 }
 
