@@ -1,8 +1,9 @@
 //! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by the same 57 bytes and the end of the
 //! connection. No more of HTTP than a benchmark of short connections needs.
 //!
-//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed
-//! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
+//! `GET` and `HEAD` of `/` are answered by 200 and a line that says what is here, of other pages by 404. Anything else, and a head of more than
+//! [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed without an answer. Not reset: a reset could overtake nothing
+//! here, but it would look like a failure of the machine.
 
 pub mod answer;
 mod client;
@@ -29,6 +30,10 @@ const ON_ITS_WAY: Duration = Duration::from_millis(200);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const START: &[u8] = b"GET /test/";
 const VERSION: &[u8] = b" HTTP/";
+/// Other requests that are answered begin so.
+const OTHERS: [&[u8]; 2] = [b"GET /", b"HEAD /"];
+const HERE: &str = "sockdrawer serve http: /test/fast answers at once, /test/slow a moment later\n";
+const NOT_HERE: &str = "nothing is here: ask for /test/fast or /test/slow\n";
 
 /// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +112,6 @@ pub struct Connection {
 enum Asks {
     Fast,
     Slow,
-    Wrong,
 }
 
 /// The first line of a head, as far as it is there.
@@ -184,10 +188,40 @@ fn end_around(bytes: &[u8], at: usize) -> Option<usize> {
     [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END))
 }
 
+/// Nothing is owed: what the peer sent besides needs no care.
+fn refuse(input: &mut Input<'_>) -> Step {
+    input.take_all();
+    Step::Close
+}
+
 impl Connection {
     fn answer(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(ANSWER);
         Step::Close
+    }
+
+    /// Answers what asks for another page; the end of the head does not begin before `from`.
+    #[cold]
+    fn stranger(&mut self, from: usize, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let head = &input.bytes()[..input.bytes().len().min(MAX_HEAD)];
+        let page = OTHERS.iter().find_map(|start| head.strip_prefix(*start));
+        let end = page.and_then(|_| find_end(&head[from..])).map(|at| from + at + HEAD_END.len());
+        match (page, end) {
+            (Some(page), Some(end)) => {
+                let is_root = page.starts_with(b" ") || page.starts_with(b"\r") || page.starts_with(b"?");
+                let (status, text) = if is_root { ("200 OK", HERE) } else { ("404 Not Found", NOT_HERE) };
+                let body = if head.starts_with(b"HEAD") { "" } else { text };
+                let fields = format!("Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close", text.len());
+                cx.send(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{body}").as_bytes());
+                input.take(end);
+                Step::Close
+            }
+            _ if head.len() < MAX_HEAD && (page.is_some() || OTHERS.iter().any(|start| start.starts_with(head))) => {
+                self.looked_at = head.len() as u16;
+                Step::Continue
+            }
+            _ => refuse(input),
+        }
     }
 }
 
@@ -200,18 +234,14 @@ impl Protocol for Connection {
         let (request, end) = match first_line(head) {
             Line::Whole(request, line) => (request, end_of(head, line, from)),
             Line::Partial => (Asks::Fast, None),
-            Line::Wrong => (Asks::Wrong, None),
+            Line::Wrong => return self.stranger(from, input, cx),
         };
-        if end.is_none() && request != Asks::Wrong && head.len() < MAX_HEAD {
+        if end.is_none() && head.len() < MAX_HEAD {
             self.looked_at = head.len() as u16;
             return Step::Continue;
         }
         match (request, end, self.slow) {
-            (Asks::Wrong, _, _) | (_, None, _) => {
-                // Nothing is owed: what the peer sent besides needs no care.
-                input.take_all();
-                Step::Close
-            }
+            (_, None, _) => refuse(input),
             (Asks::Slow, Some(end), Some(slow)) => {
                 input.take(end);
                 Step::Work(Job::new(move || std::thread::sleep(slow)))
@@ -306,17 +336,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_closed_as_soon_as_it_can_be_told() {
-        for wrong in [
-            "P",
-            "GET /x",
-            "GET /test/fa-",
-            "GET /test/faste",
-            "GET /test/fast?",
-            "GET /test/fast HTX",
-            "GET /test/fast HTTP/1.1 ",
-            "GET /test/f\r\n",
-            "GET /test/\r\n",
-        ] {
+        for wrong in ["P", "GEX", "GET x", "HEAD x", "get /", "\r\n"] {
             let mut connection = open();
             connection.receive(&wrong.as_bytes()[..wrong.len() - 1]);
             let before = connection.closed();
@@ -325,10 +345,36 @@ mod tests {
             assert!(wrong.len() == 1 || before.is_none() || wrong.ends_with("\n"), "{wrong:?} could not be told before");
             assert_eq!(connection.kept(), b"");
         }
-        for wrong in ["GET /test/fast HTTP/\r\n\r\n", "GET /test/fast FTP/1\r\n\r\n", "GET /test/fast HTTP/1.1 \r\n\r\n"] {
-            let mut connection = open();
-            connection.receive_split(wrong.as_bytes());
-            assert!(is_refused(&mut connection), "{wrong:?}");
+        let mut connection = open();
+        connection.receive_split(format!("GET /x\r\n{}", "a".repeat(MAX_HEAD)).as_bytes());
+        assert!(is_refused(&mut connection));
+    }
+
+    #[test]
+    fn a_stranger_is_told_what_is_here() {
+        for (request, status, has_body) in [
+            ("GET / HTTP/1.1\r\nHost: a", "200 OK", true),
+            ("GET /?a HTTP/1.1", "200 OK", true),
+            ("GET /", "200 OK", true),
+            ("HEAD / HTTP/1.1", "200 OK", false),
+            ("GET /favicon.ico HTTP/1.1", "404 Not Found", true),
+            ("GET /test/fast?", "404 Not Found", true),
+            ("GET /test/faste HTTP/1.1", "404 Not Found", true),
+            ("GET /test/fast HTTP/", "404 Not Found", true),
+            ("HEAD /test/fast HTTP/1.1", "404 Not Found", false),
+        ] {
+            let request = format!("{request}\r\n\r\n");
+            for at in 0..request.len() {
+                let mut connection = open();
+                connection.receive(&request.as_bytes()[..at]);
+                assert_eq!((connection.sent(), connection.closed()), (vec![], None), "{request:?} at {at}");
+                connection.receive(&request.as_bytes()[at..]);
+                let text = if status == "200 OK" { HERE } else { NOT_HERE };
+                let fields = format!("Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close", text.len());
+                let answer = format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{}", if has_body { text } else { "" });
+                assert_eq!(String::from_utf8(connection.sent()).as_deref(), Ok(answer.as_str()), "{request:?} at {at}");
+                assert_eq!(connection.closed(), Some(Closed::Orderly));
+            }
         }
     }
 

@@ -180,10 +180,6 @@ fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
         () if has("ended in the TLS handshake") => {
             ("the server ended the connection without a word of TLS", "check that it speaks TLS at this port, and see its log")
         }
-        () if has("without TLS's close_notify") => (
-            "what was cut off cannot be told from what is complete",
-            "it is the server's mistake, or something in between cut the connection",
-        ),
         () if has("under way when the run ended") => ("it had no time left", "give the server longer: -d, --timeout"),
         () => return None,
     })
@@ -205,7 +201,10 @@ fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
             "the server reset the connection",
             "it crashed, was killed, closed with input unread, or turned the connection away: see its log and its limits",
         ),
-        (_, "EPROTO") => ("TLS ended the connection", "see the error tls: it has the reason"),
+        (_, "EPROTO") => (
+            "TLS ended the connection",
+            "see the error tls, which has the reason; without one it was cut off: the server, or something in between, said no close_notify",
+        ),
         (_, "EPIPE") => ("the server had closed when it was written to", "see the server's log, its idle timeout and its limits"),
         ("answer" | "send", "EOF") => (
             "the server closed instead of answering",

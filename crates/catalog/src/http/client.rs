@@ -1,7 +1,7 @@
 //! The client: asks any HTTP/1 server for pages, one on each connection or one after the other, and reads the answers to their
 //! ends.
 
-use super::answer::{Answer, Piece, Progress, Reader};
+use super::answer::{Answer, Progress, Reader};
 use super::request::Written;
 use super::{ANSWER, After, Request};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
@@ -316,8 +316,15 @@ impl<M: VisitMeter> Session<M> {
 
     /// The answer is whole.
     fn answered(&mut self, asked: Asked, answer: Answer, cx: &mut Context<'_>) -> Step {
-        self.answers += 1;
         let Answer { status, body, last } = answer;
+        if status == 408 && last {
+            // A server says it to a connection at rest, before the request had come: RFC 9110, 15.5.9.
+            self.state = State::Asked(Asked { heard: false, ..asked });
+            if self.is_renewed(cx) {
+                return self.end(End::Complete);
+            }
+        }
+        self.answers += 1;
         let page = &self.course.visits.pages[asked.visited.page];
         let failure = match status {
             200..400 if page.exact && !asked.exact => Some((Phase::Verify, None)),
@@ -331,6 +338,11 @@ impl<M: VisitMeter> Session<M> {
             meter::<M>(cx).missed(visited.page);
         }
         let good = failure.is_none().then_some(visited);
+        if status == 101 {
+            // What follows is another protocol, in which nothing is said here.
+            self.state = State::Ending(None);
+            return self.end(End::Complete);
+        }
         match self.manner() {
             Manner::Once(Close::Server) => {
                 self.state = State::Ending(good);
@@ -373,6 +385,23 @@ impl<M: VisitMeter> Session<M> {
         true
     }
 
+    /// Whether the end of the stream, which has come, lies in no answer that is awaited. Counts it as what it is then.
+    fn ends_between_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.state {
+            State::New { .. } => return false,
+            State::Asked(_) => return self.is_renewed(cx),
+            State::Resting if self.answers == 0 => return false,
+            State::Resting if self.next.is_some() => meter::<M>(cx).renewed(false),
+            State::Resting | State::Ending(None) => {}
+            State::Ending(Some(visited)) => {
+                let visited = Visited { ended: cx.now(), ..visited };
+                meter::<M>(cx).visited(&visited);
+            }
+        }
+        self.state = State::Ending(None);
+        true
+    }
+
     fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
         meter::<M>(cx).failed(phase, errno);
         self.page().into_iter().for_each(|page| meter::<M>(cx).missed(page));
@@ -403,26 +432,37 @@ impl<M: VisitMeter> Protocol for Session<M> {
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         let State::Asked(mut asked) = self.state else {
-            // Nothing was asked. Where an operation awaits the end, it is the answer that was longer than it said.
             input.take_all();
-            let longer = matches!(self.state, State::Ending(Some(_)));
-            return if longer { self.fail(Phase::Verify, None, End::Failed, cx) } else { Step::Continue };
+            return match self.state {
+                // The answer was longer than it said.
+                State::Ending(Some(_)) => self.fail(Phase::Verify, None, End::Failed, cx),
+                // No answer can be told from what was not asked for: RFC 9112, 9.2 has the connection ended.
+                State::Resting if self.answers == 0 => self.fail(Phase::Format, None, End::Failed, cx),
+                State::Resting => {
+                    self.ends_between_answers(cx);
+                    self.end(End::Complete)
+                }
+                _ => Step::Continue,
+            };
         };
         if !asked.heard {
             asked.heard = true;
             asked.visited.first_byte = cx.now();
         }
-        let exact = &mut asked.exact;
-        let mut compare = |piece: Piece<'_>| *exact &= piece == Piece::Head(ANSWER);
-        let read = self.reader.read(input.bytes(), &mut compare);
+        let read = self.reader.read(input.bytes(), &mut |_| ());
         if let Ok((used, _)) = read {
-            input.take(used);
+            let came = input.take(used);
+            let expected = usize::try_from(asked.visited.bytes).ok().and_then(|before| ANSWER.get(before..));
+            asked.exact = asked.exact && expected.is_some_and(|expected| expected.starts_with(came));
             asked.visited.bytes += used as u64;
         }
         self.state = State::Asked(asked);
         match read {
             Ok((_, Progress::Part)) => Step::Continue,
-            Ok((_, Progress::Whole(answer))) if input.is_empty() => self.answered(asked, answer, cx),
+            Ok((_, Progress::Whole(answer))) if input.is_empty() || answer.status == 101 => {
+                input.take_all();
+                self.answered(asked, answer, cx)
+            }
             // More than the answer is an answer to nothing.
             Ok((_, Progress::Whole(_))) => self.fail(Phase::Verify, None, End::Failed, cx),
             Err(_) => self.fail(Phase::Format, None, End::Failed, cx),
@@ -430,25 +470,18 @@ impl<M: VisitMeter> Protocol for Session<M> {
     }
 
     fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
-        if let State::Asked(asked) = self.state {
-            match self.reader.ended() {
-                Some(answer) => drop(self.answered(asked, answer, cx)),
-                None if self.is_renewed(cx) => {}
-                None if asked.heard => return self.fail(Phase::Cut, None, End::Lost, cx),
-                None => return self.fail(Phase::Answer, None, End::Lost, cx),
-            }
+        if let State::Asked(asked) = self.state
+            && let Some(answer) = self.reader.ended()
+        {
+            drop(self.answered(asked, answer, cx));
+        }
+        if self.ends_between_answers(cx) {
+            return self.end(End::Complete);
         }
         match self.state {
-            State::Resting if self.answers == 0 => return self.fail(Phase::Unused, None, End::Lost, cx),
-            State::Resting if self.next.is_some() => meter::<M>(cx).renewed(false),
-            _ => {}
+            State::Asked(Asked { heard: true, .. }) => self.fail(Phase::Cut, None, End::Lost, cx),
+            _ => self.fail(self.waiting_for(), None, End::Lost, cx),
         }
-        if let State::Ending(Some(visited)) = self.state {
-            let visited = Visited { ended: cx.now(), ..visited };
-            meter::<M>(cx).visited(&visited);
-        }
-        self.state = State::Ending(None);
-        self.end(End::Complete)
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
@@ -487,6 +520,10 @@ impl<M: VisitMeter> Protocol for Session<M> {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        // TLS ended without close_notify: what is whole is whole (RFC 9112, 9.8).
+        if why == Closed::Aborted && self.end.is_none() && self.ends_between_answers(cx) {
+            self.end = Some(End::Complete);
+        }
         // Written to a connection whose end was on its way: the kernel says so by EPIPE once the reset has come too.
         let gone = Closed::Error(Errno::PIPE.raw_os_error());
         if why == gone && self.end.is_none() && self.is_renewed(cx) {

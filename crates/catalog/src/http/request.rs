@@ -93,13 +93,17 @@ impl Written {
         send(&self.start);
         let Some(rest) = &self.rest else { return };
         match to {
-            Some(address) => {
-                // The longest IPv6 address with a zone and a port has 64 bytes.
-                let mut written = [0; 72];
+            Some(mut address) => {
+                // The zone is this machine's own.
+                if let SocketAddr::V6(address) = &mut address {
+                    address.set_scope_id(0);
+                }
+                // The longest IPv6 address with a port has 47 bytes.
+                let mut written = [0; 48];
                 let mut left = &mut written[..];
                 write!(left, "{address}").expect("every address fits");
                 let left = left.len();
-                send(&written[..72 - left]);
+                send(&written[..48 - left]);
             }
             None => send(b"localhost"),
         }
@@ -120,8 +124,12 @@ mod tests {
     fn a_request_names_its_host() {
         let request = "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:80\r\nUser-Agent: sockdrawer\r\nConnection: close\r\n\r\n";
         assert_eq!(text(Some("127.0.0.1:80"), After::Close), request);
-        let long = "[1111:2222:3333:4444:5555:6666:7777:8888%4294967295]:65535";
-        assert!(text(Some(long), After::KeepAlive).contains(&format!("\r\nHost: {long}\r\n")));
+        let long = "[1111:2222:3333:4444:5555:6666:7777:8888";
+        let host = format!("\r\nHost: {long}]:65535\r\n");
+        assert!(
+            text(Some(&format!("{long}%4294967295]:65535")), After::KeepAlive).contains(&host),
+            "a zone is of no interest to others"
+        );
         assert!(text(None, After::KeepAlive).contains("\r\nHost: localhost\r\n"));
     }
 

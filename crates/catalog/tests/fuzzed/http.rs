@@ -21,6 +21,11 @@ enum Verdict {
         /// Where the head ends.
         end: usize,
     },
+    /// Of another page.
+    Other {
+        status: &'static str,
+        end: usize,
+    },
     Refused,
 }
 
@@ -31,10 +36,25 @@ fn verdict(bytes: &[u8]) -> Verdict {
     let end = find(b"\r\n\r\n").map(|at| at + 4);
     let slow = line.starts_with(b"GET /test/slow");
     match end {
-        _ if !is_line(line, whole) => Verdict::Refused,
+        _ if !is_line(line, whole) => match (other(line).filter(|status| !whole || *status != "open"), end) {
+            (None, _) => Verdict::Refused,
+            (Some(status), Some(end)) => Verdict::Other { status, end },
+            (Some(_), None) if head.len() == 4096 => Verdict::Refused,
+            (Some(_), None) => Verdict::Open,
+        },
         Some(end) => Verdict::Answered { slow, end },
         None if head.len() == 4096 => Verdict::Refused,
         None => Verdict::Open,
+    }
+}
+
+/// The status of an answer to this line, where it asks for another page, or may still.
+fn other(line: &[u8]) -> Option<&'static str> {
+    let page = line.strip_prefix(b"GET /").or(line.strip_prefix(b"HEAD /"));
+    match page.map(<[u8]>::first) {
+        Some(None | Some(b' ' | b'?' | b'\r')) => Some("200 OK"),
+        Some(_) => Some("404 Not Found"),
+        None => (b"GET /".starts_with(line) || b"HEAD /".starts_with(line)).then_some("open"),
     }
 }
 
@@ -63,6 +83,11 @@ fn judge(connection: &mut Driver<Http>, bytes: &[u8]) -> Verdict {
         Verdict::Refused => {
             assert_eq!((connection.closed(), connection.has_job()), (Some(Closed::Orderly), false), "nothing can make it right");
             assert_eq!((connection.sent(), connection.kept()), (vec![], &b""[..]));
+        }
+        Verdict::Other { status, end } => {
+            assert_eq!((connection.closed(), connection.has_job()), (Some(Closed::Orderly), false));
+            assert!(connection.sent().starts_with(format!("HTTP/1.1 {status}\r\n").as_bytes()));
+            assert_eq!(connection.kept(), &bytes[end..], "what follows is left, so that the close lingers");
         }
         Verdict::Answered { slow, end } => {
             assert_eq!((connection.closed().is_some(), connection.has_job()), (!slow, slow));

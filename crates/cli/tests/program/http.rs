@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use sockdrawer::testing::private_network;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::process::Command;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -60,6 +61,65 @@ fn answers_of_every_form_are_read_to_their_ends_whoever_ends_the_connection() {
             assert_eq!((&report["http"]["close"], &report["http"]["renewed"]), (&json!(close), &Value::Null));
         }
     }
+}
+
+/// Both take an answer, or neither does. What RFC 9112 says of each is tested in the crate catalog.
+#[test]
+fn answers_are_taken_where_curl_takes_them() {
+    let many: String = (0..2_500).map(|number| format!("Set-Cookie: {number}={}\r\n", "x".repeat(20))).collect();
+    let long = format!("A: {}\r\n", "x".repeat(90_000));
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    for (answer, body) in [
+        (format!("HTTP/1.1 200 OK\r\n{many}Content-Length: 3\r\n\r\nabc"), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\n{long}Content-Length: 3\r\n\r\nabc"), Some(3)),
+        ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 3\r\n\r\nabc".to_owned(), Some(3)),
+        ("HTTP/1.1 200\nContent-Length: 3\n\nabc".to_owned(), Some(3)),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc".to_owned(), Some(3)),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd".to_owned(), None),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nabc".to_owned(), None),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_owned(), None),
+        ("HTTP/1.0 200 OK\r\n\r\nabc".to_owned(), Some(3)),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc".to_owned(), Some(3)),
+        ("HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\n".to_owned(), Some(0)),
+        ("HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc".to_owned(), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}3\r\nabc\r\n0\r\n\r\n"), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}3\nabc\n0\n\n"), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}3 ;a=\"b\"\r\nabc\r\n0\r\nA: b\r\n\r\n"), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n{chunked}3\r\nabc\r\n0\r\n\r\n"), Some(3)),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}3\r\nabcd\r\n0\r\n\r\n"), None),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}x\r\n"), None),
+        (format!("HTTP/1.1 200 OK\r\n{chunked}3\r\nabc\r\n"), None),
+        ("HTTP/1.2 200 OK\r\nContent-Length: 3\r\n\r\nabc".to_owned(), None),
+        ("SSH-2.0-a\r\n".to_owned(), None),
+    ] {
+        let shown = &answer[..answer.len().min(100)];
+        let bytes = answer.clone().into_bytes();
+        let server = Web::serve(move |_| (bytes.clone(), Then::Finish));
+        let (end, report) = load(&format!("{} -n 1 -c 1 --path /x --close fin --timeout 20s", server.address));
+        let came = report.pointer("/http/transfer/body_bytes").and_then(Value::as_u64);
+        assert_eq!((end.code == Some(0)).then_some(came), body.map(Some), "{shown:?}: {report}");
+        let url = format!("http://{}/x", server.address);
+        let Ok(curl) = Command::new("curl").args(["-sS", "--max-time", "20", &url]).output() else {
+            println!("without curl: skipped");
+            continue;
+        };
+        let taken = curl.status.success().then_some(curl.stdout.len() as u64);
+        assert_eq!(taken, body, "curl of {shown:?}: {}", String::from_utf8_lossy(&curl.stderr));
+    }
+}
+
+#[test]
+fn the_address_of_a_name_that_accepts_is_used_and_printed() {
+    let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    let server = Web::serve_at(listener, |asked| {
+        assert!(asked.head.contains("\r\nHost: localhost:"), "{}", asked.head);
+        (PLAIN.to_vec(), Then::Keep)
+    });
+    let end = Program::of(&format!("load HTTP://localhost:{}/ -n 3 -c 1", at.port())).end();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!((end.stdout.clone() + &end.stderr).contains(&at.to_string()), "{end:?}");
+    assert_eq!((server.accepted(), server.asked()), (1, 3), "no connection is made only to try");
 }
 
 /// Connections in TIME_WAIT whose own end is at this port, and those whose other end is.

@@ -40,7 +40,11 @@ pub(crate) struct Web {
 impl Web {
     /// Serves each connection in a thread, as `answer` says.
     pub(crate) fn serve(answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        Web::serve_at(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"), answer)
+    }
+
+    /// The same at this listener.
+    pub(crate) fn serve_at(listener: TcpListener, answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {
         let address = listener.local_addr().expect("a bound socket has an address");
         let (accepted, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (connections, requests, answer) = (accepted.clone(), asked.clone(), Arc::new(answer));

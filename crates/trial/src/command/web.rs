@@ -2,7 +2,7 @@
 
 use crate::{Dialogue, Exchange, Judgement};
 use sockdrawer::Address;
-use sockdrawer_catalog::http::answer::{self, Piece, Progress, Reader};
+use sockdrawer_catalog::http::answer::{self, Progress, Reader};
 use sockdrawer_catalog::http::{After, Request};
 use std::sync::{Arc, OnceLock};
 
@@ -125,12 +125,7 @@ impl Dialogue for Visitor {
         let before = self.kept.len();
         self.kept.extend_from_slice(came);
         let body = &mut self.body;
-        let mut keep = |piece: Piece<'_>| {
-            if let Piece::Body(bytes) = piece {
-                body.extend_from_slice(bytes);
-            }
-        };
-        match self.reader.read(&self.kept, &mut keep) {
+        match self.reader.read(&self.kept, &mut |bytes| body.extend_from_slice(bytes)) {
             Ok(_) if self.body.len() > MOST_BODY => self.unreadable("its body is longer than 1 MiB", came.len()),
             Ok((used, Progress::Part)) => {
                 self.kept.drain(..used);

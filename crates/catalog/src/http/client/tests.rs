@@ -340,6 +340,64 @@ fn a_server_that_ends_a_kept_connection_after_an_answer_is_no_failure() {
     }
 }
 
+/// RFC 9110, 15.5.9, and RFC 9112, 9.2.
+#[test]
+fn what_a_server_says_to_a_connection_at_rest_is_no_answer() {
+    const TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    let left = Arc::new(AtomicU64::new(5));
+    let mut asked = every(Duration::ZERO, Budget::Shared(left.clone()));
+    asked.receive(OK);
+    asked.receive(TIMEOUT);
+    assert_eq!(outcome(&mut asked), (1, vec![], vec![End::Complete]));
+    assert_eq!((&book(&mut asked).renewed[..], left.load(Ordering::Relaxed)), (&[false][..], 4), "it is asked again");
+    for said in [TIMEOUT, b"H"] {
+        let mut rests = every(Duration::from_secs(1), Budget::Unlimited);
+        rests.advance(rests.timer().expect("the first request is due"));
+        rests.receive(OK);
+        rests.receive(said);
+        assert_eq!(outcome(&mut rests), (1, vec![], vec![End::Complete]));
+        assert_eq!(book(&mut rests).renewed, [false]);
+    }
+    // It says so of the request itself, or before any.
+    let mut first = kept(5);
+    first.receive(TIMEOUT);
+    assert_eq!(outcome(&mut first), (0, vec![(Phase::Status, Some(408))], vec![]));
+    let mut unasked = every(Duration::from_secs(1), Budget::Unlimited);
+    unasked.receive(b"220 mail");
+    assert_eq!((&book(&mut unasked).failures[..], unasked.closed()), (&[(Phase::Format, None)][..], Some(Closed::Aborted)));
+}
+
+#[test]
+fn another_protocol_is_told_at_once() {
+    for mut connection in [kept(2), once(Close::Server), once(Close::Fin)] {
+        connection.receive(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nhello");
+        assert_eq!(outcome(&mut connection), (0, vec![(Phase::Status, Some(101))], vec![End::Complete]));
+    }
+}
+
+/// RFC 9112, 9.8: TLS without close_notify, of which the layer makes an abort.
+#[test]
+fn an_answer_is_whole_however_tls_ends() {
+    let mut awaited = once(Close::Server);
+    awaited.receive(OK);
+    awaited.end(Closed::Aborted);
+    assert_eq!(outcome(&mut awaited), (1, vec![], vec![End::Complete]));
+    let mut announced = kept(5);
+    announced.receive(LAST);
+    announced.end(Closed::Aborted);
+    assert_eq!(outcome(&mut announced), (1, vec![], vec![End::Complete]));
+    let mut asked = kept(5);
+    asked.receive(OK);
+    asked.end(Closed::Aborted);
+    assert_eq!((outcome(&mut asked), &book(&mut asked).renewed[..]), ((1, vec![], vec![End::Complete]), &[false][..]));
+    for part in [&OK[..OK.len() - 1], b"HTTP/1.1 200 OK\r\n\r\nall"] {
+        let mut cut = once(Close::Fin);
+        cut.receive(part);
+        cut.end(Closed::Aborted);
+        assert_eq!(outcome(&mut cut), (0, vec![(Phase::Answer, Some(71))], vec![End::Lost]), "bytes may be missing");
+    }
+}
+
 #[test]
 fn a_kept_connection_that_ends_within_an_answer_or_before_the_first_is_lost() {
     let mut within = kept(5);
