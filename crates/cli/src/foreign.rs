@@ -138,7 +138,7 @@ fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, F
     match (named, path) {
         (Named::Http, path) => Ok(Workload::Http {
             path: path.map_or_else(|| "/".to_owned(), |path| path.0.clone()),
-            host: url.and_then(|url| url.host.clone()),
+            host: url.map(|url| url.host.clone()),
         }),
         (_, Some(_)) => Err(usage("--path and a URL are for --workload http")),
         (Named::Echo, None) => Ok(Workload::Echo),

@@ -3,7 +3,7 @@
 use super::BadValue;
 use super::http::Path;
 use sockdrawer::Address;
-use sockdrawer_load::ProxyHeader;
+use sockdrawer_load::{ProxyHeader, reachable};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -22,8 +22,8 @@ pub(crate) struct Target {
 /// What a URL of HTTP says besides the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Its name, and its port where it has one; None: it is the address.
-    pub(crate) host: Option<String>,
+    /// The field `Host` of its requests: the host without the zone of an address, and the port where that is not its scheme's.
+    pub(crate) host: String,
     pub(crate) path: Path,
     /// Whether it is one of https.
     pub(crate) tls: bool,
@@ -42,7 +42,7 @@ impl FromStr for Target {
         if let Some((scheme, rest)) = text.split_once("://") {
             return url(text, scheme, rest);
         }
-        let address = |text: &str| text.parse::<Address>().map_err(|error| BadValue(error.to_string()));
+        let address = reached;
         // A range is in the last part alone: a host's name may have hyphens.
         let (host, ports) = text.rsplit_once(':').map_or(("", text), |(host, ports)| (host, ports));
         let Some((first, last)) =
@@ -68,7 +68,8 @@ fn name(host: &str) -> Option<String> {
         && !host.starts_with(['[', '/', '@'])
         && host.split(':').next() != Some("unix")
         && host.parse::<IpAddr>().is_err();
-    is_name.then(|| host.to_owned())
+    // Neither SNI nor a certificate has the dot of an absolute name: RFC 6066, section 3.
+    is_name.then(|| host.strip_suffix('.').unwrap_or(host).to_owned())
 }
 
 /// The same address with its scope.
@@ -81,29 +82,63 @@ fn is_range(ports: &str) -> bool {
     ports.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// `http://HOST:PORT/PATH`; what is behind a `#` is of no interest to a server.
+/// An address to connect to: of those of a name the first that accepts.
+fn reached(text: &str) -> Result<Address, BadValue> {
+    let all = Address::parse_all(text).map_err(|error| BadValue(error.to_string()))?;
+    Ok(reachable(&all).clone())
+}
+
+/// `http://HOST:PORT/PATH`, by RFC 3986; what is behind a `#` is of no interest to a server.
 fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
-    let (tls, port) = match scheme {
+    let wrong = |why: &str| BadValue(format!("{text:?} {why}"));
+    let (tls, usual) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (false, 80),
         "https" => (true, 443),
-        _ => return Err(BadValue(format!("{text:?} is a URL of {scheme}, which is not spoken here: write HOST:PORT"))),
+        _ => {
+            let spoken = "HTTP/1.1 is, as http:// or https://; write HOST:PORT for other workloads";
+            return Err(wrong(&format!("is a URL of {scheme}, which is not spoken here: {spoken}")));
+        }
     };
     let rest = rest.split('#').next().unwrap_or_default();
     let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
     if host.contains('@') {
-        return Err(BadValue(format!("{text:?} has a user in it: send -H 'Authorization: ...' instead")));
+        return Err(wrong("has a user in it: send -H 'Authorization: ...' instead"));
     }
-    if host.is_empty() || host.starts_with(':') {
-        return Err(BadValue(format!("{text:?} names no host: write http://HOST:PORT/PATH")));
+    // A colon of an IPv6 address is inside its brackets.
+    let (host, port) = match host.rfind(':').filter(|at| host.rfind(']').is_none_or(|end| end < *at)) {
+        Some(at) => (&host[..at], &host[at + 1..]),
+        None => (host, ""),
+    };
+    let host = decoded(host).ok_or_else(|| wrong("has a % in its host that begins no byte"))?;
+    if host.is_empty() {
+        return Err(wrong("names no host: write http://HOST:PORT/PATH"));
     }
-    // The last colon of an IPv6 address without a port is inside its brackets.
-    let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    let at = if has_port { host.to_owned() } else { format!("{host}:{port}") };
-    let address = at.parse::<Address>().map_err(|error| BadValue(error.to_string()))?;
-    let name = at.rsplit_once(':').and_then(|(host, _)| name(host));
+    let address = match port {
+        "" => reached(&format!("{host}:{usual}"))?,
+        port => reached(&format!("{host}:{port}"))?,
+    };
+    let Address::Tcp(at) = address else { return Err(wrong("names no host: write http://HOST:PORT/PATH")) };
+    // The zone of an address is this machine's own: RFC 6874, section 4.
+    let bare = host.split('%').next().unwrap_or_default();
+    let host_field = match at.port() {
+        port if port == usual => format!("{bare}{}", if host.contains('%') { "]" } else { "" }),
+        port => format!("{bare}{}:{port}", if host.contains('%') { "]" } else { "" }),
+    };
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let url = Url { host: name.as_ref().map(|_| host.to_owned()), path: path.parse()?, tls };
-    Ok(Target { addresses: vec![address], url: Some(url), name })
+    let url = Url { host: host_field, path: path.parse()?, tls };
+    Ok(Target { addresses: vec![address], url: Some(url), name: name(&host) })
+}
+
+/// A host without percent-encoding, which is UTF-8 then.
+fn decoded(host: &str) -> Option<String> {
+    let mut parts = host.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 impl Target {
@@ -257,26 +292,38 @@ mod tests {
 
     #[test]
     fn a_url_is_an_address_a_path_and_a_name() {
-        for (url, at, host, path) in [
-            ("http://127.0.0.1:8080/a/b?c", "127.0.0.1:8080", None, "/a/b?c"),
-            ("http://[::1]/", "[::1]:80", None, "/"),
-            ("http://[::1]:81", "[::1]:81", None, "/"),
-            ("http://localhost:81?x#y", "localhost:81", Some("localhost:81"), "/?x"),
-            ("http://localhost", "localhost:80", Some("localhost"), "/"),
-            ("https://localhost/b", "localhost:443", Some("localhost"), "/b"),
-            ("https://[::1]", "[::1]:443", None, "/"),
+        for (url, at, host, name, path) in [
+            ("http://127.0.0.1:8080/a/b?c", "127.0.0.1:8080", "127.0.0.1:8080", None, "/a/b?c"),
+            ("http://127.0.0.1/", "127.0.0.1:80", "127.0.0.1", None, "/"),
+            ("http://[::1]/", "[::1]:80", "[::1]", None, "/"),
+            ("HTTP://[::1]:81", "[::1]:81", "[::1]:81", None, "/"),
+            ("http://[fe80::1%251]:81", "[fe80::1%1]:81", "[fe80::1]:81", None, "/"),
+            ("http://[fe80::1%25lo]/", "[fe80::1%lo]:80", "[fe80::1]", None, "/"),
+            ("http://localhost:81?x#y", "127.0.0.1:81", "localhost:81", Some("localhost"), "/?x"),
+            ("http://localhost", "127.0.0.1:80", "localhost", Some("localhost"), "/"),
+            ("http://localhost:/", "127.0.0.1:80", "localhost", Some("localhost"), "/"),
+            ("http://localhost:80/", "127.0.0.1:80", "localhost", Some("localhost"), "/"),
+            ("http://localhost:443/", "127.0.0.1:443", "localhost:443", Some("localhost"), "/"),
+            ("http://%6cocalhost:81/", "127.0.0.1:81", "localhost:81", Some("localhost"), "/"),
+            ("hTTps://localhost/b", "127.0.0.1:443", "localhost", Some("localhost"), "/b"),
+            ("https://[::1]", "[::1]:443", "[::1]", None, "/"),
         ] {
             let target = url.parse::<Target>().unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(target.addresses, [at.parse().expect(at)], "{url}");
-            assert_eq!(
-                target.url,
-                Some(Url { host: host.map(str::to_owned), path: Path(path.to_owned()), tls: url.starts_with("https") }),
-                "{url}"
-            );
-            assert_eq!(target.name.as_deref(), host.map(|_| "localhost"), "{url}");
+            let tls = url.to_lowercase().starts_with("https");
+            assert_eq!(target.url, Some(Url { host: host.to_owned(), path: Path(path.to_owned()), tls }), "{url}");
+            assert_eq!(target.name.as_deref(), name, "{url}");
         }
+        assert_eq!(super::name("example.org."), Some("example.org".to_owned()), "a certificate has no dot");
         for (url, hint) in [
-            ("ftp://127.0.0.1/", "a URL of ftp, which is not spoken here"),
+            ("ws://127.0.0.1/", "a URL of ws, which is not spoken here: HTTP/1.1 is, as http:// or https://"),
+            ("http://me@127.0.0.1:80", "-H 'Authorization: ...'"),
+            ("http://%zz/", "begins no byte"),
+            ("http://%+1/", "begins no byte"),
+            ("http://b\u{fc}cher.example/", "xn--"),
+            ("http://127.0.0.1:http/", "is not a number"),
+            ("http://[::1/", "no IPv6 address"),
+            ("http://[fe80::1%25nowhere]/", "no network interface"),
             ("http://me:pw@127.0.0.1/", "-H 'Authorization: ...'"),
             ("http://127.0.0.1/a b", "not a path"),
             ("http://", "names no host"),

@@ -11,6 +11,7 @@ use sockdrawer_catalog::time;
 use sockdrawer_load::http::Wanted;
 use sockdrawer_load::{Plan, Workload};
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// Options that no other workload has.
@@ -157,12 +158,23 @@ fn request(arguments: &HttpArguments, urls: &[&Url]) -> Result<Request, Failure>
     if let [url, others @ ..] = urls
         && !request.has("Host")
     {
-        if others.iter().any(|other| other.host != url.host) {
+        let is_same = others.iter().all(|other| other.host == url.host);
+        if is_same && !is_address(&url.host).is_some_and(|has_port| has_port) {
+            request.fields.push(format!("Host: {}", url.host));
+        } else if urls.iter().any(|url| is_address(&url.host).is_none()) {
             return Err(usage("the URLs have several hosts: say which one the requests name, by -H 'Host: NAME'"));
         }
-        request.fields.extend(url.host.iter().map(|host| format!("Host: {host}")));
     }
     Ok(request)
+}
+
+/// Whether a host that is an address, which each connection names by itself, has a port; None: it is a name.
+fn is_address(host: &str) -> Option<bool> {
+    if let Some((_, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return Some(!port.is_empty());
+    }
+    let (host, port) = host.split_once(':').map_or((host, false), |(host, _)| (host, true));
+    host.parse::<Ipv4Addr>().is_ok().then_some(port)
 }
 
 impl Told for Wanted {

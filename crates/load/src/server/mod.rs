@@ -35,6 +35,11 @@ pub(crate) fn is_here(target: &Address) -> bool {
     }
 }
 
+/// Whether a socket of this machine, that can be seen here, accepts what is sent there.
+pub(crate) fn accepts(target: &Address) -> bool {
+    listening::sockets(target).is_some()
+}
+
 /// The processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the
 /// sockets for it.
 pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
