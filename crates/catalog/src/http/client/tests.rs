@@ -364,7 +364,7 @@ fn what_a_server_says_to_a_connection_at_rest_is_no_answer() {
     assert_eq!(outcome(&mut first), (0, vec![(Phase::Status, Some(408))], vec![]));
     let mut unasked = every(Duration::from_secs(1), Budget::Unlimited);
     unasked.receive(b"220 mail");
-    assert_eq!((&book(&mut unasked).failures[..], unasked.closed()), (&[(Phase::Format, None)][..], Some(Closed::Aborted)));
+    assert_eq!((book(&mut unasked).failures.clone(), unasked.closed()), (vec![(Phase::Format, None)], Some(Closed::Aborted)));
 }
 
 #[test]
