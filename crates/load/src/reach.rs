@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(reachable(&[gone.clone(), one.0.clone(), other.0.clone()]), &one.0);
         assert_eq!(reachable(&[gone.clone(), other.0.clone()]), &other.0);
         assert_eq!(reachable(&[gone.clone(), gone.clone()]), &gone);
-        assert_eq!(reachable(&[gone.clone()]), &gone);
+        assert_eq!(reachable(std::slice::from_ref(&gone)), &gone);
         for (_, listener) in [one, other] {
             assert_eq!(listener.accept().expect_err("no connection").kind(), std::io::ErrorKind::WouldBlock);
         }
