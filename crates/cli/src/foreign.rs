@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((web.workload, web.every, web.until), (http("/a", None), Duration::ZERO, Until::Changes(3)));
         assert_eq!(
             parsed(&["http://localhost:80/b", "--change", "true"]).expect("a trial").workload,
-            http("/b", Some("localhost:80"))
+            http("/b", Some("localhost"))
         );
     }
 
