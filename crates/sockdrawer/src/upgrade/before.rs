@@ -41,6 +41,12 @@ pub(super) struct Before {
     crossed: Condvar,
 }
 
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Before")
+    }
+}
+
 /// What there is while the conversation stands.
 struct Line {
     talk: Talk,
@@ -81,6 +87,11 @@ impl Before {
 
     fn talk(&self) -> Option<Talk> {
         lock(&self.line).as_ref().map(|line| line.talk.clone())
+    }
+
+    /// Whether it takes nothing back any more, or there is none.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(SeqCst) || self.talk().is_none()
     }
 
     /// Tells it that this process stands. Only then may this process change what the other one would take back.

@@ -93,6 +93,7 @@ struct Begun {
     place: Arc<Place>,
     path: Mutex<Option<OwnedPath>>,
     predecessor: Mutex<Option<Predecessor>>,
+    before: Arc<Before>,
     pools: Arc<Pools>,
     carries: Mutex<Vec<Carry>>,
 }
@@ -219,7 +220,7 @@ impl Upgrade {
         let (predecessor, pools) = (Mutex::new(predecessor), Arc::default());
         let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
         let path = Mutex::new(OwnedPath::new(&Address::Unix(self.path.clone())));
-        self.begun = Some(Begun { place, path, predecessor, pools, carries: Mutex::default() });
+        self.begun = Some(Begun { place, path, predecessor, before: Arc::default(), pools, carries: Mutex::default() });
         Ok(self)
     }
 
@@ -384,7 +385,7 @@ impl Upgrade {
     pub fn ready(&self) -> Result<(), Error> {
         let begun = self.begun()?;
         let pools = begun.pools.take_waiting().ok_or_else(|| self.error("ready() was called before: call it once".to_owned()))?;
-        let (predecessor, before) = (lock(&begun.predecessor).take(), Arc::new(Before::default()));
+        let (predecessor, before) = (lock(&begun.predecessor).take(), begun.before.clone());
         let mut carries = std::mem::take(&mut *lock(&begun.carries));
         // Before the commit, after which nothing may fail: the end of the conversation would say that this process is dead.
         let receive = spawn("sockdrawer-arrivals", |(arrivals, settles): (Arrivals, Instant)| arrivals.receive(settles))?;
@@ -417,7 +418,9 @@ impl Upgrade {
     pub fn leave(&self) {
         let Some(begun) = &self.begun else { return };
         let Some(path) = lock(&begun.path).take() else { return };
-        let is_alone = lock(&begun.predecessor).is_none() && begun.place.socket().is_some();
+        // A predecessor that stands by meets the next one there, should this process end.
+        let is_last = lock(&begun.predecessor).is_none() && begun.before.is_settled();
+        let is_alone = is_last && begun.place.socket().is_some();
         if is_alone && begun.pools.have_ended() { drop(path) } else { path.leave() }
     }
 
