@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     limits::raise();
     let trial = Trial::start(&options).map_err(refused)?;
     output.tell(start(&options))?;
-    let mut live = Live::new(options.until);
+    let mut live = Live::new(options.until).allowing(options.allow_idle_close);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     let verdict = Verdict::of(&report);

@@ -148,12 +148,18 @@ fn start(options: &Options) -> String {
 pub(crate) struct Live {
     on_terminal: bool,
     until: Until,
+    /// What a trial allows is not lost.
+    idle_close: bool,
     shown: Option<Duration>,
 }
 
 impl Live {
     pub(crate) fn new(until: Until) -> Live {
-        Live { on_terminal: stderr().is_terminal(), until, shown: None }
+        Live { on_terminal: stderr().is_terminal(), until, idle_close: false, shown: None }
+    }
+
+    pub(crate) fn allowing(self, idle_close: bool) -> Live {
+        Live { idle_close, ..self }
     }
 
     pub(crate) fn show(&mut self, progress: &Progress) {
@@ -170,7 +176,8 @@ impl Live {
             Until::Changes(changes) => format!("{}/{changes} changes, {seconds:.1} s", progress.changes),
             Until::Passed(time) => format!("{seconds:.1}/{:.0} s, {} changes", time.as_secs_f64(), progress.changes),
         };
-        let (connects, failed, lost, wrong) = (seen.connects, seen.failed(), seen.lost(), seen.wrong_bytes);
+        let (connects, failed, lost, wrong) =
+            (seen.connects, seen.failed(), seen.lost_unless_allowed(self.idle_close), seen.wrong_bytes);
         format!("{of}, {connects} connects, {failed} failed, {lost} lost, {wrong} wrong bytes")
     }
 
@@ -232,9 +239,10 @@ mod tests {
         let mut seen = Seen::default();
         seen.connects = 5;
         let progress = Progress { elapsed: Duration::from_millis(1500), changes: 30, seen };
-        let line = Live { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), shown: None }.line(&progress);
+        let line = Live { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), idle_close: false, shown: None }
+            .line(&progress);
         assert_eq!(line, "1.5/10 s, 30 changes, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
-        let line = Live { on_terminal: true, until: Until::Changes(50), shown: None }.line(&progress);
+        let line = Live { on_terminal: true, until: Until::Changes(50), idle_close: false, shown: None }.line(&progress);
         assert_eq!(line, "30/50 changes, 1.5 s, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
     }
 

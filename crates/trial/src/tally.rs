@@ -137,6 +137,11 @@ impl Seen {
         self.lost_in_exchange + self.lost_between + self.lost_announced
     }
 
+    /// Kept connections lost, where it is allowed or not that a connection is closed at rest or before it is heard.
+    pub fn lost_unless_allowed(&self, idle_close: bool) -> u64 {
+        if idle_close { self.lost_in_exchange.saturating_sub(self.lost_unheard) } else { self.lost() }
+    }
+
     /// Of the kept connections that were lost, those that were closed at rest: as announced, or between exchanges.
     pub fn closed_at_rest(&self) -> u64 {
         self.lost_between + self.lost_announced

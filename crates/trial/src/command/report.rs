@@ -92,12 +92,12 @@ impl Report {
             "verdict": verdict.word(),
             "reasons": verdict.reasons(),
             "interrupted": self.interrupted,
-            "before": seen_json(&self.before),
-            "per_change": self.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "before": seen_json(&self.before, self.options.allow_idle_close),
+            "per_change": self.changes.iter().map(|change| change_json(change, self.options.allow_idle_close)).collect::<Vec<_>>(),
             "failures": self.failures.iter().map(failure_json).collect::<Vec<_>>(),
             "odd_answer": self.odd,
         });
-        merge(&mut report, seen_json(&total));
+        merge(&mut report, seen_json(&total, self.options.allow_idle_close));
         report
     }
 }
@@ -109,7 +109,7 @@ fn merge(object: &mut Value, more: Value) {
     }
 }
 
-fn seen_json(seen: &Seen) -> Value {
+fn seen_json(seen: &Seen, idle_close: bool) -> Value {
     json!({
         "connects": seen.connects,
         "failed_connects": seen.failed(),
@@ -118,7 +118,7 @@ fn seen_json(seen: &Seen) -> Value {
         "timed_out": seen.timed_out,
         "failed_otherwise": seen.failed_otherwise,
         "not_begun": seen.not_begun,
-        "lost_connections": seen.lost(),
+        "lost_connections": seen.lost_unless_allowed(idle_close),
         "lost_in_exchange": seen.lost_in_exchange,
         "lost_unheard": seen.lost_unheard,
         "lost_between": seen.lost_between,
@@ -130,7 +130,7 @@ fn seen_json(seen: &Seen) -> Value {
     })
 }
 
-fn change_json(change: &Change) -> Value {
+fn change_json(change: &Change, idle_close: bool) -> Value {
     let ran = &change.ran;
     let mut one = json!({
         "number": change.number,
@@ -140,7 +140,7 @@ fn change_json(change: &Change) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
-    merge(&mut one, seen_json(&change.seen));
+    merge(&mut one, seen_json(&change.seen, idle_close));
     one
 }
 
@@ -187,7 +187,7 @@ impl Judged for Report {
             bad.push(format!("{} failed connects ({parts})", total.failed()));
         }
         let cut = total.lost_in_exchange - total.lost_unheard;
-        let lost = if self.options.allow_idle_close { cut } else { total.lost() };
+        let lost = total.lost_unless_allowed(self.options.allow_idle_close);
         if lost > 0 {
             let mut ways = vec![(cut, "cut in an exchange")];
             if !self.options.allow_idle_close {

@@ -23,7 +23,9 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
         let shown = worst(&report.changes);
-        let mut lines = vec![HEAD.map(str::to_owned)];
+        // What is allowed is not lost: the column has all that ended.
+        let allowed = report.options.allow_idle_close;
+        let mut lines = vec![HEAD.map(|name| if name == "lost" && allowed { "ended" } else { name }.to_owned())];
         lines.push(cells("before", None, &report.before));
         lines.extend(shown.iter().map(|change| cells(&change.number.to_string(), Some(&change.ran), &change.seen)));
         lines.push(cells("all", None, &report.total()));
@@ -53,8 +55,16 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     writeln!(f)?;
     let cut = lost_in_exchange - lost_unheard;
-    write!(f, "lost: {cut} cut in an exchange, {lost_unheard} closed before the answer, {lost_between} closed")?;
-    write!(f, "\nbetween exchanges, {lost_announced} closed as the last answer had announced")?;
+    match report.options.allow_idle_close {
+        true => {
+            writeln!(f, "lost: {cut} cut in an exchange; ended as --allow idle-close allows: {lost_unheard} closed")?;
+            write!(f, "before the answer, {lost_between} between exchanges, {lost_announced} as the last answer had announced")?;
+        }
+        false => {
+            write!(f, "lost: {cut} cut in an exchange, {lost_unheard} closed before the answer, {lost_between} closed")?;
+            write!(f, "\nbetween exchanges, {lost_announced} closed as the last answer had announced")?;
+        }
+    }
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }

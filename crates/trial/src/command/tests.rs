@@ -89,6 +89,14 @@ fn what_is_closed_at_rest_may_be_allowed_and_what_is_cut_may_not() {
                 (RFC 9112, 9.3.1), 0 lost, 0 wrong bytes (seed 7)";
     assert_eq!(allowed(at_rest), good);
     assert_eq!(allowed(cut), "verdict: bad: 1 lost connections (1 cut in an exchange) (seed 7)");
+    let mut closed = report(vec![(Ended::Exited(0), at_rest)]);
+    assert_eq!((Table(&closed).to_string().contains(" lost "), closed.json()["lost_connections"].as_u64()), (true, Some(6)));
+    closed.options.allow_idle_close = true;
+    let text = Table(&closed).to_string();
+    assert!(!text.contains(" lost ") && text.contains(" ended ") && text.contains("lost: 0 cut in an exchange; ended"), "{text}");
+    text.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let json = closed.json();
+    assert_eq!((&json["lost_connections"], &json["lost_between"], &json["verdict"]), (&0.into(), &2.into(), &"good".into()));
 }
 
 #[test]
