@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn thresholds_alone_decide_where_there_are_any() {
-        let judgement = |ok| Judgement { expr: "p99<5ms".to_owned(), value: Some(4_000.0), ok };
+        let judgement = |ok| Judgement { expr: "p99<5ms".to_owned(), value: Some(4_000.0), ok, within_spread: false };
         assert_eq!(verdict(&[]), None);
         assert_eq!(verdict(&[judgement(true), judgement(true)]), Some(Exit::Ok));
         assert_eq!(verdict(&[judgement(true), judgement(false)]), Some(Exit::Threshold));

@@ -3,7 +3,7 @@
 use super::files::{DirectoryError, PLAN, RESULT, SERIES};
 use crate::figure::Figure;
 use crate::numbers::median;
-use crate::threshold::{Judgement, Threshold, percent_change};
+use crate::threshold::{Judgement, Threshold, is_outside_spread, percent_change};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,8 +157,12 @@ impl Side {
         self.runs.iter().map(|run| run.result.clone()).collect()
     }
 
+    fn values(&self, figure: &Figure) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| figure.of(&run.result)).collect()
+    }
+
     fn spread(&self, figure: &Figure) -> Option<Spread> {
-        let values: Vec<f64> = self.runs.iter().filter_map(|run| figure.of(&run.result)).collect();
+        let values = self.values(figure);
         let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
         Some(Spread { median: median(values)?, min, max })
     }
@@ -180,8 +184,7 @@ impl Comparison {
                 )));
             }
         }
-        let is_repeated = before.runs.len() > 1 || after.runs.len() > 1;
-        let figures = FIGURES.iter().filter_map(|name| Row::of(&Figure::named(name)?, before, after, is_repeated)).collect();
+        let figures = FIGURES.iter().filter_map(|name| Row::of(&Figure::named(name)?, before, after)).collect();
         let (results_before, results_after) = (before.results(), after.results());
         let judge = |threshold: &Threshold| threshold.check_change(&results_before, &results_after);
         Ok(Comparison {
@@ -196,18 +199,18 @@ impl Comparison {
 }
 
 impl Row {
-    fn of(figure: &Figure, before: &Side, after: &Side, is_repeated: bool) -> Option<Row> {
+    fn of(figure: &Figure, before: &Side, after: &Side) -> Option<Row> {
+        let is_outside = is_outside_spread(&before.values(figure), &after.values(figure));
         let (before, after) = (before.spread(figure), after.spread(figure));
         before.or(after)?;
         let both = before.zip(after);
         let change = both.map(|(before, after)| percent_change(before.median, after.median));
-        let is_outside = both.map(|(before, after)| before.max < after.min || after.max < before.min);
         Some(Row {
             name: figure.name,
             before,
             after,
             change_percent: change.filter(|change| change.is_finite()),
-            is_outside_spread: is_outside.filter(|_| is_repeated),
+            is_outside_spread: is_outside,
         })
     }
 }
@@ -263,11 +266,14 @@ impl fmt::Display for Comparison {
             writeln!(f, "note         {note}")?;
         }
         let rows: Vec<[String; 5]> = self.figures.iter().map(Row::words).collect();
-        let [before, after] = self.runs.each_ref().map(|runs| match runs.as_slice() {
-            [run] => run.display().to_string(),
-            runs => format!("{} runs", runs.len()),
-        });
-        let head = [self.workload.clone(), format!("A: {before}"), format!("B: {after}"), "change".to_owned(), String::new()];
+        for (side, runs) in ["A", "B"].into_iter().zip(&self.runs) {
+            match runs.as_slice() {
+                [run] => writeln!(f, "{side}            {}", run.display())?,
+                runs => writeln!(f, "{side}            {} runs: median and how far the furthest is from it", runs.len())?,
+            }
+        }
+        let spread = if self.figures.iter().any(|row| row.is_outside_spread.is_some()) { "spread" } else { "" };
+        let head = [&self.workload, "A", "B", "change", spread].map(str::to_owned);
         let table: Vec<&[String; 5]> = [&head].into_iter().chain(&rows).collect();
         let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let [name, before, after, change] = [0, 1, 2, 3].map(width);
@@ -287,7 +293,13 @@ impl Row {
         let side = |spread: Option<Spread>| match spread {
             None => "-".to_owned(),
             Some(Spread { median, min, max }) if min == max => number(median),
-            Some(Spread { median, min, max }) => format!("{} ({} to {})", number(median), number(min), number(max)),
+            Some(Spread { median, min, max }) => {
+                let furthest = (max - median).max(median - min);
+                match percent_change(median, median + furthest) {
+                    percent if percent.is_finite() => format!("{} ±{percent:.0}%", number(median)),
+                    _ => format!("{} ±{}", number(median), number(furthest)),
+                }
+            }
         };
         let change = match (self.change_percent, self.before, self.after) {
             (Some(0.0), ..) => "0.0%".to_owned(),
@@ -296,8 +308,8 @@ impl Row {
             _ => "-".to_owned(),
         };
         let outside = match self.is_outside_spread {
-            Some(true) => "outside the spread",
-            Some(false) => "within the spread",
+            Some(true) => "outside",
+            Some(false) => "within",
             None => "",
         };
         [self.name.to_owned(), side(self.before), side(self.after), change, outside.to_owned()]
@@ -361,12 +373,45 @@ mod tests {
         let comparison = Comparison::of(&side(&[100.0, 104.0]), &side(&[120.0, 130.0]), &thresholds).expect("runs of the same");
         let expected = "\
 threshold    FAILED  p99<+10%: +22.5%
-ping                                         A: 2 runs                        B: 2 runs  change
-failed                                               0                                0    0.0%  within the spread
-connections.lost                                     0                                0    0.0%  within the spread
-operations.per_second                         1000.0/s                         1000.0/s    0.0%  within the spread
-operation.p99          102.0 us (100.0 us to 104.0 us)  125.0 us (120.0 us to 130.0 us)  +22.5%  outside the spread";
+A            2 runs: median and how far the furthest is from it
+B            2 runs: median and how far the furthest is from it
+ping                              A             B  change  spread
+failed                            0             0    0.0%  within
+connections.lost                  0             0    0.0%  within
+operations.per_second      1000.0/s      1000.0/s    0.0%  within
+operation.p99          102.0 us ±2%  125.0 us ±4%  +22.5%  outside";
         assert_eq!(comparison.to_string(), expected);
+    }
+
+    #[test]
+    fn a_change_within_the_spread_fails_no_threshold() {
+        let judged = |before: &[f64], after: &[f64]| {
+            let thresholds = ["p99<+10%".parse().expect("a threshold")];
+            let comparison = Comparison::of(&side(before), &side(after), &thresholds).expect("runs of the same");
+            comparison.thresholds[0].to_string()
+        };
+        let noise = "ok      p99<+10%: +25.0%, within the spread: no change that these runs show";
+        assert_eq!(judged(&[90.0, 100.0, 140.0], &[95.0, 125.0, 150.0]), noise);
+        assert_eq!(judged(&[90.0, 100.0, 110.0], &[120.0, 125.0, 150.0]), "FAILED  p99<+10%: +25.0%");
+        assert_eq!(judged(&[100.0], &[125.0]), "FAILED  p99<+10%: +25.0%", "one run each has no spread");
+        assert_eq!(judged(&[90.0, 100.0], &[95.0, 96.0]), "ok      p99<+10%: +0.5%", "it holds without that");
+    }
+
+    #[test]
+    fn a_table_of_all_figures_fits_a_terminal() {
+        let row = |name| Row {
+            name,
+            before: Some(Spread { median: 123_456.0, min: 100_000.0, max: 150_000.0 }),
+            after: Some(Spread { median: 234_567.0, min: 200_000.0, max: 250_000.0 }),
+            change_percent: Some(90.0),
+            is_outside_spread: Some(true),
+        };
+        let figures = FIGURES.iter().filter_map(|name| Some(row(Figure::named(name)?.name))).collect();
+        let runs = [vec!["a".into(); 3], vec!["b".into(); 3]];
+        let comparison =
+            Comparison { schema: 1, workload: "http".to_owned(), runs, notes: Vec::new(), thresholds: Vec::new(), figures };
+        let text = comparison.to_string();
+        text.lines().for_each(|line| assert!(line.chars().count() <= 86, "{line}"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn the_result_is_documented() {
     report.rate = Some(Rate { asked: 1.0, begun: 1.0, due: 1, not_begun: 0, kept: true });
     let [name, why, remedy] = [const { String::new() }; 3];
     report.wall = Some(Wall { name, why, remedy });
-    report.thresholds = vec![Judgement { expr: String::new(), value: None, ok: true }];
+    report.thresholds = vec![Judgement { expr: String::new(), value: None, ok: true, within_spread: false }];
     report.actions = vec![Action { at: 1.0, what: String::new() }];
     let mut documented = documented("The result");
     for of_a_workload in ["acks{...}", "http{...}"] {
