@@ -4,7 +4,9 @@ use crate::agents;
 use crate::arguments::DoctorArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
+use crate::values::Target;
 use serde_json::{Value, json};
+use sockdrawer::Address;
 use sockdrawer_load::doctor::{Ask, examine};
 
 /// Looks, and says what it found.
@@ -16,11 +18,26 @@ pub(crate) fn run(mut arguments: DoctorArguments) -> Result<Exit, Failure> {
     if arguments.many.asked_for() {
         return of_agents(&arguments, &mut output);
     }
-    let ask = Ask { target: arguments.target, connections: arguments.connections, process: arguments.pid };
+    let target = arguments.target.as_ref().map(one).transpose()?;
+    let ask = Ask { target, connections: arguments.connections, process: arguments.pid };
     let findings = examine(&ask);
     output.tell(&findings)?;
     output.report(&findings)?;
     Ok(if findings.ok { Exit::Ok } else { Exit::Preflight })
+}
+
+/// Returns the address of a target, which is also written as a URL.
+fn one(target: &Target) -> Result<Address, Failure> {
+    match target.addresses.as_slice() {
+        [address] => Ok(address.clone()),
+        addresses => {
+            let count = addresses.len();
+            Err(Failure::usage_of(
+                "doctor",
+                format_args!("TARGET names {count} addresses: name one of them, doctor connects once"),
+            ))
+        }
+    }
 }
 
 /// What each agent finds of its machine, for its part of the connections.
@@ -29,8 +46,9 @@ fn of_agents(arguments: &DoctorArguments, output: &mut Output) -> Result<Exit, F
         return Err(Failure::usage("--server-agent is for a run: leave it out, or run doctor there"));
     }
     let Some(mut hosts) = agents::start(&arguments.many, output)?.hosts else { return Ok(Exit::Ok) };
+    let target = arguments.target.as_ref().map(one).transpose()?;
     let (mut ok, mut all) = (true, Vec::new());
-    for (name, found) in hosts.examine(arguments.target.as_ref(), arguments.connections) {
+    for (name, found) in hosts.examine(target.as_ref(), arguments.connections) {
         let found = found.map_err(|why| Failure::preflight(format_args!("agent {name}: {why}")))?;
         output.tell(format_args!("agent {name}\n{}", found.text))?;
         ok &= found.ok;

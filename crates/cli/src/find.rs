@@ -12,7 +12,7 @@ use crate::{agents, limits, load, origin, plan, thresholds};
 use sockdrawer_catalog::time;
 use sockdrawer_load::doctor::listener;
 use sockdrawer_load::results::PageDirectory;
-use sockdrawer_load::{End, Found, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
+use sockdrawer_load::{End, Errors, Found, Life, Plan, Progress, Report, Search, Stop, Try, cause, thousands};
 use std::fmt;
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use std::time::Duration;
 const EACH: Duration = Duration::from_secs(5);
 /// What a search begins with, unless something else is said.
 const FIRST: u64 = 1_000;
+/// A rate is measured over at least this time.
+const LEAST: Duration = Duration::from_secs(1);
+/// Connections that stay are connected in this part of a try that ends after its first connect.
+const CONNECTING: f64 = 0.9;
 /// Connects per second where connections are varied and nothing else is said: a search makes many.
 const CONNECT_RATE: f64 = 5_000.0;
 
@@ -41,6 +45,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
+    let first = first.min(arguments.max);
     let mut search = Search::new(first, arguments.max);
     output.tell(begin(&base, vary, &search, (first, arguments.max)))?;
     let mut machines = agents::start(&arguments.load.many, &output)?;
@@ -63,6 +68,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         }
         match (tried.held, &tried.report) {
             (false, None) => search.refuse(),
+            (false, Some(report)) if nothing_worked(report) => search.nothing_worked(),
             (held, _) => search.tell(held),
         }
         let left = match (search.clone().next(), search.is_doubtful()) {
@@ -71,6 +77,11 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
             (_, false) => format!("; about {} left", search.left()),
         };
         output.tell(tried.line(vary.words(), confirming) + &left)?;
+        if let Some(report) = tried.report.as_ref().filter(|report| amount == 1 && !tried.held && nothing_worked(report)) {
+            failure = report.errors.iter().max_by_key(|error| error.count).map(|error| every_operation_fails(report, error));
+            found.add(tried);
+            break;
+        }
         found.add(tried);
     }
     found.take(&search, failure.is_none() && signalled.get().is_none());
@@ -141,13 +152,51 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     }
     if !time_given {
         // Where connections are replaced, none is the last.
-        plan.end = if plan.renews() { End::AfterFirstConnect(EACH) } else { End::AfterLastConnect(EACH) };
+        let held = if arguments.vary == Vary::ConnectRate { LEAST } else { EACH };
+        plan.end = if plan.renews() { End::AfterFirstConnect(EACH) } else { End::AfterLastConnect(held) };
+    }
+    if arguments.vary != Vary::Connections {
+        let time = match plan.end {
+            End::AfterFirstConnect(time) | End::AfterLastConnect(time) => time,
+            End::Never | End::AfterStages => EACH,
+        };
+        if time < LEAST {
+            return Err(usage(format_args!(
+                "--vary {}: a rate shows over a second or more, and a try takes {}: use -d 1s or more",
+                arguments.vary.name(),
+                time::format(time)
+            )));
+        }
+    }
+    if arguments.vary == Vary::ConnectRate {
+        makes_so_many(&plan, arguments.max)?;
     }
     if arguments.vary == Vary::Rate && !plan.workload.clone().set_rate(1.0, 1) {
         let name = plan.workload.name();
         return Err(usage(format_args!("--vary rate: a connection of {name} has one operation: use --vary connect-rate")));
     }
     Ok(plan)
+}
+
+/// Whether a try makes connects all the time. Connections that stay are made once.
+fn renews(plan: &Plan) -> bool {
+    plan.is_short() || plan.lifetime.is_some()
+}
+
+/// Refuses a search for a rate that its connections, which stay, would be too few for.
+fn makes_so_many(plan: &Plan, most: u64) -> Result<(), Failure> {
+    let (connections, name) = (plan.connections as u64, plan.workload.name());
+    if renews(plan) || connections >= most {
+        return Ok(());
+    }
+    let instead = match plan.workload.properties().life {
+        Life::Kept => "add --close server",
+        _ => "use hello, or http with --close",
+    };
+    Err(usage(format_args!(
+        "--vary connect-rate: connections of {name} stay, so a try makes {connections} connects and no more: {instead}, or use as many \
+         connections as --max: -c {connections} --max {connections}"
+    )))
 }
 
 /// What a search changes, in the plan of a try.
@@ -157,7 +206,17 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
     let rate = amount as f64;
     match vary {
         Vary::Connections => plan.connections = usize::try_from(amount).unwrap_or(usize::MAX),
-        Vary::ConnectRate => plan.connect_rate = Some(rate),
+        Vary::ConnectRate => {
+            plan.connect_rate = Some(rate);
+            if !renews(base) {
+                let within = match plan.end {
+                    End::AfterFirstConnect(time) => time.mul_f64(CONNECTING).min(EACH),
+                    _ => EACH,
+                };
+                let connects = amount.saturating_mul(within.as_secs().max(1));
+                plan.connections = plan.connections.min(usize::try_from(connects).unwrap_or(usize::MAX));
+            }
+        }
         Vary::Rate => _ = plan.workload.set_rate(rate, base.connections),
     }
     plan
@@ -174,7 +233,7 @@ fn one(
     let force = arguments.load.force;
     // Agents look at what their own machines have.
     if let Err(need) = budget::keep_within(&mut plan, force || machines.hosts.is_some()) {
-        return Ok(Try { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
+        return Ok(Try { amount, reached: None, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
     let what = arguments.vary.words();
     let line = |progress: &Progress| {
@@ -187,9 +246,42 @@ fn one(
     }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
     origin::write(&mut report, &plan, &arguments.load.threshold)?;
-    let held = load::verdict(&report, false) == Exit::Ok;
+    let reached = reached(arguments.vary, &report);
+    // What was not reached does not hold, whatever the thresholds say of what was.
+    let held = load::verdict(&report, false) == Exit::Ok && is_reached(arguments.vary, amount, reached, &report);
     let wall = report.wall.clone();
-    Ok(Try { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
+    let thresholds = report.thresholds.clone();
+    Ok(Try { amount, reached: Some(reached), held, thresholds, wall, report: Some(Box::new(report)) })
+}
+
+/// Returns what was measured of the quantity that is varied.
+fn reached(vary: Vary, report: &Report) -> f64 {
+    match vary {
+        #[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
+        Vary::Connections => report.connections.peak as f64,
+        Vary::Rate => report.rate.map_or(report.operations.per_second, |rate| rate.begun),
+        Vary::ConnectRate => report.connections.per_second,
+    }
+}
+
+fn is_reached(vary: Vary, amount: u64, reached: f64, report: &Report) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let seconds = match vary {
+        // All of them, but for those that a busy machine is late with.
+        Vary::Connections => return Try::is_reached(amount, reached, 1.0) && reached >= 0.95 * amount as f64,
+        Vary::Rate => report.seconds,
+        Vary::ConnectRate => report.connections.established as f64 / reached.max(f64::MIN_POSITIVE),
+    };
+    Try::is_reached(amount, reached, seconds)
+}
+
+fn nothing_worked(report: &Report) -> bool {
+    report.operations.ok == 0 && report.operations.failed + report.connections.failed > 0
+}
+
+fn every_operation_fails(report: &Report, error: &Errors) -> Failure {
+    let cause = report.cause(error).map_or_else(String::new, |cause| format!(": {cause}"));
+    Failure::preflight(format_args!("every operation fails: {} {}{cause}", error.phase, error.errno))
 }
 
 /// A target that lets nobody in is no question of how many: there is nothing to search.
@@ -198,6 +290,11 @@ fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
     let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     if most.phase == "handshake" && report.connections.established == 0 {
         return Some(Failure::preflight(format_args!("no TLS handshake with {targets} succeeds: {}", most.errno)));
+    }
+    // A server that is busy answers so, too.
+    let is_busy = most.phase == "status" && (most.errno.starts_with('5') || most.errno == "429");
+    if matches!(most.phase.as_ref(), "status" | "verify" | "format") && !is_busy && nothing_worked(report) {
+        return Some(every_operation_fails(report, most));
     }
     let refuses =
         most.phase == "connect" && matches!(most.errno.as_str(), "ECONNREFUSED" | "ENOENT" | "EHOSTUNREACH" | "ENETUNREACH");

@@ -72,7 +72,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Ctl(arguments)) => ctl::run(*arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
         Some(Command::Load(arguments)) => load::run(*arguments),
-        Some(Command::Doctor(arguments)) => doctor::run(arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(*arguments),
         Some(Command::Find(arguments)) => find::run(*arguments),
         Some(Command::Schema) => print::line(Report::JSON_SCHEMA.trim_end()).map(|()| Exit::Ok),
         Some(Command::Report(arguments)) => report::run(&arguments),

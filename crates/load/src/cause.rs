@@ -171,6 +171,9 @@ fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
             ("its time is over, or has not come", "renew it, or accept any certificate: --insecure")
         }
         () if has("does not speak TLS") => ("the port is one without TLS", "check the port, or leave --tls out"),
+        () if has("NoApplicationProtocol") => {
+            ("the server speaks another protocol than HTTP/1.1 there, such as HTTP/2 alone", "have it offer http/1.1 by ALPN")
+        }
         () if has("CertificateRequired") || has("requires a client certificate") => {
             ("the server asks clients for a certificate", "show one: --cert FILE --key FILE")
         }
@@ -264,8 +267,7 @@ mod tests {
     #[test]
     fn the_end_of_all_connections_at_one_moment_is_that_of_the_server() {
         let mut report = crate::report::tests::report();
-        report.connections =
-            Connections { attempted: 9, established: 9, lost: 9, failed: 0, closed: 0, open: 0, peak: 9, reconnected: None };
+        report.connections = Connections { attempted: 9, established: 9, lost: 9, peak: 9, ..Connections::default() };
         let end = |phase: &'static str, errno: &str, first, last| Errors {
             phase: phase.into(),
             errno: errno.to_owned(),

@@ -1,8 +1,9 @@
 //! Both ends of a run that is not there yet: what so many connections need beside what this machine's settings and limits give, and
 //! the command that mends each. It looks, and changes nothing.
 
-use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst};
+use crate::budget::{Budget, Facts, Fit, KERNEL_BYTES, Need, above_nr_open, burst, cpu_of, memory_of};
 use crate::cause::{Cause, cause};
+use crate::cgroup::Limits;
 use crate::errno::errno_name;
 use crate::numbers::thousands;
 use crate::plan::Plan;
@@ -11,6 +12,7 @@ use crate::server;
 use crate::workload::Workload;
 use serde::Serialize;
 use sockdrawer::Address;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
@@ -152,12 +154,13 @@ pub fn listener(target: &Address) -> Option<Need> {
         None => (error.to_string(), "check the address"),
     };
     let how = format!("connect to {target}: {errno}: {why}");
-    Some(Need::new("server", "listener", (1, Some(0)), how).or(Fit::Lacking, |_| remedy.to_owned()))
+    Some(Need::new("server", "listener", (1, Some(0)), how).must_be_there().or(Fit::Lacking, |_| remedy.to_owned()))
 }
 
 fn listening(processes: &[u32]) -> Need {
     let how = "processes that listen there, or are named, and that this user may look at".to_owned();
     Need::new("server", "processes", (1, Some(processes.len() as u64)), how)
+        .must_be_there()
         .or(Fit::Doubtful, |_| "start the server, or name its process: --pid".to_owned())
 }
 
@@ -178,7 +181,21 @@ fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
             )
         }))
     };
-    processes.iter().filter_map(need).collect()
+    processes.iter().filter_map(need).chain(of_cgroups(plan, processes)).collect()
+}
+
+/// Returns what cgroups allow the server's processes. Where it is in that of the client, both ends take of it.
+fn of_cgroups(plan: &Plan, processes: &[u32]) -> Vec<Need> {
+    let (own, mut seen, mut needs) = (Limits::own(), BTreeSet::new(), Vec::new());
+    for limits in processes.iter().map(|process| Limits::of(*process)) {
+        let is_own = own.memory.as_ref().map(|room| &room.file);
+        if let Some(room) = limits.memory.as_ref().filter(|room| seen.insert(room.file.clone())) {
+            let ends = if is_own == Some(&room.file) { 2 } else { 1 };
+            needs.push(memory_of("server", plan.connections as u64, ends * KERNEL_BYTES, room));
+        }
+        needs.extend(limits.cpu.filter(|quota| seen.insert(quota.file.clone())).map(|quota| cpu_of("server", &quota)));
+    }
+    needs
 }
 
 fn queue_settings(plan: &Plan, by_tcp: bool) -> Vec<Need> {
@@ -207,7 +224,10 @@ impl fmt::Display for Findings {
         }
         match self.needs.iter().filter(|need| need.fit == Fit::Lacking).count() {
             0 => write!(f, "{} connections can be tried", thousands(self.connections)),
-            count => write!(f, "{} connections lack {count} thing(s)", thousands(self.connections)),
+            count => {
+                let (connections, all) = (thousands(self.connections), self.needs.len());
+                write!(f, "{connections} connections are not possible yet: {count} of {all} checks failed")
+            }
         }
     }
 }

@@ -85,9 +85,9 @@ impl Figure {
     /// All of them. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
     pub const ALL: &'static [Figure] = figures! {
         Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
-            "connections.closed" "connections.open" "connections.peak" "connections.reconnected" "operations.ok" "operations.failed" "client.processes" "client.lost"
+            "connections.closed" "connections.open" "connections.peak" "connections.not_begun" "connections.reconnected" "operations.ok" "operations.failed" "client.processes" "client.lost"
             "server.listen_overflows" "server.listen_drops" "tls.handshakes.full" "tls.handshakes.resumed" "tls.handshakes.failed";
-        Rate: "operations.per_second" "tls.per_second";
+        Rate: "operations.per_second" "connections.per_second" "tls.per_second";
         Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";
         Bytes: "client.bytes_per_connection" "server.bytes_per_connection" "server.kernel_bytes_per_connection";
         Time: "server.cpu_us_per_operation" "server.cpu_us_per_accept" "tls.cpu_us";
@@ -140,8 +140,13 @@ impl Figure {
         }
     }
 
-    /// How many percent it is of what it is a part of; None where there was nothing that could be a part.
+    /// Returns how many percent it is of what it is a part of; None where there was nothing that could be a part.
     pub fn percent_of(&self, result: &Value) -> Option<f64> {
+        if self.name == "failed" && self.page.is_none() {
+            // Connects that went well are no comfort where every request failed.
+            let parts = ["connections.failed", "operations.failed"].map(|name| Figure::named(name)?.percent_of(result));
+            return parts.into_iter().flatten().reduce(f64::max);
+        }
         let whole = sum(self.within(result)?, self.whole()?).filter(|whole| *whole > 0.0)?;
         Some(100.0 * self.of(result)? / whole)
     }
@@ -150,6 +155,7 @@ impl Figure {
     pub(crate) fn whole(&self) -> Option<&'static [&'static str]> {
         match self.name {
             "failed" if self.page.is_some() => Some(&["ok", "failed"]),
+            // The greater of its two shares.
             "failed" => Some(&[ATTEMPTED, ENDED[0], ENDED[1]]),
             "connections.failed" => Some(&[ATTEMPTED]),
             "connections.lost" => Some(&["connections.established"]),
@@ -236,9 +242,11 @@ mod tests {
     fn failures_are_those_of_connects_and_of_operations() {
         let result = json!({"connections": {"attempted": 100, "failed": 2}, "operations": {"ok": 890, "failed": 10}});
         let failed = Figure::named("failed").expect("a figure");
-        assert_eq!((failed.of(&result), failed.percent_of(&result)), (Some(12.0), Some(1.2)));
+        assert_eq!((failed.of(&result), failed.percent_of(&result)), (Some(12.0), Some(2.0)));
         let nothing = json!({"connections": {"attempted": 0, "failed": 0}, "operations": {"ok": 0, "failed": 0}});
         assert_eq!((failed.of(&nothing), failed.percent_of(&nothing)), (Some(0.0), None));
+        let all = json!({"connections": {"attempted": 1_000, "failed": 0}, "operations": {"ok": 0, "failed": 64}});
+        assert_eq!(failed.percent_of(&all), Some(100.0), "connects are no part of it where each request fails");
         assert_eq!(Figure::named("seconds").and_then(|seconds| seconds.percent_of(&result)), None);
     }
 

@@ -1,12 +1,17 @@
 //! What came of a search: its tries, and what stopped it.
 
 use crate::cause::Wall;
-use crate::numbers::{thousands, time};
+use crate::numbers::{float, thousands, time};
 use crate::report::Report;
-use crate::search::Search;
+use crate::search::{Search, Tries};
 use crate::threshold::Judgement;
 use serde::Serialize;
 use std::fmt;
+
+/// A number is reached from this part of it on: connections that begin and end cost a few percent.
+const REACHED: f64 = 0.95;
+/// From this part of the machine's CPUs on, programs that are no part of the run change what is measured.
+const BUSY: f64 = 0.1;
 
 /// What came of a search. Serialized, it is the documented result.
 #[derive(Clone, Debug, Serialize)]
@@ -22,16 +27,24 @@ pub struct Found {
     /// What a number of it counts.
     #[serde(skip)]
     pub unit: &'static str,
-    /// The most that held, twice.
+    /// What was reached: the least that was measured where the greatest number was asked for that holds.
     pub found: Option<u64>,
+    /// The number that was asked for there.
+    pub asked: Option<u64>,
+    /// Whether another search would find about the same.
+    pub stands: bool,
+    /// Why not.
+    pub doubt: Option<String>,
     /// What stopped the least that did not.
     pub wall: Option<Wall>,
-    /// The least that did not hold, twice.
+    /// The least that did not hold.
     pub failed: Option<u64>,
     /// Whether the search came to its end.
     pub complete: bool,
     /// One after the other.
     pub runs: Vec<Try>,
+    #[serde(skip)]
+    tries: [Tries; 2],
 }
 
 /// One try.
@@ -39,6 +52,8 @@ pub struct Found {
 pub struct Try {
     /// How many.
     pub amount: u64,
+    /// How many there were: connections at once, or what was begun in a second. None: it was not run.
+    pub reached: Option<f64>,
     /// Whether they held.
     pub held: bool,
     /// What was asked of the result.
@@ -51,9 +66,9 @@ pub struct Try {
 
 impl Found {
     /// The form that this version writes.
-    pub const SCHEMA: &'static str = "sockdrawer.find/2";
+    pub const SCHEMA: &'static str = "sockdrawer.find/3";
 
-    /// Nothing yet.
+    /// Begins without a try.
     pub fn new(vary: &'static str, unit: &'static str) -> Found {
         Found {
             schema: Found::SCHEMA,
@@ -62,52 +77,123 @@ impl Found {
             vary,
             unit,
             found: None,
+            asked: None,
+            stands: false,
+            doubt: None,
             wall: None,
             failed: None,
             complete: false,
             runs: Vec::new(),
+            tries: [Tries::default(); 2],
         }
     }
 
-    /// One more.
+    /// Adds a try.
     pub fn add(&mut self, tried: Try) {
-        if !tried.held {
-            self.wall.clone_from(&tried.wall);
-        }
         self.runs.push(tried);
     }
 
-    /// What the search knows now.
+    /// Takes what the search knows now.
     pub fn take(&mut self, search: &Search, complete: bool) {
-        (self.found, self.failed, self.complete) = (search.found(), search.failed(), complete);
+        (self.asked, self.failed, self.complete) = (search.found(), search.failed(), complete);
+        self.tries = [self.asked, self.failed].map(|amount| amount.map_or_else(Tries::default, |amount| search.tries(amount)));
+        let failed = || self.runs.iter().filter(|tried| Some(tried.amount) == self.failed && !tried.held);
+        self.wall = failed().filter_map(|tried| tried.wall.clone()).next_back();
+        let reached = self.runs.iter().filter(|tried| Some(tried.amount) == self.asked && tried.held);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number that was reached is above 0")]
+        let floor = |reached: f64| reached.floor() as u64;
+        self.found = reached.filter_map(|tried| tried.reached).min_by(f64::total_cmp).map(floor);
+        self.doubt = self.found.and_then(|_| self.doubted(search));
+        self.stands = self.found.is_some() && self.doubt.is_none();
+    }
+
+    /// Returns why another search may find something else.
+    fn doubted(&self, search: &Search) -> Option<String> {
+        let differ = (!search.stands()).then(|| "tries of one number differ".to_owned());
+        // A refusal or a lost connection does not come of a busy machine.
+        let is_late =
+            |report: &Report| report.errors.iter().all(|error| error.errno == "ETIMEDOUT" || error.phase == "unfinished");
+        let failed = self.runs.iter().filter(|tried| Some(tried.amount) == self.failed);
+        let was_late = failed.filter_map(|tried| tried.report.as_deref()).any(is_late);
+        let reports = || self.runs.iter().filter_map(|tried| tried.report.as_ref());
+        let others: Vec<f64> = reports().filter_map(|report| report.others_cpus).collect();
+        let mean = others.iter().sum::<f64>() / float(others.len().max(1) as u64);
+        let cpus = float(reports().map(|report| report.machine.cpus as u64).max().unwrap_or(1));
+        let is_busy = mean > BUSY * cpus && (was_late || differ.is_some());
+        let busy = is_busy.then(|| format!("other programs used {mean:.1} of this machine's {cpus:.0} CPUs meanwhile"));
+        differ.into_iter().chain(busy).reduce(|one, other| format!("{one}, and {other}"))
+    }
+
+    fn tell_failed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(failed) = self.failed else { return f.write_str(": the most that was asked for (--max)") };
+        let [_, tries] = self.tries;
+        write!(f, "; {failed} do not hold")?;
+        if tries.made > 0 {
+            write!(f, " ({tries})")?;
+        }
+        match &self.wall {
+            Some(Wall { name, why, remedy }) => write!(f, ": limited by {name}: {why}; {remedy}"),
+            None => {
+                let tried = self.runs.iter().rfind(|tried| tried.amount == failed && !tried.held);
+                let why = tried.and_then(|tried| tried.why(self.unit));
+                write!(f, ": {}", why.as_deref().unwrap_or("what limits it is not known"))
+            }
+        }
     }
 }
 
 /// The last line.
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = self.unit;
-        match self.found {
-            Some(found) => write!(f, "found: {found} {what}, twice")?,
-            None if !self.complete => return f.write_str("interrupted before it was known"),
-            None => write!(f, "found: nothing holds, not even 1 {what}")?,
+        let (what, [tries, _]) = (self.unit, self.tries);
+        match (self.found, self.asked) {
+            (Some(found), Some(asked)) => {
+                write!(f, "found: {found} {what} ({tries}")?;
+                if found != asked {
+                    write!(f, ", {asked} asked for")?;
+                }
+                f.write_str(")")?;
+            }
+            _ if !self.complete => return f.write_str("interrupted before it was known"),
+            _ => write!(f, "found: nothing holds, not even 1 {what}")?,
         }
-        match (self.failed, &self.wall) {
-            (None, _) => f.write_str(": the most that was asked for (--max)"),
-            (Some(failed), None) => {
-                let tried = self.runs.iter().rfind(|tried| tried.amount == failed && !tried.held);
-                let why = tried.and_then(Try::most_frequent_error);
-                write!(f, "; {failed} do not hold: {}", why.as_deref().unwrap_or("what limits it is not known"))
-            }
-            (Some(failed), Some(Wall { name, why, remedy })) => {
-                write!(f, "; {failed} do not hold: limited by {name}: {why}; {remedy}")
-            }
+        self.tell_failed(f)?;
+        match &self.doubt {
+            Some(doubt) => write!(
+                f,
+                "\nthis result does not stand: {doubt}: use a longer -d or --hold, or a machine with nothing else to do"
+            ),
+            None => Ok(()),
         }
     }
 }
 
+impl fmt::Display for Tries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "held {} of {} times", self.held, self.made)
+    }
+}
+
 impl Try {
-    /// What went wrong most often, and why.
+    /// Returns whether so many were reached, as far as chance lets a number of this size be: of few, some more may be missing.
+    pub fn is_reached(amount: u64, reached: f64, seconds: f64) -> bool {
+        let wanted = float(amount) * seconds;
+        reached * seconds + 2.0 * wanted.sqrt() >= REACHED * wanted && reached > 0.0
+    }
+
+    /// Returns why it does not hold, where no limit is named: what went wrong most often, or that too few were reached.
+    fn why(&self, unit: &str) -> Option<String> {
+        if let Some(error) = self.most_frequent_error() {
+            return Some(error);
+        }
+        if let Some(judgement) = self.thresholds.iter().find(|judgement| !judgement.ok) {
+            return Some(format!("not {}: {}", judgement.expr, judgement.words()));
+        }
+        let reached = self.reached.filter(|reached| *reached < REACHED * float(self.amount))?;
+        Some(format!("{reached:.0} {unit} were reached; what limits them is not known"))
+    }
+
+    /// Returns what went wrong most often, and why.
     fn most_frequent_error(&self) -> Option<String> {
         let report = self.report.as_ref()?;
         let error = report.errors.iter().max_by_key(|error| error.count)?;
@@ -115,7 +201,7 @@ impl Try {
         Some(format!("{} times {} {}{cause}", error.count, error.phase, error.errno))
     }
 
-    /// Its line: `confirming` where as many held before.
+    /// Returns its line: `confirming` where as many held before.
     pub fn line(&self, unit: &str, confirming: bool) -> String {
         let word = match (self.held, confirming) {
             (true, true) => "holds again",
@@ -123,12 +209,15 @@ impl Try {
             (false, _) => "does not hold",
         };
         let mut line = format!("{:>10} {unit}  {word:<13}", self.amount);
+        if let Some(reached) = self.reached {
+            line += &format!("  {reached:.0} reached");
+        }
         if let Some(report) = &self.report {
             let p99 = report.latency_us.operation.p99.map_or_else(|| "-".to_owned(), time);
             let (failed, lost) = (report.connections.failed + report.operations.failed, report.connections.lost);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0")]
             let rate = thousands(report.operations.per_second.round() as u64);
-            line += &format!("  p99 {p99}, {rate} operations/s, {failed} failed, {lost} lost");
+            line += &format!(", p99 {p99}, {rate} operations/s, {failed} failed, {lost} lost");
         }
         self.thresholds
             .iter()

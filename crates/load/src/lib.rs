@@ -6,6 +6,7 @@
 mod agent;
 pub mod budget;
 mod cause;
+mod cgroup;
 mod control;
 pub mod doctor;
 mod errno;
@@ -55,7 +56,7 @@ pub use rate::Rate;
 pub use reach::reachable;
 pub use report::{Action, Client, Connections, Report};
 pub use run::{Observer, Run};
-pub use search::Search;
+pub use search::{Search, Tries};
 pub use series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
 pub use server::{Server, ServerSample};
 pub use stop::Stop;

@@ -1,11 +1,12 @@
 //! The machine a result was measured on: without it a number means nothing.
 
+use crate::cgroup::Limits;
 use crate::proc::{cpus, field, memory, setting, text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// What a reader of a result wants to know of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Machine {
     /// CPUs that are online, whichever of them this process may use.
@@ -18,17 +19,26 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
+    /// CPUs that a cgroup lets this process have; null where none sets a quota.
+    #[serde(default)]
+    pub cpu_quota: Option<f64>,
+    /// Memory in bytes that a cgroup lets this process have; null where none sets a limit.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
 }
 
 impl Machine {
     /// This one.
     pub fn this() -> Machine {
+        let allowed = Limits::own();
         Machine {
             cpus: cpus(),
             cpu: text("/proc/cpuinfo").as_deref().and_then(|text| field(text, "model name")).map(str::to_owned),
             architecture: std::env::consts::ARCH.into(),
             kernel: setting("kernel.osrelease"),
             memory_bytes: memory("MemTotal"),
+            cpu_quota: allowed.cpu.map(|quota| quota.cpus),
+            memory_limit_bytes: allowed.memory.map(|room| room.max),
         }
     }
 }

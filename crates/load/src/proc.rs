@@ -58,6 +58,16 @@ pub(crate) fn memory_left() -> Option<f64> {
     Some(float(memory("MemAvailable")?) / float(memory("MemTotal")?))
 }
 
+/// CPU time that all programs of this machine have used, that of its host for others included; None where the kernel does not tell.
+pub(crate) fn busy_time() -> Option<Duration> {
+    let text = text("/proc/stat")?;
+    let ticks: Vec<u64> =
+        text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|part| part.parse().ok()).collect();
+    // User, nice and system; steal is the eighth.
+    let used = ticks.get(..3)?.iter().sum::<u64>() + ticks.get(7).unwrap_or(&0);
+    (used > 0).then(|| Duration::from_secs_f64(float(used) / float(rustix::param::clock_ticks_per_second())))
+}
+
 /// Memory of this process that no file has: what it has made itself.
 fn private_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "RssAnon").and_then(kibibytes)

@@ -65,6 +65,9 @@ pub struct Report {
     pub agents: Vec<AgentPart>,
     /// What it cost there, where it is known.
     pub server: Server,
+    /// CPUs of this machine that other programs used meanwhile, in the mean; null where that cannot be known.
+    #[serde(default)]
+    pub others_cpus: Option<f64>,
     /// What stopped the run from being more, where that can be said.
     pub wall: Option<Wall>,
     /// What was asked of the result, and whether it holds.
@@ -83,7 +86,7 @@ pub struct Report {
 }
 
 /// Connections of a run; attempted = established + failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connections {
     /// Connects whose end is known.
@@ -100,6 +103,12 @@ pub struct Connections {
     pub open: u64,
     /// The most that were open at once.
     pub peak: u64,
+    /// Of the connections that there were to be, those whose connect was not begun when the time was over.
+    #[serde(default)]
+    pub not_begun: u64,
+    /// Those that were established, per second: until the last one of them where none is replaced.
+    #[serde(default)]
+    pub per_second: f64,
     /// Of the established, those that took the place of another one; null where none is replaced, or each is for one operation.
     pub reconnected: Option<u64>,
 }
@@ -131,6 +140,8 @@ pub struct Client {
 
 /// Of less CPU time the start of a run is much.
 const LEAST_CPU: f64 = 0.25;
+/// A run that did not begin more than this part of its connections is not what was asked for.
+const NOT_BEGUN: f64 = 0.05;
 
 impl Report {
     /// The form that this version writes and reads.
@@ -138,12 +149,19 @@ impl Report {
     /// The JSON schema of it.
     pub const JSON_SCHEMA: &'static str = include_str!("results/result.schema.json");
 
-    /// Whether nothing failed and nothing was lost, and the rate was kept that was asked for.
+    /// Returns whether nothing failed and nothing was lost, all connections were begun, and the rate was kept that was asked for.
     pub fn is_clean(&self) -> bool {
         self.keeps_rate()
+            && self.begins_all()
             && self.connections.failed + self.connections.lost + self.operations.failed == 0
             && self.errors.is_empty()
             && self.client.lost == 0
+    }
+
+    /// Connects that were due in the last moment may be late on a busy machine.
+    fn begins_all(&self) -> bool {
+        let Connections { attempted, not_begun, .. } = self.connections;
+        float(not_begun) <= NOT_BEGUN * float(attempted + not_begun)
     }
 
     fn keeps_rate(&self) -> bool {
@@ -173,6 +191,8 @@ impl Report {
             (u64::from(self.client.lost), if self.agents.is_empty() { "processes of clients died" } else { "agents were lost" }),
         ];
         let bad = bad.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", thousands(*count)));
+        let not_begun = || format!("{} connections were never begun", thousands(connections.not_begun));
+        let bad = bad.chain((!self.begins_all()).then(not_begun));
         let bad: Vec<String> = bad.chain((!self.keeps_rate()).then(|| "the rate was not kept".to_owned())).collect();
         match (self.thresholds.len(), missed.as_slice(), bad.as_slice()) {
             (0, _, []) => "ok, nothing failed".to_owned(),
@@ -261,6 +281,13 @@ impl fmt::Display for Report {
                 .filter(|count| *count > 0)
                 .map_or_else(String::new, |count| format!(", {} reconnected", thousands(count)))
         )?;
+        if connections.not_begun > 0 {
+            writeln!(
+                f,
+                "not begun    {} connections, when the time was over: use a longer -d, --hold, or a higher --connect-rate",
+                thousands(connections.not_begun)
+            )?;
+        }
         if let Some(tls) = &self.tls {
             writeln!(f, "{tls}")?;
         }
@@ -303,7 +330,7 @@ pub(crate) mod tests {
 
     pub(crate) fn report() -> Report {
         let machine =
-            Machine { cpus: 2, cpu: None, architecture: "x86_64".into(), kernel: Some("6.18".to_owned()), memory_bytes: None };
+            Machine { cpus: 2, cpu: None, architecture: "x86_64".into(), kernel: Some("6.18".to_owned()), ..Machine::default() };
         let operation = Percentiles {
             mean: Some(20.5),
             p50: Some(12.5),
@@ -331,10 +358,10 @@ pub(crate) mod tests {
                 established: 8,
                 failed: 2,
                 lost: 1,
-                closed: 0,
                 open: 7,
                 peak: 8,
-                reconnected: None,
+                per_second: 4.0,
+                ..Connections::default()
             },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
             rate: None,
@@ -356,6 +383,7 @@ pub(crate) mod tests {
             client: Client { bytes_per_connection: None, cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             agents: Vec::new(),
             server: Server::default(),
+            others_cpus: None,
             wall: None,
             thresholds: Vec::new(),
             actions: Vec::new(),
@@ -367,7 +395,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8,"reconnected":null},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null,"cpu_quota":null,"memory_limit_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8,"not_begun":0,"per_second":4.0,"reconnected":null},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"others_cpus":null,"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }
@@ -404,6 +432,19 @@ error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there
     }
 
     #[test]
+    fn a_run_that_did_not_begin_its_connections_is_not_ok() {
+        let begun = |attempted, not_begun| {
+            let connections = Connections { attempted, established: attempted, not_begun, ..Connections::default() };
+            let operations = Operations { ok: 100, ..Operations::default() };
+            Report { connections, operations, errors: Vec::new(), ..report() }
+        };
+        let half = begun(101, 99);
+        assert_eq!((half.verdict().as_str(), half.is_clean()), ("FAILED: 99 connections were never begun", false));
+        assert!(half.to_string().contains("\nnot begun    99 connections, when the time was over: use a longer -d"), "{half}");
+        assert_eq!(begun(196, 4).verdict(), "ok, nothing failed", "a busy machine is late with the last");
+    }
+
+    #[test]
     fn what_the_run_was_told_and_large_numbers_are_for_people() {
         let action = |at, what: &str| Action { at, what: what.to_owned() };
         let actions = vec![action(1.25, "suspend"), action(3.5, "connections +6"), action(9.0, "stopped for 2.0 s")];
@@ -430,7 +471,7 @@ error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there
     #[test]
     fn a_verdict_says_what_failed() {
         assert_eq!(report().verdict(), "FAILED: 2 connects failed, 3 operations failed, 1 connections were lost");
-        let judgement = |ok| Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok };
+        let judgement = |ok| Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok, within_spread: false };
         let judged = |thresholds| Report { thresholds, ..report() }.verdict();
         assert_eq!(judged(vec![judgement(true), judgement(false)]), "FAILED: p99<1s: 2.00 s");
         assert_eq!(judged(vec![judgement(true)]), "ok, the threshold is kept");
@@ -439,7 +480,7 @@ error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there
 
     #[test]
     fn thresholds_and_the_wall_come_last() {
-        let thresholds = vec![Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok: false }];
+        let thresholds = vec![Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok: false, within_spread: false }];
         let [name, why, remedy] = ["accept queue", "it was full", "a longer backlog"].map(str::to_owned);
         let report = Report { thresholds, wall: Some(Wall { name, why, remedy }), ..report() };
         let text = report.to_string();

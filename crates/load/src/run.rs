@@ -3,6 +3,7 @@
 
 mod obeying;
 mod over;
+mod reached;
 
 use over::{Over, ended_early, seconds};
 
@@ -97,6 +98,8 @@ pub struct Run<'a> {
     /// By how much the memory of all clients grew at most.
     grown_bytes: u64,
     evidence: Evidence,
+    /// CPU time of all programs of this machine when it began.
+    busy: Option<Duration>,
 }
 
 /// What was counted when a sample was told.
@@ -174,7 +177,8 @@ impl<'a> Run<'a> {
             operation: Percentiles::default(),
             elsewhere: (Duration::ZERO, 0),
             grown_bytes: 0,
-            evidence: Evidence::new(),
+            evidence: Evidence { connect_rate: plan.connect_rate.filter(|_| plan.is_short()), ..Evidence::new() },
+            busy: proc::busy_time(),
         })
     }
 
@@ -246,9 +250,12 @@ impl<'a> Run<'a> {
             at: end,
         };
         let mut report = self.report(closed, &run, server);
+        report.connections.not_begun = self.not_begun(over, connects);
+        report.others_cpus = self.others(cost.client, cost.server);
         report.ended_early = ended_early(over, self.plan, &report);
         report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
+        self.evidence.see_quotas(self.watch.quota());
         // Clients that were stopped are late for that reason.
         let was_stopped = report.actions.iter().any(|action| action.what.starts_with(STOPPED));
         report.wall = self.evidence.wall(&report).filter(|wall| !was_stopped || wall.name != "client CPU");
@@ -296,6 +303,9 @@ impl<'a> Run<'a> {
                     self.tell_progress(state.standing, self.phase, observer);
                 }
                 tick = (tick + TICK).max(now);
+            }
+            if self.is_refused() {
+                return Ok(Over::Refused);
             }
             if let Agents::Hosts(hosts) = &mut self.agents {
                 if hosts.is_broken() {
@@ -493,6 +503,8 @@ impl<'a> Run<'a> {
                 closed,
                 open: numbers.established.saturating_sub(closed + numbers.lost),
                 peak: self.peak,
+                not_begun: 0,
+                per_second: self.connects_per_second(run.seconds),
                 reconnected: self.reconnected(),
             },
             operations: Operations {
@@ -515,6 +527,7 @@ impl<'a> Run<'a> {
                 lost: self.agents.lost(),
             },
             server,
+            others_cpus: None,
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),

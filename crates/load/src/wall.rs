@@ -2,6 +2,7 @@
 //! named.
 
 use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
+use crate::cgroup::{Limits, Quota, Throttling};
 use crate::numbers::{float, median, thousands, time};
 use crate::proc;
 use crate::report::Report;
@@ -19,6 +20,12 @@ const SOME_LAG: f64 = 1_000.0;
 const BUSY: f64 = 0.5;
 /// Of fewer operations the 99th percentile is a few.
 const MANY: u64 = 1_000;
+/// From this part of its periods on in which a quota is used up, it shows in what is measured.
+const THROTTLED: f64 = 0.05;
+/// Fewer periods may be those of a start.
+const LEAST_THROTTLED: u64 = 2;
+/// Below this part of what was asked for, a rate of connects was not kept.
+const KEPT: f64 = 0.95;
 /// Segments that are sent again, of all: beyond this a network is full, or loses.
 const MANY_AGAIN: f64 = 0.01;
 /// Memory left, of all: below this the kernel refuses or kills.
@@ -51,13 +58,22 @@ pub(crate) struct Evidence {
     pub(crate) descriptors_left: Option<u64>,
     /// The part of this network's segments that was sent again.
     pub(crate) sent_again: Option<f64>,
+    /// Connects per second that were asked for, where connections are replaced all the time.
+    pub(crate) connect_rate: Option<f64>,
+    /// What the cgroups of this process allowed it when it began.
+    pub(crate) allowed: Limits,
+    /// The part of its cgroup's memory that was left when the least was.
+    pub(crate) allowed_left: Option<f64>,
+    /// How often a quota stopped the clients, and the server.
+    pub(crate) throttled: [Option<Throttling>; 2],
 }
 
 impl Evidence {
     /// Nothing yet.
     pub(crate) fn new() -> Evidence {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Evidence { cpus: float(cpus as u64), machine: float(proc::cpus() as u64), ..Evidence::default() }
+        let machine = float(proc::cpus() as u64);
+        Evidence { cpus: float(cpus as u64), machine, allowed: Limits::own(), ..Evidence::default() }
     }
 
     /// The server is on another machine, with so many CPUs.
@@ -76,10 +92,19 @@ impl Evidence {
     pub(crate) fn see(&mut self, sample: &Sample, client: Option<f64>, memory_left: Option<f64>) {
         self.memory_left = memory_left.into_iter().chain(self.memory_left).min_by(f64::total_cmp);
         self.client.extend(client);
+        if self.allowed.memory.is_some() {
+            let left = Limits::own().memory.map(|room| float(room.left) / float(room.max.max(1)));
+            self.allowed_left = left.into_iter().chain(self.allowed_left).min_by(f64::total_cmp);
+        }
         let Some(server) = &sample.server else { return };
         self.server.extend(server.cpu);
         let left = server.descriptors_left.into_iter().chain(self.descriptors_left);
         self.descriptors_left = left.min();
+    }
+
+    /// Looks at how often quotas were used up meanwhile: that of this process, and that of the server where it has another.
+    pub(crate) fn see_quotas(&mut self, server: Option<&Quota>) {
+        self.throttled = [self.allowed.cpu.as_ref(), server].map(|quota| quota.map(Quota::since));
     }
 
     /// The wall that this shows; the surest comes first.
@@ -93,7 +118,11 @@ impl Evidence {
 
     /// What was full.
     fn of_load(&self, report: &Report) -> Option<Wall> {
-        self.busy(report).or_else(|| self.lag(report)).or_else(|| self.packets(report)).or_else(|| connections(report))
+        self.quota()
+            .or_else(|| self.busy(report))
+            .or_else(|| self.lag(report))
+            .or_else(|| self.packets(report))
+            .or_else(|| self.connections(report))
     }
 
     fn server_descriptors(&self, report: &Report) -> Option<Wall> {
@@ -107,9 +136,29 @@ impl Evidence {
     }
 
     fn memory(&self) -> Option<Wall> {
+        if let (Some(left), Some(room)) = (self.allowed_left.filter(|left| *left < LITTLE_MEMORY), &self.allowed.memory) {
+            let why = format!("{:.1} % of what {} allows was left", 100.0 * left, room.file.display());
+            return Some(wall("memory", why, "raise that limit, or use fewer connections"));
+        }
         let left = self.memory_left.filter(|left| *left < LITTLE_MEMORY)?;
         let why = format!("{:.1} % of this machine's memory was left", 100.0 * left);
         Some(wall("memory", why, "use fewer connections, or a machine with more memory"))
+    }
+
+    /// Clients that a quota stops measure how long they were stopped. Those of other machines are not seen here.
+    fn quota(&self) -> Option<Wall> {
+        let names = ["client CPU", "server CPU"].into_iter().zip(["the load generator", "the server"]);
+        let mut of_both = names.zip(&self.throttled).filter_map(|(names, throttled)| Some((names, throttled.as_ref()?)));
+        let is_felt = |throttled: &Throttling| throttled.throttled >= LEAST_THROTTLED && throttled.share() >= THROTTLED;
+        let ((name, whose), throttled) = of_both.find(|(_, throttled)| is_felt(throttled))?;
+        if self.busiest.is_some() && name == "client CPU" {
+            return None;
+        }
+        let Throttling { cpus, file, periods, throttled } = throttled;
+        let own = if name == "client CPU" { ": what was measured is its own limit too" } else { "" };
+        let why =
+            format!("its quota of {cpus:.2} CPUs ({}) stopped {whose} in {throttled} of {periods} periods{own}", file.display());
+        Some(wall(name, why, "raise the quota, or do without one"))
     }
 
     /// Clients that are busy measure themselves, whatever came of it.
@@ -159,6 +208,16 @@ impl Evidence {
         ))
     }
 
+    fn connections(&self, report: &Report) -> Option<Wall> {
+        let connects = report.connections.per_second;
+        let begun = match (report.rate, self.connect_rate) {
+            (Some(rate), _) => (!rate.kept).then_some(rate.begun),
+            (None, Some(asked)) => (connects < KEPT * asked).then_some(connects),
+            (None, None) => None,
+        };
+        begun.and_then(|begun| too_few_connections(report, begun))
+    }
+
     fn packets(&self, report: &Report) -> Option<Wall> {
         let again = self.sent_again.filter(|again| *again > MANY_AGAIN && !report.is_clean())?;
         let why = format!("{:.1} % of the TCP segments were sent again", 100.0 * again);
@@ -174,12 +233,21 @@ impl Evidence {
 /// does at any load, and to say why is to say that.
 fn shows_load(report: &Report) -> bool {
     let of_load = |error: &Errors| match error.phase.as_ref() {
+        // A server that is busy is late, and does not show another certificate.
+        "handshake" | "tls" => is_late(&error.errno),
         "status" | "verify" | "format" | "client" => false,
         "connect" => matches!(error.errno.as_str(), "ETIMEDOUT" | "ECONNRESET" | "EAGAIN"),
         _ => true,
     };
     let other: u64 = report.errors.iter().filter(|error| !of_load(error)).map(|error| error.count).sum();
     report.seconds >= LEAST_SECONDS && float(other) <= FEW_ERRORS * float(report.operations.ok)
+}
+
+/// Whether a handshake failed by its time, or by the end of its connection: other reasons load does not explain.
+pub(crate) fn is_late(reason: &str) -> bool {
+    ["did not end in time", "ended in the TLS handshake", "under way when the run ended", "reset"]
+        .iter()
+        .any(|late| reason.contains(late))
 }
 
 const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation), or give it more CPUs";
@@ -210,15 +278,14 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 
-/// A rate needs as many connections at once as come in the time that one operation takes (Little's law).
-fn connections(report: &Report) -> Option<Wall> {
-    let rate = report.rate.filter(|rate| !rate.kept)?;
+/// A rate needs as many connections at once as come in the time that one operation takes (Little's law); `begun` is what it came to.
+fn too_few_connections(report: &Report, begun: f64) -> Option<Wall> {
     let takes = match report.http.as_ref().and_then(|http| http.schedule) {
         Some(schedule) => schedule.uncorrected_us.mean,
         None => report.latency_us.uncorrected.mean,
     };
     let (takes, peak) = (takes?, report.connections.peak);
-    (rate.begun * takes / 1e6 >= FULL * float(peak)).then(|| {
+    (begun * takes / 1e6 >= FULL * float(peak)).then(|| {
         let why = format!("all {} waited for their answers, {} each in the mean", thousands(peak), time(takes));
         wall("connections", why, "use more of them (--connections), or see what makes the server slow")
     })
@@ -231,6 +298,7 @@ fn wall(name: &str, why: String, remedy: &str) -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::Room;
     use crate::rate::Rate;
     use crate::report::tests;
 
@@ -364,6 +432,41 @@ mod tests {
             (with(false, 9_900.0), with(false, 5_000.0), with(true, 9_900.0)),
             ("connections".into(), "none".into(), "none".into())
         );
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_told_of_either_end() {
+        let throttled =
+            |periods, throttled| Some(Throttling { cpus: 0.5, file: "/sys/fs/cgroup/box/cpu.max".into(), periods, throttled });
+        let with = |client, server| Evidence { throttled: [client, server], ..at_rest() };
+        let limit = with(throttled(18, 16), None).wall(&clean()).expect("the quota");
+        assert_eq!(
+            (limit.name.as_str(), limit.why.as_str()),
+            (
+                "client CPU",
+                "its quota of 0.50 CPUs (/sys/fs/cgroup/box/cpu.max) stopped the load generator in 16 of 18 periods: what was \
+                 measured is its own limit too"
+            )
+        );
+        assert_eq!(name(&with(throttled(100, 1), throttled(100, 50)), &clean()), "server CPU");
+        assert_eq!(name(&with(throttled(100, 1), None), &clean()), "none", "a period is no limit");
+        let room = Room { max: 1 << 26, left: 1 << 20, file: "/sys/fs/cgroup/box/memory.max".into() };
+        let allowed = Limits { memory: Some(room), ..Limits::default() };
+        let little = Evidence { allowed, allowed_left: Some(0.016), ..at_rest() }.wall(&clean()).expect("the memory");
+        assert_eq!(
+            (little.name.as_str(), little.why.as_str()),
+            ("memory", "1.6 % of what /sys/fs/cgroup/box/memory.max allows was left")
+        );
+    }
+
+    #[test]
+    fn a_certificate_is_no_matter_of_load() {
+        let mut report = failed("handshake", "the peer's certificate is signed by no trusted authority: it ...");
+        report.errors[0].count = 5_000;
+        let busy = Evidence { server: vec![3.9], ..at_rest() };
+        assert_eq!(name(&busy, &report), "none");
+        report.errors[0].errno = "the TLS handshake did not end in time".to_owned();
+        assert_eq!(name(&busy, &report), "server CPU");
     }
 
     #[test]

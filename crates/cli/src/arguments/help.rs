@@ -31,13 +31,13 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
             "load https://127.0.0.1:8443/ --ca ca.pem -c 100",
         ],
     ),
-    ("doctor", &["doctor -c 100k", "doctor 10.0.0.1:9000 -c 100k"]),
+    ("doctor", &["doctor -c 100k", "doctor 10.0.0.1:9000 -c 100k", "doctor https://127.0.0.1:8443/"]),
     (
         "find",
         &[
             "find ping 10.0.0.1:9000 --threshold 'p99<100ms'",
             "find http://127.0.0.1:8080/ --vary rate --threshold 'p99<20ms'",
-            "find ping 10.0.0.1:9000 --vary connect-rate --max 20k",
+            "find http://127.0.0.1:8080/ --close server --vary connect-rate --max 20k",
         ],
     ),
     ("report", &["report run"]),

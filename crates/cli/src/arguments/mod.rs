@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Put load on a server and report the result.
     Load(Box<LoadArguments>),
     /// Check whether this machine, and a server on it, have the resources for a number of connections.
-    Doctor(DoctorArguments),
+    Doctor(Box<DoctorArguments>),
     /// Search for the maximum of connections, operations or connects per second, and report what limits it.
     Find(Box<FindArguments>),
     /// Make the page of a run again, and print its result.
@@ -74,8 +74,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct DoctorArguments {
-    /// The server [default: none, this machine as a client].
-    pub(crate) target: Option<Address>,
+    /// The server, such as 127.0.0.1:9000 or https://127.0.0.1:8443/ [default: none, this machine as a client].
+    pub(crate) target: Option<Target>,
     /// Connections at once.
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "10k")]
     pub(crate) connections: usize,

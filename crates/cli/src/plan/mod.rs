@@ -79,10 +79,11 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The most at once.
+/// Returns the maximum at once: no more than have an operation to do.
 pub(crate) fn connections(arguments: &LoadArguments) -> usize {
     let most = arguments.stage.iter().map(|stage| stage.connections).max();
-    most.unwrap_or(arguments.connections.unwrap_or(64))
+    let operations = arguments.operations.map_or(usize::MAX, |operations| usize::try_from(operations).unwrap_or(usize::MAX));
+    most.unwrap_or_else(|| arguments.connections.unwrap_or(64).min(operations.max(1)))
 }
 
 /// Connections that stay are spread, so that a server is not asked for all of them in one moment. Where it is far away, there is
@@ -259,6 +260,8 @@ pub(crate) mod tests {
     fn the_default_duration_is_only_for_runs_that_would_not_end() {
         let end = |words| planned(words).expect("a plan").end;
         assert_eq!(end("ping -n 5"), End::Never);
+        let connections = |words: &str| planned(words).expect(words).connections;
+        assert_eq!([connections("ping -n 3 -c 64"), connections("ping -n 80"), connections("hello -n 3")], [3, 64, 3]);
         assert_eq!(end("ping -n 5 -d 2"), End::AfterFirstConnect(Duration::from_secs(2)));
         assert_eq!(end("ping --hold 1m"), End::AfterLastConnect(Duration::from_secs(60)));
     }

@@ -25,7 +25,10 @@ fn a_server_with_few_descriptors_lacks_them() {
     let line = server.line();
     let target = line.strip_prefix("listening on ").expect("it says where").to_owned();
     let pid = server.child.id();
-    for words in [format!("{target} -c 1000 --json -"), format!("--pid {pid} -c 1000 --json -")] {
+    let url = format!("http://{target}/path");
+    for words in
+        [format!("{target} -c 1000 --json -"), format!("{url} -c 1000 --json -"), format!("--pid {pid} -c 1000 --json -")]
+    {
         let end = doctor(&words);
         assert_eq!(end.code, Some(3), "{words}: {end:?}");
         let findings = report(&end);

@@ -2,6 +2,7 @@
 
 use crate::orders::{Control, path};
 use crate::program::{End, Program, load};
+use crate::report::report;
 use rustix::process::Signal;
 use std::process::Command;
 
@@ -65,7 +66,58 @@ fn a_check_of_a_server_that_is_not_there_fails() {
     let end = Program::of("doctor 127.0.0.1:1").end();
     assert_eq!(end.code, Some(3), "{end:?}");
     assert!(
-        end.stdout.contains("lacks  server listener") && end.stdout.contains("ECONNREFUSED: nothing listens there"),
+        end.stdout.contains("lacks  server listener        missing")
+            && !end.stdout.contains("1 of 0")
+            && end.stdout.contains("ECONNREFUSED: nothing listens there"),
         "{end:?}"
     );
+}
+
+/// A cgroup with a fifth of a CPU, until it is dropped. None: none can be made here.
+struct Quota(std::path::PathBuf);
+
+impl Quota {
+    fn new() -> Option<Quota> {
+        let is_v2 = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        let (folder, file, quota) = match is_v2 {
+            true => ("/sys/fs/cgroup", "cpu.max", "20000 100000"),
+            false => ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "20000"),
+        };
+        let folder = std::path::Path::new(folder).join(format!("sockdrawer-evidence-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        let quota = std::fs::write(folder.join(file), quota).map(|()| Quota(folder.clone()));
+        quota.map_err(|_| std::fs::remove_dir(&folder)).ok()
+    }
+
+    fn run(&self, words: &str) -> Program {
+        let mut command = std::process::Command::new("sh");
+        let (folder, program) = (self.0.display(), env!("CARGO_BIN_EXE_sockdrawer"));
+        command.args(["-c", &format!("echo $$ > {folder}/cgroup.procs; exec {program} {words}")]);
+        Program::run(command)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir(&self.0));
+    }
+}
+
+#[test]
+fn a_quota_is_told_before_the_run_and_when_it_stopped_the_client() {
+    let Some(quota) = Quota::new() else {
+        eprintln!("skipped: no cgroup with a quota can be made here");
+        return;
+    };
+    let end = quota.run("load echo -c 8 -d 3s --json -").end();
+    let report = report(&end);
+    assert_eq!((&report["machine"]["cpu_quota"], &report["wall"]["name"]), (&0.2.into(), &"client CPU".into()), "{end:?}");
+    let why = report["wall"]["why"].as_str().expect("it says why");
+    assert!(
+        why.starts_with("its quota of 0.20 CPUs (/sys/fs/cgroup/") && why.contains(" periods: what was measured is"),
+        "{why}"
+    );
+    assert!(end.stderr.contains("client CPU quota"), "the budget has it: {end:?}");
+    let end = quota.run("doctor -c 10").end();
+    assert!(end.code == Some(0) && end.stdout.contains("maybe  client CPU quota"), "{end:?}");
 }

@@ -2,6 +2,7 @@
 
 use crate::program::Program;
 use serde_json::Value;
+use std::io::{Read, Write};
 
 fn find(words: &str) -> (Option<i32>, Value, String) {
     let end = Program::of(&format!("find {words}")).end();
@@ -20,22 +21,29 @@ fn what_a_server_takes_at_most_is_found() {
     let address = address.strip_prefix("listening on ").expect("it listens");
     let (code, result, told) = find(&format!("ping {address} -c 4 --hold 300ms --interval 50ms --json -"));
     assert_eq!((code, result["found"].as_u64()), (Some(0), Some(12)), "{result}");
-    assert_eq!(amounts(&result), [4, 8, 16, 16, 12, 14, 14, 13, 13, 12], "{result}");
+    assert_eq!(amounts(&result), [4, 8, 16, 16, 12, 14, 14, 13, 13, 12, 12, 12, 13, 13], "{result}");
     assert!(
-        told.contains("found: 12 connections, twice; 13 do not hold: 1 times unused EOF: the server closed a new connection"),
+        told.contains(
+            "found: 12 connections (held 4 of 4 times); 13 do not hold (held 0 of 4 times): 1 times unused EOF: the server closed a new \
+             connection"
+        ),
         "{told}"
     );
-    let held: Vec<bool> = result["runs"].as_array().expect("a list").iter().map(|run| run["held"] == true).collect();
-    assert_eq!(held, [true, true, false, false, true, false, false, false, false, true]);
+    let runs = || result["runs"].as_array().expect("a list").iter();
+    assert!(runs().all(|run| (run["held"] == true) == (run["amount"].as_u64() <= Some(12))), "{result}");
+    assert!(
+        runs().all(|run| run["held"] == false || run["reached"].as_f64() == run["amount"].as_f64()),
+        "what holds was reached: {result}"
+    );
 }
 
 #[test]
 fn the_most_that_was_asked_for_may_hold_and_the_least_may_not() {
     let (code, result, told) = find("ping -c 3 --max 6 --hold 100ms --interval 20ms --threshold lost==0 --json -");
-    assert_eq!((code, amounts(&result), &result["found"]), (Some(0), vec![3, 6, 6], &6.into()), "{result}");
-    assert!(told.contains("found: 6 connections, twice: the most that was asked for (--max)"), "{told}");
-    let (code, result, told) = find("echo --vary rate --max 4 -c 1 -d 300ms --threshold p99<1ns --json -");
-    assert_eq!((code, amounts(&result), &result["found"]), (Some(99), vec![4, 4, 2, 2, 1, 1], &Value::Null), "{result}");
+    assert_eq!((code, amounts(&result), &result["found"]), (Some(0), vec![3, 6, 6, 6, 6], &6.into()), "{result}");
+    assert!(told.contains("found: 6 connections (held 4 of 4 times): the most that was asked for (--max)"), "{told}");
+    let (code, result, told) = find("echo --vary rate --max 2 -c 1 -d 1s --threshold p99<1ns --json -");
+    assert_eq!((code, amounts(&result), &result["found"]), (Some(99), vec![2, 2, 1, 1], &Value::Null), "{result}");
     assert!(told.contains("nothing holds, not even 1 operations/s"), "{told}");
 }
 
@@ -59,10 +67,10 @@ fn a_search_says_how_long_it_takes_and_leaves_a_page() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let lines: Vec<&str> = end.stdout.lines().collect();
     assert!(
-        lines[0].contains("a try takes 150ms after its connects, at 5000/s") && lines[0].ends_with("about 3 tries if all hold"),
+        lines[0].contains("a try takes 150ms after its connects, at 5000/s") && lines[0].ends_with("about 5 tries if all hold"),
         "{end:?}"
     );
-    assert!(lines[1].ends_with("about 2 left") && lines[2].ends_with("about 1 left"), "{end:?}");
+    assert!(lines[1].ends_with("about 4 left") && lines[2].ends_with("about 3 left"), "{end:?}");
     let page = std::fs::read_to_string(path.join("report.html")).expect("a page");
     assert!(
         page.contains("p99 of operations by connections") && page.contains("ping to a server in this program: 4 connections"),
@@ -72,7 +80,7 @@ fn a_search_says_how_long_it_takes_and_leaves_a_page() {
     let search: Value = serde_json::from_str(&search).expect("JSON");
     assert_eq!(
         (&search["schema"], &search["found"], &search["complete"]),
-        (&"sockdrawer.find/2".into(), &4.into(), &true.into())
+        (&"sockdrawer.find/3".into(), &4.into(), &true.into())
     );
     let again = Program::of(&words).end();
     assert!(again.code == Some(2) && again.stderr.contains("has a run already"), "{again:?}");
@@ -85,4 +93,68 @@ fn connections_with_a_lifetime_have_a_search_that_ends() {
     assert_eq!((code, &result["found"]), (Some(0), &2.into()), "{result}");
     // A busy machine may not keep the pace of a run, which is then made once more.
     assert!(amounts(&result).iter().all(|amount| *amount == 2), "{result}");
+}
+
+/// Makes a server of `hello` that accepts a connection each 5 ms, answers it, and ends it.
+fn slow_server() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            // waits because: a server that is slow is what the search is for.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            drop(connection.read_exact(&mut [0; 6]).and_then(|()| connection.write_all(b"Hello World\n")));
+        }
+    });
+    at
+}
+
+#[test]
+fn a_connect_rate_that_was_not_reached_is_not_found() {
+    // At most 200 a second, and one at a time.
+    let at = slow_server();
+    let (code, result, told) = find(&format!("hello {at} -c 1 --vary connect-rate -d 1s --max 100k --json -"));
+    assert_eq!(code, Some(0), "{told}");
+    let found = result["found"].as_u64().expect("something was reached");
+    assert!(found <= 205, "no more than the server accepts: {told}");
+    let runs = result["runs"].as_array().expect("a list");
+    let asked = result["asked"].as_u64().expect("a number held");
+    let reached = |run: &Value| run["reached"].as_f64().expect("it was run");
+    for run in runs.iter().filter(|run| run["held"] == true) {
+        let amount = run["amount"].as_f64().expect("a number");
+        assert!(reached(run) + 2.0 * amount.sqrt() >= 0.95 * amount, "{run}");
+        assert!(run["amount"] != asked || reached(run) >= found as f64, "{told}");
+    }
+    assert!(told.contains("limited by connections: all 1 waited for their answers") || told.contains("does not stand"), "{told}");
+}
+
+#[test]
+fn a_search_for_connects_of_connections_that_stay_is_refused_or_has_enough() {
+    for (words, why) in [
+        (
+            "find ping 127.0.0.1:1 --vary connect-rate --max 200k",
+            "so a try makes 64 connects and no more: use hello, or http with --close",
+        ),
+        ("find http://127.0.0.1:1/ --vary connect-rate", "add --close server, or use as many"),
+        ("find hello 127.0.0.1:1 --vary connect-rate -d 200ms", "a rate shows over a second or more, and a try takes 200ms"),
+        ("find echo 127.0.0.1:1 --vary rate -d 300ms", "a rate shows over a second or more"),
+    ] {
+        let end = Program::of(words).end();
+        assert!(end.code == Some(2) && end.stderr.contains(why), "{words}: {end:?}");
+    }
+    let (code, result, told) = find("ping -c 200 --vary connect-rate --max 200 --hold 1s --json -");
+    assert_eq!((code, result["asked"].as_u64()), (Some(0), Some(200)), "{told}");
+    assert!(result["found"].as_u64().is_some_and(|found| (180..=205).contains(&found)), "{told}");
+}
+
+#[test]
+fn where_every_operation_fails_for_one_cause_there_is_no_search() {
+    let mut server = Program::start(&["serve", "ping", "-l", "127.0.0.1:0"]);
+    let address = server.line().strip_prefix("listening on ").expect("it listens").to_owned();
+    let end = Program::of(&format!("find echo {address} -c 100 --hold 300ms --json -")).end();
+    assert_eq!(end.code, Some(3), "{end:?}");
+    let result: Value = serde_json::from_str(&end.stdout).expect("what was tried");
+    assert!(amounts(&result).len() <= 3, "it goes to 1 at once: {end:?}");
+    assert!(end.stderr.contains("error: every operation fails: "), "{end:?}");
 }

@@ -284,3 +284,16 @@ fn local_ports_are_those_that_were_asked_for() {
     let ports: Vec<u16> = ports.try_iter().collect();
     assert!(ports.len() == 9 && ports.iter().all(|port| (40_200..=40_231).contains(port)), "{ports:?}");
 }
+
+#[test]
+fn a_run_that_is_too_short_for_its_connections_is_not_ok() {
+    let end = load("ping -c 200 --connect-rate 50 -d 2s --json -");
+    assert_eq!(end.code, Some(1), "{end:?}");
+    let report = report(&end);
+    let [attempted, not_begun] = ["/connections/attempted", "/connections/not_begun"].map(|name| number(&report, name));
+    assert!(attempted <= 110 && attempted + not_begun == 200, "{report}");
+    let told = format!("FAILED: {not_begun} connections were never begun");
+    assert!(end.stderr.contains(&told) && end.stderr.contains("use a longer -d"), "{end:?}");
+    let judged = load("ping -c 8 --connect-rate 100 -d 1s --threshold lost==0 --json -");
+    assert_eq!(judged.code, Some(0), "{judged:?}");
+}

@@ -182,6 +182,21 @@ fn each_way_to_fail_is_a_line_with_its_reason() {
 }
 
 #[test]
+fn an_untrusted_certificate_is_refused_a_few_times_and_no_load() {
+    let server = certificate(|_| {});
+    let (_pool, at) = echoing(server.options());
+    let run = load(&format!("hello {at} --tls -c 4 -d 20s --json -"));
+    let report = report(&run);
+    let failed = number(&report, "/connections/failed");
+    assert!(run.code == Some(1) && (3..2_000).contains(&failed), "it goes on for 20 s otherwise: {run:?}");
+    let early = report["ended_early"].as_str().expect("it is over at once");
+    assert!(
+        early.starts_with("each handshake of TLS failed for the same reason, after 0.") && report["wall"].is_null(),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn a_handshake_that_does_not_end_is_cut_off_by_its_timeout_and_by_a_signal() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = silent.local_addr().expect("it is bound");

@@ -1,6 +1,7 @@
 //! What this machine has for a run.
 
 use super::ports::Ports;
+use crate::cgroup::Limits;
 use crate::plan::Plan;
 use crate::{proc, server};
 use rustix::param::page_size;
@@ -26,6 +27,8 @@ pub(crate) struct Facts {
     pub(crate) servers_are_here: bool,
     /// TCP memory that the kernel may use, in bytes.
     pub(crate) tcp: Option<u64>,
+    /// What cgroups allow this process.
+    pub(crate) allowed: Limits,
 }
 
 impl Facts {
@@ -43,6 +46,7 @@ impl Facts {
             backlog: backlog(&plan.targets),
             servers_are_here: plan.targets.iter().all(server::is_here),
             tcp: pages.map(|most| most.saturating_sub(tcp("mem").unwrap_or(0)).saturating_mul(page_size() as u64)),
+            allowed: Limits::own(),
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) use facts::Facts;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
+use crate::cgroup::{self, Limits, Quota};
 use crate::numbers::{float, thousands};
 use crate::plan::{OTHERS, Plan, Stage};
 use serde::Serialize;
@@ -17,11 +18,13 @@ use std::fmt;
 
 /// Kernel memory of one end of an idle TCP connection that epoll watches, measured on 6.18: socket 2,368, inode 832, epoll 256, name
 /// 192, file 192 and small parts.
-const KERNEL_BYTES: u64 = 3_900;
+pub(crate) const KERNEL_BYTES: u64 = 3_900;
 /// What this program takes at most for a connection, of either end.
 const OWN_BYTES: u64 = 512;
 /// Descriptors of a process that starts others, besides those it has and the pipes: event loops, files, and both ends of the next pipes.
 const SPARE: u64 = 24;
+/// Threads of a process that runs clients, at least: its own, a loop, and the one that watches it.
+const LEAST_TASKS: u64 = 3;
 /// What a queue must hold when nobody accepts for a moment: the connects of 100 ms.
 const PAUSE: f64 = 0.1;
 
@@ -57,6 +60,7 @@ impl Budget {
         }
         needs.extend(queue(plan, facts));
         needs.push(memory(plan, facts));
+        needs.extend(allowed(plan, facts));
         let rate = fit.and_then(Result::ok).flatten();
         Budget { needs, rate, room }
     }
@@ -238,6 +242,40 @@ fn memory(plan: &Plan, facts: &Facts) -> Need {
     })
 }
 
+/// Returns what cgroups allow this process, where they do.
+fn allowed(plan: &Plan, facts: &Facts) -> Vec<Need> {
+    let Limits { cpu, memory, tasks } = &facts.allowed;
+    let ends = if plan.targets.is_empty() { 2 } else { 1 };
+    let memory =
+        memory.as_ref().map(|room| memory_of("client", plan.connections as u64, ends * (KERNEL_BYTES + OWN_BYTES), room));
+    let processes = plan.processes(usize::try_from(facts.descriptors).unwrap_or(usize::MAX)) as u64;
+    let tasks = tasks.as_ref().map(|room| {
+        let how = format!("threads and processes by {} without those there are", room.file.display());
+        let needed = (processes + 1).saturating_mul(LEAST_TASKS);
+        Need::new("client", "tasks", (needed, Some(room.left)), how).or(Fit::Lacking, |need| {
+            format!("raise pids.max by {}, or use fewer connections or --processes", thousands(need.needed - room.left))
+        })
+    });
+    let cpu = cpu.as_ref().map(|quota| cpu_of("client", quota));
+    memory.into_iter().chain(tasks).chain(cpu).collect()
+}
+
+/// Returns what so many connections need of the memory that a cgroup allows.
+pub(crate) fn memory_of(end: &'static str, connections: u64, each: u64, room: &cgroup::Room) -> Need {
+    let how = format!("{} bytes for each connection, by {}; estimated", thousands(each), room.file.display());
+    Need::new(end, "memory", (connections.saturating_mul(each), Some(room.left)), how)
+        .in_bytes()
+        .or(Fit::Lacking, |_| format!("at most {} connections fit: use fewer, or raise that limit", thousands(room.left / each)))
+}
+
+/// Returns what a cgroup allows of one CPU, as a process that is stopped each 100 ms shows that in all that it measures.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a quota is above 0")]
+pub(crate) fn cpu_of(end: &'static str, quota: &Quota) -> Need {
+    let percent = (100.0 * quota.cpus).round() as u64;
+    let how = format!("percent of a CPU by {}; used up, it stops until its period is over", quota.file.display());
+    Need::new(end, "CPU quota", (100, Some(percent)), how).or(Fit::Doubtful, |_| "raise the quota, or do without one".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +294,7 @@ mod tests {
             backlog: None,
             servers_are_here: true,
             tcp: None,
+            allowed: Limits::default(),
         }
     }
 
@@ -315,6 +354,25 @@ mod tests {
         assert_eq!((memory.needed, memory.fit), (831_200_000, Fit::Enough));
         let memory = need(&plan, &Facts { memory: Some(831_199_999), ..few }, "memory");
         assert!(memory.remedy.is_some_and(|remedy| remedy.contains("at most 99,999 connections fit")));
+    }
+
+    #[test]
+    fn what_cgroups_allow_is_less_than_the_machine_has() {
+        let room = |name: &str, max, left| cgroup::Room { max, left, file: format!("/sys/fs/cgroup/box/{name}").into() };
+        let memory = Some(room("memory.max", 64 << 20, 60 << 20));
+        let boxed = |tasks| Facts { allowed: Limits { memory: memory.clone(), tasks, cpu: None }, ..facts() };
+        let plan = ping(100_000, LOCAL);
+        let budget = Budget::with(&plan, &boxed(None));
+        let need = budget.lacking().expect("64 MiB are too little");
+        assert_eq!((need.end, need.what, need.needed, need.had), ("client", "memory", 441_200_000, Some(60 << 20)));
+        assert!(need.how.contains("by /sys/fs/cgroup/box/memory.max"), "{need}");
+        assert_eq!(need.remedy.as_deref(), Some("at most 14,259 connections fit: use fewer, or raise that limit"));
+        let need = |left| need_of(&ping(1_000, LOCAL), &boxed(Some(room("pids.max", 20, left))));
+        assert_eq!((need(2).fit, need(2).needed, need(3).fit), (Fit::Lacking, 3, Fit::Enough));
+    }
+
+    fn need_of(plan: &Plan, facts: &Facts) -> Need {
+        need(plan, facts, "tasks")
     }
 
     #[test]

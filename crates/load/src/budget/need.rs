@@ -34,6 +34,8 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
+    /// It is there, or not.
+    Presence,
 }
 
 /// Whether there is enough.
@@ -67,6 +69,11 @@ impl Need {
         Need { end, what, needed, had, unit: Unit::Count, how, fit: Fit::Enough, remedy: None }
     }
 
+    /// Makes it one of what must be there at all.
+    pub(crate) fn must_be_there(self) -> Need {
+        Need { unit: Unit::Presence, ..self }
+    }
+
     /// Bytes, not things.
     pub(crate) fn in_bytes(self) -> Need {
         Need { unit: Unit::Bytes, ..self }
@@ -84,7 +91,7 @@ impl Need {
     /// A number of it, as people read it.
     pub fn amount(&self, value: u64) -> String {
         match self.unit {
-            Unit::Count => thousands(value),
+            Unit::Count | Unit::Presence => thousands(value),
             Unit::Bytes => bytes(float(value)),
         }
     }
@@ -95,6 +102,11 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));
         let name = format!("{} {}", self.end, self.what);
+        if self.unit == Unit::Presence {
+            let is_there = if self.had.is_some_and(|had| had < self.needed) { "missing" } else { "there" };
+            let remedy = self.remedy.as_ref().map_or_else(String::new, |remedy| format!("; {remedy}"));
+            return write!(f, "{name:<22} {is_there:<29} {}{remedy}", self.how);
+        }
         write!(f, "{name:<22} {:>12} of {had:<13} {}", self.amount(self.needed), self.how)?;
         match (&self.remedy, self.fit) {
             (Some(remedy), Fit::Lacking) => write!(f, "; TOO FEW: {remedy}"),
@@ -115,6 +127,16 @@ mod tests {
         assert_eq!((need(Some(30_000)).fit, need(None).fit, need(Some(29_999)).fit), (Fit::Enough, Fit::Enough, Fit::Lacking));
         assert_eq!(need(None).to_string(), "client ports                 30,000 of ?             1 source");
         assert_eq!(need(Some(5)).to_string(), "client ports                 30,000 of 5             1 source; TOO FEW: add some");
+    }
+
+    #[test]
+    fn what_must_be_there_is_not_counted() {
+        let listener = |had| {
+            let need = Need::new("server", "listener", (1, Some(had)), "connect to 127.0.0.1:1".to_owned()).must_be_there();
+            need.or(Fit::Lacking, |_| "start the server".to_owned()).to_string()
+        };
+        assert_eq!(listener(0), "server listener        missing                       connect to 127.0.0.1:1; start the server");
+        assert_eq!(listener(1), "server listener        there                         connect to 127.0.0.1:1");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod unix_diag;
 pub(crate) use follow::LEAST_CONNECTIONS;
 use follow::{Follow, Who};
 
+use crate::cgroup::{Limits, Quota};
 use crate::workload::Numbers;
 pub(crate) use listening::accept_queues;
 use processes::Process;
@@ -63,6 +64,8 @@ pub(crate) struct Watch {
     /// CPU time of this process.
     before: Duration,
     follow: Follow,
+    /// Of the server's processes, where it is not that of this process.
+    quota: Option<Quota>,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,7 @@ impl Watch {
         let (server, before) = (Threads::new(&others).map_or(Watched::Mixed, Watched::Here), process_time());
         let who = if let Watched::Here(threads) = &server { Who::Threads(threads.tasks().collect()) } else { Who::Unknown };
         let follow = Follow::new(who, at(&started));
-        Ok((started, Watch { server, before, follow }))
+        Ok((started, Watch { server, before, follow, quota: None }))
     }
 
     /// Servers that have been there before: these processes, or none: those that listen at the targets.
@@ -100,7 +103,12 @@ impl Watch {
             Some((roots, before)) => (Watched::There { roots: roots.clone(), before }, Who::Processes(roots)),
             None => (Watched::Elsewhere, Who::Unknown),
         };
-        Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()) }
+        let roots = if let Watched::There { roots, .. } = &server { roots.as_slice() } else { &[] };
+        let own = Limits::own().cpu.map(|quota| quota.file);
+        let quotas =
+            roots.iter().filter_map(|process| Limits::of(*process).cpu).filter(|quota| Some(&quota.file) != own.as_ref());
+        let quota = quotas.min_by(|one, other| one.cpus.total_cmp(&other.cpus));
+        Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()), quota }
     }
 
     /// What is to be seen of the server now, when so many connections stand and this has been done. None: it is not known.
@@ -129,6 +137,11 @@ impl Watch {
             Watched::There { .. } | Watched::Elsewhere => Some(total),
             Watched::Mixed => None,
         }
+    }
+
+    /// Returns the quota of CPU time that the server has, and this process has not.
+    pub(crate) fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
     }
 
     /// The part of the TCP segments of the server's network that was sent again, or of this one's where the server is elsewhere.

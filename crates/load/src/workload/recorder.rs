@@ -52,6 +52,7 @@ impl Meter for Recorder {
     fn connected(&mut self, took: Duration) {
         self.tally.numbers.established += 1;
         self.tally.connect.record(took);
+        self.tally.connected = Some(Instant::now());
         self.shared.stands();
     }
 

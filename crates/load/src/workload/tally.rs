@@ -67,6 +67,9 @@ pub(crate) struct Tally {
     /// When the last operation ended well.
     #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
+    /// When the last connection was established.
+    #[serde(with = "crate::moment")]
+    pub(crate) connected: Option<Instant>,
 }
 
 impl Tally {
@@ -91,6 +94,7 @@ impl Tally {
             self.tls.get_or_insert_default().add(tls);
         }
         self.last = self.last.max(other.last);
+        self.connected = self.connected.max(other.connected);
     }
 
     /// Adds handshakes: the connections whose handshake failed were not established.
@@ -102,6 +106,7 @@ impl Tally {
     /// Makes moments that were noted by another clock those of this one.
     pub(crate) fn correct(&mut self, ahead: Ahead) {
         ahead.correct(&mut self.last);
+        ahead.correct(&mut self.connected);
         if let Some(http) = &mut self.http {
             ahead.correct(&mut http.first_due);
         }

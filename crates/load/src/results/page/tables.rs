@@ -76,9 +76,20 @@ pub(super) fn summary(run: &Recorded) -> String {
     head + "</header>\n"
 }
 
-/// Thresholds, and what stopped the run.
+/// Returns in one sentence what came of the run, then what went wrong most and what helps, thresholds, and what stopped the run.
 fn verdict(report: &Report) -> String {
-    let mut verdict = String::new();
+    let class = if report.verdict().starts_with("ok") { "wall" } else { "early" };
+    let mut verdict = format!("<p class=\"{class}\"><strong>{}.</strong></p>\n", escape(&report.verdict()));
+    if let Some((error, cause)) =
+        report.errors.iter().max_by_key(|error| error.count).and_then(|error| Some((error, report.cause(error)?)))
+    {
+        let (count, what) = (thousands(error.count), escape(&format!("{} {}", error.phase, error.errno)));
+        let (why, remedy) = (escape(cause.why), escape(cause.remedy));
+        let _ = writeln!(
+            verdict,
+            "<p class=\"early\"><strong>{count} times {what}:</strong> {why}.<em>What helps: {remedy}.</em></p>"
+        );
+    }
     if !report.thresholds.is_empty() {
         verdict += "<ul class=\"thresholds\" aria-label=\"Thresholds\">";
         for judgement in &report.thresholds {
