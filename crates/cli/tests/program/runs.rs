@@ -239,7 +239,7 @@ fn runs_are_compared_with_their_spread() {
     let end = sockdrawer(&format!("compare {old} {new}/result.json --threshold rate>100 --threshold lost<=+0"));
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stdout.starts_with("threshold    ok      rate>100: "), "{end:?}");
-    assert!(end.stdout.contains("A: 2 runs") && end.stdout.contains("the spread"), "{end:?}");
+    assert!(end.stdout.contains("A            2 runs: median") && end.stdout.contains("change  spread"), "{end:?}");
     assert!(!end.stdout.contains("note "), "the runs differ in nothing but their seeds: {end:?}");
     let missed = sockdrawer(&format!("compare {old}/1,{old}/2 {new} --threshold rate>+900% --json -"));
     assert_eq!(missed.code, Some(99), "{missed:?}");
