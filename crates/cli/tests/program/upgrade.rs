@@ -1,6 +1,7 @@
 //! `serve --upgrade`, SIGUSR2 and `upgrade`: a server is replaced by another process, and its clients do not notice.
 
 mod confined;
+mod failing;
 mod left;
 mod secrets;
 mod tls;

@@ -219,7 +219,8 @@ impl Conversation<'_> {
         }
         if let Some(replacing) = &self.replacing {
             // The asking program may have gone.
-            let _ = replacing.asking.say(Said::Planned(self.plan(hello, &prepared)), &[]);
+            let until = Some(self.talk.now() + GREETS_WITHIN);
+            let _ = replacing.asking.say_until(&Said::Planned(self.plan(hello, &prepared)), &[], Room::Soon, until);
             if replacing.rehearsal {
                 return Ok(Err(REHEARSAL.to_owned()));
             }
@@ -320,8 +321,7 @@ impl Conversation<'_> {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
                 let asks = match other.answer(Some(GREETS_WITHIN)) {
                     Ok(Said::Replace(asks)) if asks.is_question() => {
-                        // The asking program may have gone.
-                        let _ = other.say(Said::Planned(self.meeting.look(&asks)), &[]);
+                        other.end(Said::Planned(self.meeting.look(&asks)));
                         continue;
                     }
                     said => matches!(said, Ok(Said::Replace(_))),
@@ -454,8 +454,7 @@ impl Conversation<'_> {
         let Some(replacing) = self.replacing.take() else { return };
         let stay = self.pools.iter().map(|named| named.pool.held()).sum();
         let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, stay);
-        // The asking program may have gone.
-        let _ = replacing.asking.say(Said::Replaced(replaced), &[]);
+        replacing.asking.end(Said::Replaced(replaced));
     }
 
     /// The successor stands: it meets the next one, and nothing that listens is this process's.

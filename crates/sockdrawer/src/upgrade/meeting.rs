@@ -78,14 +78,12 @@ impl Meeting {
     /// Starts a successor, meets it, and tells the asking program what comes of it.
     fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
         if replace.is_question() {
-            // The asking program may have gone.
-            let _ = asking.say(Said::Planned(self.look(&replace)), &[]);
-            return;
+            return asking.end(Said::Planned(self.look(&replace)));
         }
         let (since, rehearsal) = (Instant::now(), replace.rehearsal);
         let until = deadline(since, Duration::from_millis(replace.within));
         let refuse = |reason: String| {
-            let _ = asking.say(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }), &[]);
+            asking.clone().end(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
         };
         let mut successor = match start(replace.command) {
             Ok(successor) => successor,
@@ -108,11 +106,10 @@ impl Meeting {
     }
 
     /// Another program asks while a successor starts.
-    fn answer_beside(&self, asking: &Talk, asks: &Replace) {
+    fn answer_beside(&self, asking: Talk, asks: &Replace) {
         let refused = "a new build is being started already: wait for it".to_owned();
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
-        // The asking program may have gone.
-        let _ = asking.say(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() }, &[]);
+        asking.end(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
     }
 
     /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
@@ -159,7 +156,7 @@ impl Met {
         let talk = Talk::new(socket)?;
         let said = talk.answer(Some(GREETS_WITHIN))?;
         if !trusted {
-            talk.say(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }), &[])?;
+            talk.end(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }));
             return Ok(None);
         }
         Ok(Some(Met { talk, pid, said }))
@@ -194,7 +191,7 @@ impl Started {
         &mut self,
         place: &OwnedFd,
         until: Instant,
-        beside: impl Fn(&Talk, &Replace),
+        beside: impl Fn(Talk, &Replace),
     ) -> std::result::Result<(Talk, u32, Hello), String> {
         loop {
             // Without a descriptor for it, its end is not noticed before time is up.
@@ -202,7 +199,7 @@ impl Started {
             match passing::wait_for_either(place.as_fd(), itself, until) {
                 Ok([true, _]) => match accept(place).and_then(Met::greet) {
                     Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
-                    Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(&talk, &replace),
+                    Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(talk, &replace),
                     _ => {}
                 },
                 Ok(_) => match self.child.wait() {

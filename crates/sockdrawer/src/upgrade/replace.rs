@@ -1,6 +1,7 @@
 //! Asking a program that runs to replace itself by a new build, and the answer.
 
-use super::talk::Talk;
+use super::meeting::GREETS_WITHIN;
+use super::talk::{Room, Talk};
 use super::{REHEARSAL, WITHIN};
 use crate::error::Error;
 use crate::ipc::messages::{self, Said};
@@ -196,7 +197,8 @@ impl Replace {
             Errno::PROTOTYPE => self.error("another program's socket is there".to_owned()),
             errno => self.error(std::io::Error::from(errno).to_string()),
         })?;
-        talk.say(Said::Replace(replace), &[]).map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
+        let said = talk.say_until(&Said::Replace(replace), &[], Room::Soon, Some(talk.now() + GREETS_WITHIN));
+        said.map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
         Ok(talk)
     }
 
