@@ -15,7 +15,8 @@ pub(crate) fn path(file: &Path) -> &Path {
 /// Says what is wrong with a file, each mistake in a line, or which pools it has.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Exit, Failure> {
     let file = path(&arguments.file);
-    let checked = protocols::protocols().into_iter().fold(Operated::new(file), Operated::protocol).check();
+    let operated = protocols::protocols().into_iter().fold(Operated::new(file), Operated::protocol);
+    let checked = if arguments.bind { operated.rehearse() } else { operated.check() };
     let document = match checked {
         Ok(document) => document,
         Err(mistakes) => {

@@ -263,10 +263,14 @@ impl Asking {
                 format!("version {version} would take over{}", pools.collect::<String>())
             }
             (_, result) => {
-                let moved = format!("{} moved, {} stay", counted(result, "moved"), counted(result, "staying"));
+                let staying = match result["staying"].as_u64().unwrap_or_default() {
+                    1 => "1 stays".to_owned(),
+                    more => format!("{} stay", thousands(more)),
+                };
+                let moved = format!("{} moved, {staying}", counted(result, "moved"));
                 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
                 let gap = time::short(result["gap_us"].as_u64().unwrap_or_default() as f64);
-                format!("pid {} serves; {moved}; neither accepted for {gap}", result["pid"])
+                format!("pid {} serves; {moved}; accepting paused for {gap}", result["pid"])
             }
         })
     }

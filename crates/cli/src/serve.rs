@@ -66,7 +66,7 @@ fn document(arguments: ServeArguments, whole: Values) -> Result<Document, Failur
         listen.into_iter().for_each(|listen| values.set(listen, Value::List(vec![ADDRESS.to_owned()])));
     }
     let pool = PoolDocument { protocol: protocol.name(), values };
-    Ok(Document { program: whole, pools: [(POOL.to_owned(), pool)].into() })
+    Ok(Document { program: whole, pools: [(POOL.to_owned(), pool)].into(), ..Document::default() })
 }
 
 fn usage(line: impl fmt::Display) -> Failure {

@@ -273,11 +273,30 @@ impl Asked<'_> {
         Ok(json_answer(200, &json!({"pools": names})))
     }
 
+    /// Whether what a selector names is there: an address that no pool listens at, or the number of no connection, is a slip of the pen.
+    fn are_there(&self, pools: &[(String, Pool)]) -> Result<(), Refusal> {
+        if let Some(Ok(address)) = self.request.parameter("listener").map(str::parse::<Address>) {
+            let known: Vec<Address> = pools.iter().flat_map(|(_, pool)| pool.addresses()).collect();
+            if !known.contains(&address) {
+                let known: Vec<String> = known.iter().map(Address::to_string).collect();
+                return Err(Answer::error(404, format_args!("nothing listens at {address}: there are {}", known.join(", "))));
+            }
+        }
+        let is_alone = self.request.query.iter().filter(|(name, _)| connections::SELECTORS.contains(&name.as_str())).count() == 1;
+        let id = self.request.parameter("id").filter(|_| is_alone);
+        let Some(id) = id.and_then(|id| id.parse().ok()) else { return Ok(()) };
+        let selector = sockdrawer::Selector::Id(sockdrawer::ConnectionId(id));
+        match pools.iter().any(|(_, pool)| !pool.connections(&selector).is_empty()) {
+            true => Ok(()),
+            false => Err(Answer::error(404, format_args!("no connection has the number {id}: it may have ended"))),
+        }
+    }
+
     /// The connections that are meant. Those of whole pools must be asked for by `all`.
     fn selected(&self) -> Result<(Vec<(String, Pool)>, sockdrawer::Selector), Refusal> {
         let pools = self.pools()?;
         match (connections::selector(self.request)?, self.is("all")?) {
-            (Some(selector), false) => Ok((pools, selector)),
+            (Some(selector), false) => self.are_there(&pools).map(|()| (pools, selector)),
             (None, true) => Ok((pools, sockdrawer::Selector::All)),
             (Some(_), true) => Err(Answer::error(400, "all and a selector exclude each other: leave one out")),
             (None, false) => {
@@ -298,7 +317,8 @@ fn get_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 }
 
 fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
-    let kind = asked.request.field("Content-Type").unwrap_or(JSON).split(';').next().unwrap_or_default().trim().to_owned();
+    let told = asked.request.field("Content-Type");
+    let kind = told.unwrap_or(JSON).split(';').next().unwrap_or_default().trim().to_owned();
     let format = match kind.as_str() {
         // What curl says unless told otherwise.
         JSON | "text/json" | "application/x-www-form-urlencoded" => Format::Json,
@@ -308,7 +328,15 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     let text =
         std::str::from_utf8(&asked.request.body).map_err(|error| Answer::error(400, format_args!("not UTF-8: {error}")))?;
     let (based_on, dry_run) = (asked.based_on()?, asked.dry_run()?);
-    let document = asked.operator.parse(text, format);
+    let document = asked.operator.parse(text, format).map_err(|why| match why {
+        Unchanged::Wrong(mistakes)
+            if kind != "application/json" || told.is_none() && Format::of("".as_ref(), text) == Format::Toml =>
+        {
+            let hint = |what: String| format!("{what}; the Content-Type of TOML is application/toml");
+            Unchanged::Wrong(if format == Format::Json { mistakes.into_iter().map(hint).collect() } else { mistakes })
+        }
+        why => why,
+    });
     let result = document.and_then(|document| asked.operator.server.change(|_| Ok(document), based_on, dry_run));
     changed(asked, "change", result)
 }

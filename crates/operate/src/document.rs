@@ -1,18 +1,22 @@
 //! A whole configuration: what a file, or a request to the control socket, says. It is checked against the tables of settings before
 //! anything is done with it, and all that is wrong with it is told at once, each with its line.
 
+mod clash;
+mod json;
 mod read;
 mod schema;
 mod whole;
 
 pub use schema::schema;
+pub(crate) use whole::rehearsed;
 
 use crate::pool_settings::{SETTINGS, wrong_setting};
 use crate::program_settings;
 use crate::protocol::Protocol;
 use crate::setting::unknown;
 use crate::setting::{Setting, Value, Values};
-use read::{At, Tree};
+use crate::{layers, written};
+use read::{At, Entry, Tree};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -29,6 +33,9 @@ pub(crate) const MAX_NAME: usize = 32;
 const OWN: [&str; 2] = [program_settings::CONTROL_POOL, program_settings::METRICS_POOL];
 /// The tables of pools.
 const POOL: &str = "pool";
+/// The key that names the protocol of a pool, and that of its addresses.
+const PROTOCOL: &str = "protocol";
+const LISTEN: &str = "listen";
 
 /// How a configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +61,31 @@ pub struct Document {
     pub program: Values,
     /// The pools, by name.
     pub pools: BTreeMap<String, PoolDocument>,
+    /// Where its text has each value.
+    pub places: Places,
+}
+
+/// Where a text has the values of settings, to name the line of one that is refused later. It makes no difference between configurations.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The name of its file; empty: it has none.
+    pub(crate) file: String,
+    /// Lines and columns by the names of settings: `metrics`, `pool.web.listen`.
+    pub(crate) values: BTreeMap<String, (usize, usize)>,
+}
+
+impl PartialEq for Places {
+    fn eq(&self, _other: &Places) -> bool {
+        true
+    }
+}
+
+impl Places {
+    /// `FILE:LINE:COLUMN: ` of a setting; empty where it is not known.
+    pub(crate) fn at(&self, setting: &str) -> String {
+        let Some((line, column)) = self.values.get(setting).filter(|_| !self.file.is_empty()) else { return String::new() };
+        format!("{}:{line}:{column}: ", self.file)
+    }
 }
 
 /// The configuration of a pool.
@@ -134,17 +166,26 @@ impl Document {
             return Err(vec![Mistake { at: None, what }]);
         }
         let root = read::read(text, format).map_err(|mistake| vec![mistake])?;
-        let mut reader = Reader { text, known, mistakes: Vec::new() };
-        let document = reader.document(&root);
+        let mut reader = Reader { text, known, mistakes: Vec::new(), places: Places::default() };
+        let mut document = reader.document(&root);
+        document.places = std::mem::take(&mut reader.places);
         reader.mistakes.sort_by_key(|mistake| mistake.at);
         if reader.mistakes.is_empty() { Ok(document) } else { Err(reader.mistakes) }
     }
+}
+
+/// Whether a pool has this key in the place of its protocol.
+fn is_protocol_misspelt(entries: &[Entry], key: &str) -> bool {
+    let known = |name: &&str| SETTINGS.iter().all(|one| one.setting.name != *name);
+    let has = entries.iter().any(|(key, ..)| key == PROTOCOL);
+    !has && known(&key) && written::closest(key, &[PROTOCOL, layers::PROXY_PROTOCOL]) == Some(PROTOCOL)
 }
 
 struct Reader<'a> {
     text: &'a str,
     known: Known<'a>,
     mistakes: Vec<Mistake>,
+    places: Places,
 }
 
 impl Reader<'_> {
@@ -153,7 +194,7 @@ impl Reader<'_> {
         self.mistakes.push(Mistake { at, what });
     }
 
-    fn document(&mut self, root: &[(String, At, Tree, At)]) -> Document {
+    fn document(&mut self, root: &[Entry]) -> Document {
         let mut document = Document::default();
         let settings: Vec<&Setting> = program_settings::SETTINGS.iter().collect();
         for (key, key_at, value, at) in root {
@@ -165,6 +206,11 @@ impl Reader<'_> {
                 self.wrong(*at, "pool is a table of pools: write [pool.NAME]".to_owned());
                 continue;
             };
+            if let Some((key, key_at, ..)) = pools.iter().find(|(.., tree, _)| !matches!(tree, Tree::Table(_))) {
+                let what = format!("pool.{key} is no pool: a pool has a name of its own, write [pool.NAME] before its settings");
+                self.wrong(*key_at, what);
+                continue;
+            }
             for (name, name_at, pool, at) in pools {
                 if let Some(pool) = self.pool((name, *name_at), (pool, *at)) {
                     document.pools.insert(name.clone(), pool);
@@ -176,6 +222,10 @@ impl Reader<'_> {
         }
         if document.pools.len() > MAX_POOLS {
             self.wrong(None, format!("{} pools are more than {MAX_POOLS}: write fewer", document.pools.len()));
+        }
+        for (setting, what) in clash::clashes(&document) {
+            let at = self.places.values.get(&setting).copied();
+            self.mistakes.push(Mistake { at, what });
         }
         document
     }
@@ -194,43 +244,53 @@ impl Reader<'_> {
             self.wrong(at, format!("pool.{name} is a table: write [pool.{name}]"));
             return None;
         };
-        let names: Vec<&str> = self.known.protocols.iter().map(|protocol| protocol.name).collect();
-        let found = entries.iter().find(|(key, ..)| key == "protocol");
-        let protocol = match found {
-            None => {
-                self.wrong(name_at, format!("pool.{name} has no protocol: write protocol = and one of {}", names.join(", ")));
-                return None;
-            }
-            Some((_, _, Tree::Text(text), at)) => match self.known.protocol(text) {
-                Some(protocol) => protocol.clone(),
-                None => {
-                    self.wrong(*at, format!("pool.{name}.protocol: {}", unknown("protocol", text, &names)));
-                    return None;
-                }
-            },
-            Some((.., at)) => {
-                self.wrong(*at, format!("pool.{name}.protocol: not a text: write one of {}", names.join(", ")));
-                return None;
-            }
+        let protocol = self.protocol(name, name_at, entries);
+        let before = self.mistakes.len();
+        // Of a protocol that is not known any setting may be right.
+        let of_protocol = match &protocol {
+            Some(protocol) => std::slice::from_ref(protocol),
+            None => self.known.protocols,
         };
-        let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(&protocol.settings).collect();
-        let (mut values, before) = (Values::default(), self.mistakes.len());
-        for (key, key_at, value, at) in entries.iter().filter(|(key, ..)| key != "protocol") {
+        let own = of_protocol.iter().flat_map(|protocol| &protocol.settings);
+        let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(own).collect();
+        let mut values = Values::default();
+        for (key, key_at, value, at) in entries.iter().filter(|(key, ..)| key != PROTOCOL && !is_protocol_misspelt(entries, key))
+        {
             self.set(&mut values, &format!("pool.{name}."), &settings, (key, *key_at), (value, *at));
         }
-        // What is wrong with a single setting may be why they do not go together.
-        if self.mistakes.len() > before {
-            return None;
-        }
-        if !values.has("listen") {
+        let protocol = protocol?;
+        let wrong: Vec<String> = self.mistakes[before..].iter().map(|mistake| mistake.what.clone()).collect();
+        if !entries.iter().any(|(key, ..)| key == LISTEN) && !wrong.iter().any(|what| what.contains("`listen`")) {
             self.wrong(name_at, format!("pool.{name} listens nowhere: write listen, such as listen = \"127.0.0.1:9000\""));
-            return None;
-        }
-        if let Err((setting, why)) = whole::check(&protocol, &values) {
+        } else if let Err((setting, why)) = whole::check(&protocol, &values)
+            // A setting that is wrong by itself may be why those do not go together.
+            && !wrong.iter().any(|what| whole::may_be_why(what, &format!("pool.{name}."), setting))
+        {
             let at = entries.iter().find(|(key, ..)| key == setting).map_or(name_at, |(.., at)| *at);
             self.wrong(at, wrong_setting(&format!("pool.{name}.{setting}"), &why));
         }
-        Some(PoolDocument { protocol: protocol.name, values })
+        (self.mistakes.len() == before).then_some(PoolDocument { protocol: protocol.name, values })
+    }
+
+    fn protocol(&mut self, name: &str, name_at: At, entries: &[Entry]) -> Option<Protocol> {
+        let names: Vec<&str> = self.known.protocols.iter().map(|protocol| protocol.name).collect();
+        let misspelt = || entries.iter().find(|(key, ..)| is_protocol_misspelt(entries, key));
+        match (entries.iter().find(|(key, ..)| key == PROTOCOL), misspelt()) {
+            (Some((_, _, Tree::Text(text), at)), _) => match self.known.protocol(text) {
+                Some(protocol) => return Some(protocol.clone()),
+                None => self.wrong(*at, format!("pool.{name}.protocol: {}", unknown("protocol", text, &names))),
+            },
+            (Some((.., at)), _) => {
+                self.wrong(*at, format!("pool.{name}.protocol: not a text: write one of {}", names.join(", ")));
+            }
+            (None, Some((key, at, ..))) => {
+                self.wrong(*at, format!("pool.{name}.{key}: unknown setting `{key}`: did you mean `protocol`?"));
+            }
+            (None, None) => {
+                self.wrong(name_at, format!("pool.{name} has no protocol: write protocol = and one of {}", names.join(", ")));
+            }
+        }
+        None
     }
 
     fn set(
@@ -243,14 +303,22 @@ impl Reader<'_> {
     ) {
         let Some(setting) = settings.iter().find(|setting| setting.name == key) else {
             let names: Vec<&str> = settings.iter().map(|setting| setting.name).chain(table.is_empty().then_some(POOL)).collect();
-            return self.wrong(key_at, format!("{table}{key}: {}", unknown("setting", key, &names)));
+            let others = self.known.protocols.iter().filter(|other| other.settings.iter().any(|setting| setting.name == key));
+            let others: Vec<&str> = others.filter(|_| !table.is_empty()).map(|other| other.name).collect();
+            let why = match others.as_slice() {
+                [] => unknown("setting", key, &names),
+                others => format!("a setting of the protocol {}: leave it out, or choose that protocol", others.join(" and ")),
+            };
+            return self.wrong(key_at, format!("{table}{key}: {why}"));
         };
+        let place = at.map(|at| read::position(self.text, at));
+        place.into_iter().for_each(|place| _ = self.places.values.insert(format!("{table}{key}"), place));
         let parse = |tree: &Tree| match tree.text() {
             // Some reasons name the value themselves.
             Some(text) => setting
                 .parse(&text)
                 .map_err(|why| if why.contains(&format!("`{text}`")) { why } else { format!("`{text}`: {why}") }),
-            None => Err(format!("a {} is no value of it: write {}", tree.kind(), setting.form())),
+            None => Err(format!("a {} is {}: write {}", tree.kind(), setting.kind.no_such(), setting.example())),
         };
         match tree {
             Tree::List(all) if setting.is_list() => {

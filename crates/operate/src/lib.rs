@@ -51,6 +51,7 @@ mod layers;
 mod listen;
 mod log;
 mod metrics;
+mod moves;
 mod notify;
 mod operated;
 mod operator;
@@ -60,6 +61,7 @@ pub mod print;
 mod process;
 mod program_settings;
 mod protocol;
+mod rehearsal;
 pub mod replaced;
 #[cfg(test)]
 mod security;
@@ -74,7 +76,7 @@ mod watched;
 mod words;
 pub mod written;
 
-pub use document::{Document, Format, MAX_BYTES, Mistake, PoolDocument, schema};
+pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, schema};
 pub use failure::{Failure, Fault};
 pub use operated::Operated;
 pub use protocol::Protocol;

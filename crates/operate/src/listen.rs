@@ -26,6 +26,11 @@ pub(crate) enum Place {
 }
 
 impl At {
+    /// The network device whose connections alone come here.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.options.device.as_deref()
+    }
+
     /// For a pool's configuration.
     pub(crate) fn listening(&self, mut listening: Listening) -> Listening {
         listening.limit = self.limit;

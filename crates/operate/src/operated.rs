@@ -12,15 +12,15 @@ use crate::server::Server;
 use crate::setting::Values;
 use crate::systemd::Passed;
 use crate::totals::Ledger;
-use crate::{carry, certificates, control, metrics, print, program_settings, signals};
+use crate::{carry, certificates, control, metrics, print, program_settings, rehearsal, signals};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// As nohup(1) leaves it.
@@ -76,6 +76,18 @@ impl Operated {
         self.origin.load()
     }
 
+    /// Checks the configuration as [`Operated::check`] does, and asks the system for its descriptors and addresses: each is bound and let go.
+    /// Where this program runs already, its addresses are in use.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or cannot be had here and now, a line each.
+    pub fn rehearse(&self) -> Result<Document, Vec<String>> {
+        let document = self.check()?;
+        let _ = sockdrawer::raise_descriptor_limit();
+        let wrong = rehearsal::wrong(&document, &self.origin.protocols);
+        if wrong.is_empty() { Ok(document) } else { Err(wrong) }
+    }
+
     /// Runs it as the `main` of a program: prints `listening on ADDR` for each address once it accepts, and at the end, if that was not in
     /// order, one line on standard error.
     ///
@@ -96,7 +108,7 @@ impl Operated {
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
         sockdrawer::reset_signals();
-        let document = self.origin.load().map_err(|mistakes| Failure::setting(mistakes.join("\n       ")))?;
+        let document = self.origin.load().map_err(|mistakes| Failure::setting(mistakes.join("\n")))?;
         let program = document.program.clone();
         let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "none" }) {
             "none" => None,
@@ -121,8 +133,13 @@ impl Operated {
         let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator =
-            Arc::new(Operator { server: server.clone(), origin: self.origin, news: news.clone(), ledger: Ledger::default() });
+        let operator = Arc::new(Operator {
+            server: server.clone(),
+            origin: self.origin,
+            news: news.clone(),
+            ledger: Ledger::default(),
+            reading: Mutex::default(),
+        });
         let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();

@@ -16,8 +16,8 @@ use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::Web;
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub(crate) struct Operator {
     pub(crate) origin: Origin,
     pub(crate) news: Sender<News>,
     pub(crate) ledger: Ledger,
+    /// Held while the file is read and put into force, by one reload at a time.
+    pub(crate) reading: Mutex<()>,
 }
 
 impl Operator {
@@ -102,7 +104,12 @@ impl Operator {
             let why = "there is no file to read again: start with --config FILE, or change the configuration by PUT /config";
             return Err(Unchanged::Refused(why.to_owned()));
         }
-        let change = || self.server.change(|_| self.origin.load().map_err(Unchanged::Wrong), None, dry_run);
+        // Read before the lock of changes is held: a file may take its time. Of two reloads, the later one's file is no older.
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let change = || {
+            let document = self.origin.load().map_err(Unchanged::Wrong)?;
+            self.server.change(|_| Ok(document), None, dry_run)
+        };
         if dry_run {
             return change();
         }

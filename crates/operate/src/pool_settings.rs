@@ -8,7 +8,7 @@ use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Rejec
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Alarm;
 use sockdrawer::restarting::Restarts;
-use sockdrawer::{Config, Keepalive, Model};
+use sockdrawer::{Config, Error, Keepalive, Model};
 use sockdrawer_catalog::count;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,18 @@ const fn of_tls(at: usize) -> PoolSetting {
     PoolSetting { setting: tls::SETTINGS[at], models: &[], apply: keeps }
 }
 
+/// The longest time that the kernel takes for probes, and the most of them (net/ipv4/tcp.c: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPCNT).
+const MAX_PROBED: u64 = 32_767_000;
+const MAX_PROBES: u64 = 127;
+/// The kernel counts TCP_USER_TIMEOUT in milliseconds, in 31 bits.
+const MAX_USER_TIMEOUT: u64 = i32::MAX as u64;
+
 impl PoolSetting {
+    const fn up_to(mut self, max: u64) -> PoolSetting {
+        self.setting = self.setting.up_to(max);
+        self
+    }
+
     const fn of(mut self, group: &'static str) -> PoolSetting {
         self.setting = self.setting.group(group);
         self
@@ -260,7 +271,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     setting(
         "idle",
         Kind::Time,
-        "The idle timeout: close a connection after this time, or a quarter more, without a whole message or output; 0: never",
+        "Close a connection that has neither sent a whole message nor taken output for this long. Checked coarsely: may take up to 25 % longer. 0: never",
         "http: 60s; else never",
         |draft, value| time(draft, value, |config, time| config.settings.idle = Some(time).filter(|time| !time.is_zero())),
     )
@@ -289,6 +300,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
         "no probes",
         |draft, value| keepalive(draft, value, |keepalive, time| keepalive.idle = time),
     )
+    .up_to(MAX_PROBED)
     .of(SOCKETS),
     setting(
         "keepalive-interval",
@@ -297,6 +309,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
         "15s",
         |draft, value| keepalive(draft, value, |keepalive, time| keepalive.interval = time),
     )
+    .up_to(MAX_PROBED)
     .of(SOCKETS),
     setting(
         "keepalive-probes",
@@ -311,6 +324,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
             _ => Err("is for keepalive, which is not set: set it too".to_owned()),
         },
     )
+    .up_to(MAX_PROBES)
     .of(SOCKETS),
     setting(
         "user-timeout",
@@ -319,6 +333,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
         "as long as the kernel retransmits",
         |draft, value| time(draft, value, |config, time| config.settings.options.user_timeout = Some(time)),
     )
+    .up_to(MAX_USER_TIMEOUT)
     .of(SOCKETS),
     setting(
         "receive-buffer",
@@ -394,7 +409,7 @@ fn update(draft: &mut Draft<'_>, change: impl FnOnce(Config) -> Config) {
 
 #[expect(clippy::unnecessary_wraps, reason = "as the others")]
 fn put(draft: &mut Draft<'_>, value: &Value, change: impl FnOnce(&mut Config, usize)) -> Result<(), String> {
-    if let Value::Count(count) = value {
+    if let Value::Count(count) | Value::Size(count) = value {
         change(&mut draft.config, usize::try_from(*count).unwrap_or(usize::MAX));
     }
     Ok(())
@@ -452,11 +467,28 @@ fn alarm(text: &str) -> Result<Alarm, String> {
     }
 }
 
+/// What is wrong with a setting, where an error of the library is about one.
+pub(crate) fn wrong_of(error: &Error) -> Option<Wrong> {
+    let (setting, why) = match error {
+        Error::Invalid { setting, reason } => (in_files(setting).unwrap_or("protocol"), reason.clone()),
+        Error::Address { source, .. } => ("listen", source.to_string()),
+        Error::AddressInUse(_) | Error::PermissionDenied { .. } | Error::Listen { .. } => ("listen", error.to_string()),
+        Error::LimitTooHigh { .. } => ("limit", error.to_string()),
+        Error::NotInModel { .. } => ("model", error.to_string()),
+        _ => return None,
+    };
+    Some((setting, why))
+}
+
 /// What files call a setting of the library. None: files have no such setting.
 pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
     match setting.rsplit('.').next().unwrap_or_default() {
         "alarms" => Some("alarm"),
         "behaviour" => Some("protocol"),
+        "per_peer" => Some("max-per-peer"),
+        "rate" => Some("accept-rate"),
+        "max" => Some("restarts"),
+        "within" => Some("restarts-within"),
         // Those of an address are written behind it.
         _ if setting.starts_with("listeners") => Some("listen"),
         name => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
     let Replaced { pid, prepared, gap, moved, moving, pauses: [median, p99, longest], staying, .. } = replaced;
     let short = |time: &Duration| time::short(time.as_secs_f64() * 1e6);
-    let mut words = format!("prepared in {}; neither accepted for {}", short(prepared), short(gap));
+    let mut words = format!("prepared in {}; accepting paused for {}", short(prepared), short(gap));
     if *moved > 0 {
         let (in_all, median, p99, longest) = (short(moving), short(median), short(p99), short(longest));
         words += &format!("\nmoved {} in {in_all}, pause p50 {median}, p99 {p99}, max {longest}", thousands(*moved));

@@ -1,20 +1,24 @@
 //! The pools of a program, and what is done to all of them: started, changed together, rolled back and ended.
 
-use crate::change::{Changed, REFUSED, Step, Unchanged};
-use crate::document::{Document, Known, PoolDocument};
+mod planning;
+
+use crate::change::{Changed, REFUSED, Unchanged};
+use crate::document::{Document, Known, Places, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
+use crate::moves::{Move, UnderWay};
 use crate::notify::Line;
-use crate::pool_settings::{configure, in_files, wrong_setting};
+use crate::pool_settings::{configure, wrong_of, wrong_setting};
 use crate::protocol::Protocol;
 use crate::setting::Wrong;
 use crate::systemd::Passed;
 use crate::tls::{self, PoolTls};
 use crate::watched::Watched;
+use planning::Work;
 use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_tls::Tickets;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -74,14 +78,12 @@ struct Reconfigured {
     only_files: bool,
 }
 
-/// What becomes of the pools in a change.
+/// How far a change has come.
 #[derive(Default)]
-struct Work {
-    plan: Vec<Step>,
-    start: Vec<(String, Config)>,
-    change: Vec<(String, Pool, Config)>,
-    end: Vec<(String, Pool)>,
-    tls: BTreeMap<String, PoolTls>,
+struct Done {
+    pools: BTreeMap<String, Pool>,
+    changed: Vec<String>,
+    begun: Vec<Pool>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,8 +126,12 @@ impl Server {
         let _changing = lock(&self.changing);
         let (mut pools, mut all_tls) = (BTreeMap::new(), BTreeMap::new());
         for (name, of) in &document.pools {
-            let (config, tls) = self.configure(of).map_err(|wrong| Failure::setting(self.named(name, &wrong)))?;
-            let pool = self.start_pool(name, config)?;
+            let wrong = |wrong| Failure::setting(self.named(&document.places, name, &wrong));
+            let (config, tls) = self.configure(of).map_err(wrong)?;
+            let pool = self.start_pool(name, config).map_err(|error| {
+                let line = self.refused(&document.places, name, &error);
+                Failure { line, ..Failure::from(error) }
+            })?;
             pools.insert(name.clone(), pool);
             all_tls.extend(tls.map(|tls| (name.clone(), tls)));
         }
@@ -236,13 +242,16 @@ impl Server {
         let document = wanted(&state)?;
         let mut work = self.plan(&state, &document)?;
         let unchanged = Changed { revision: state.revision, committed: false, plan: work.plan.clone(), took: since.elapsed() };
-        if dry_run || work.plan.is_empty() {
-            return Ok(unchanged);
-        }
         if let Some(step) = work.plan.iter().find(|step| step.how == REFUSED) {
             return Err(Unchanged::Refused(format!(
                 "{step}: nothing was changed; leave it as it is, or start the program again"
             )));
+        }
+        if dry_run {
+            return self.rehearse(&state, &work).map(|()| unchanged);
+        }
+        if work.plan.is_empty() {
+            return Ok(unchanged);
         }
         let all_tls = std::mem::take(&mut work.tls);
         let pools = self.carry_out(&state, work)?;
@@ -285,7 +294,11 @@ impl Server {
         let before = |state: &State| match state.history.last() {
             Some(document) => Ok(Document::clone(document)),
             None => {
-                Err(Unchanged::Refused("there is no revision before this one: nothing was changed since the start".to_owned()))
+                let why = format!(
+                    "there is no revision before this one: revision {} has the configuration of the start, or the oldest that is kept ({MOST_HISTORY})",
+                    state.revision
+                );
+                Err(Unchanged::Refused(why))
             }
         };
         self.change_to(before, based_on, (dry_run, true))
@@ -306,114 +319,67 @@ impl Server {
         *state = State { revision, history, changes, failed_changes, ..state.clone() };
     }
 
-    /// All steps, and what they need.
-    fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
-        let mut work = Work::default();
-        for setting in crate::program_settings() {
-            let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
-            if from != to {
-                let show = |value: Option<&crate::Value>| value.map_or("unset".to_owned(), ToString::to_string);
-                let detail = format!("{} to {}, not while the program runs", show(from), show(to));
-                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED, detail });
-            }
-        }
-        for (name, to) in &wanted.pools {
-            let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(name, &wrong)]);
-            let running = state.pools.get(name).zip(state.document.pools.get(name));
-            let Some((pool, from)) = running else {
-                let (config, tls) = self.configure(to).map_err(wrong)?;
-                work.tls.extend(tls.map(|tls| (name.clone(), tls)));
-                work.plan.push(Step::new(
-                    name,
-                    "pool",
-                    "start",
-                    format!("{} at {}", to.protocol, to.values.list("listen").join(" ")),
-                ));
-                work.start.push((name.clone(), config));
-                continue;
-            };
-            let old = state.tls.get(name);
-            let Reconfigured { config, tls, only_files } = self.reconfigure((from, to), (pool, old)).map_err(wrong)?;
-            work.tls.extend(tls.map(|tls| (name.clone(), tls)));
-            let plan = pool.plan(&config).map_err(|error| Unchanged::Refused(format!("{name}: {error}")))?;
-            for change in plan.changes {
-                let (setting, detail) = match change.setting {
-                    "behaviour" if only_files => (tls::CERTIFICATE, "the files have another content".to_owned()),
-                    "behaviour" if from.protocol == to.protocol => {
-                        let protocol = self.known().protocol(to.protocol).expect("the document was checked");
-                        let names = protocol.differing(&from.values, &to.values);
-                        (names.first().copied().unwrap_or("protocol"), format!("another {}", names.join(", ")))
-                    }
-                    other => (in_files(other).unwrap_or(other), change.detail),
-                };
-                work.plan.push(Step::new(name, setting, Step::how(change.how), detail));
-            }
-            work.change.push((name.clone(), pool.clone(), config));
-            self.plan_kept(&mut work, name, (from, to));
-        }
-        for (name, pool) in state.pools.iter().filter(|(name, _)| !wanted.pools.contains_key(*name)) {
-            let drain = drain_of(&state.document, name);
-            let detail = format!("{} connections, drained within {:?}", pool.status().connections, drain.deadline);
-            work.plan.push(Step::new(name, "pool", "end", detail));
-            work.end.push((name.clone(), pool.clone()));
-        }
-        Ok(work)
-    }
-
-    /// Settings that are no part of the pool's own configuration.
-    fn plan_kept(&self, work: &mut Work, name: &str, (from, to): (&PoolDocument, &PoolDocument)) {
-        for setting in ["drain", "drain-rate", "notice"] {
-            let [from, to] = [from, to].map(|one| one.values.0.get(setting));
-            if from != to {
-                let show = |value: Option<&crate::Value>| value.map_or("unset".to_owned(), ToString::to_string);
-                work.plan.push(Step::new(name, setting, "in place", format!("{} to {}", show(from), show(to))));
-            }
-        }
-    }
-
     /// What is wrong with a setting of a pool. The command line knows no pools.
-    fn named(&self, pool: &str, (setting, why): &Wrong) -> String {
+    fn named(&self, places: &Places, pool: &str, (setting, why): &Wrong) -> String {
         match (self.of_command_line, *setting) {
-            (true, "protocol") => why.clone(),
+            (true, "protocol" | "listen") => why.clone(),
             (true, setting) => wrong_setting(&format!("--{setting}"), why),
-            (false, setting) => wrong_setting(&format!("pool.{pool}.{setting}"), why),
+            (false, setting) => {
+                let name = format!("pool.{pool}.{setting}");
+                places.at(&name) + &wrong_setting(&name, why)
+            }
         }
     }
 
     /// Carries out what was planned; on failure, what was done is taken back.
     fn carry_out(&self, state: &State, work: Work) -> Result<BTreeMap<String, Pool>, Unchanged> {
-        let mut pools = state.pools.clone();
-        let mut undo: Vec<(Pool, Config)> = Vec::new();
-        let mut begun: Vec<Pool> = Vec::new();
-        let change = || {
-            for (name, pool, config) in work.change {
-                let before = pool.config();
-                pool.reconfigure(config).map_err(|error| format!("{name}: {error}"))?;
-                undo.push((pool, before));
-            }
-            for (name, config) in work.start {
-                let pool = self.start_pool(&name, config).map_err(|error| format!("{name}: {error}"))?;
-                (self.started)(&name, &pool);
-                begun.push(pool.clone());
-                pools.insert(name, pool);
-            }
-            Ok::<(), String>(())
-        };
-        if let Err(why) = change() {
+        let before: BTreeMap<String, Config> = state.pools.iter().map(|(name, pool)| (name.clone(), pool.config())).collect();
+        let (mut under_way, mut done) = (UnderWay::default(), Done { pools: state.pools.clone(), ..Done::default() });
+        if let Err(why) = self.carry_on(&work, &mut under_way, &mut done) {
             let mut lines = vec![format!("{why}; nothing was changed")];
-            for (pool, before) in undo.into_iter().rev() {
-                if let Err(error) = pool.reconfigure(before.unconditional()) {
-                    lines.push(format!("it could not all be taken back: {error}"));
+            under_way.turn_back(|name| done.pools.get(name).cloned());
+            let gave = work.moves.iter().map(Move::from);
+            for name in gave.chain(done.changed.iter().map(String::as_str)).collect::<BTreeSet<_>>() {
+                let configs = under_way.given_back(name, before[name].clone().unconditional());
+                if let Err(error) = reconfigure(&state.pools[name], configs) {
+                    lines.push(format!("it could not all be taken back: {name}: {error}"));
                 }
             }
-            begun.iter().for_each(|pool| end(pool, Drain::within(DRAIN)));
+            done.begun.iter().for_each(|pool| end(pool, Drain::within(DRAIN)));
             return Err(Unchanged::Refused(lines.join("; ")));
         }
         for (name, pool) in work.end {
-            pools.remove(&name);
+            done.pools.remove(&name);
             end(&pool, drain_of(&state.document, &name));
         }
-        Ok(pools)
+        Ok(done.pools)
+    }
+
+    fn carry_on(&self, work: &Work, under_way: &mut UnderWay, done: &mut Done) -> Result<(), String> {
+        under_way.begin(&work.moves)?;
+        let wrong = |name: &str, error: &Error| self.refused(&work.places, name, error);
+        for (name, pool, config) in &work.change {
+            // Also where the second of two steps fails, the first was done.
+            done.changed.push(name.clone());
+            reconfigure(pool, under_way.taken_by(name, config.clone())).map_err(|error| wrong(name, &error))?;
+        }
+        for (name, config) in &work.start {
+            let (first, then) = under_way.taken_by(name, config.clone());
+            let pool = self.start_pool(name, first).map_err(|error| wrong(name, &error))?;
+            (self.started)(name, &pool);
+            done.begun.push(pool.clone());
+            done.pools.insert(name.clone(), pool.clone());
+            then.map_or(Ok(()), |then| pool.reconfigure(then).map(drop)).map_err(|error| wrong(name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Why a pool cannot be had, with the setting that is the reason.
+    fn refused(&self, places: &Places, name: &str, error: &Error) -> String {
+        match wrong_of(error) {
+            Some(wrong) => self.named(places, name, &wrong),
+            None => format!("pool.{name}: {error}"),
+        }
     }
 
     /// The pools that changes have removed since the last call.
@@ -455,6 +421,12 @@ impl Server {
     pub(crate) fn connections(&self) -> usize {
         self.state().pools.values().map(|pool| pool.status().connections).sum()
     }
+}
+
+/// Changes a pool in one step, or in two.
+fn reconfigure(pool: &Pool, (first, then): (Config, Option<Config>)) -> Result<(), Error> {
+    pool.reconfigure(first)?;
+    then.map_or(Ok(()), |then| pool.reconfigure(then).map(drop))
 }
 
 /// Ends a pool in the background: its drain may take long.

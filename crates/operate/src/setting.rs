@@ -32,6 +32,21 @@ pub enum Kind {
     List(Text),
 }
 
+impl Kind {
+    /// What a value of another kind is.
+    pub(crate) fn no_such(&self) -> &'static str {
+        match self {
+            Kind::Switch => "neither true nor false",
+            Kind::Count(_) => "no count",
+            Kind::Time | Kind::PositiveTime => "no time",
+            Kind::Rate => "no rate",
+            Kind::Size => "no size",
+            Kind::Choice(_) => "none of its words",
+            Kind::Text(_) | Kind::List(_) => "no value of it",
+        }
+    }
+}
+
 /// What is wrong with a setting.
 pub(crate) type Wrong = (&'static str, String);
 
@@ -63,12 +78,14 @@ pub struct Setting {
     pub default: &'static str,
     /// The heading under which help lists it.
     pub group: &'static str,
+    /// The maximum, of a time in milliseconds. None: whatever the kind takes.
+    pub max: Option<u64>,
 }
 
 impl Setting {
     /// A setting of a protocol.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Setting {
-        Setting { name, kind, help, default: "", group: "Protocols" }
+        Setting { name, kind, help, default: "", group: "Protocols", max: None }
     }
 
     /// Says what holds if it is not set, in a few words.
@@ -81,6 +98,39 @@ impl Setting {
     pub(crate) const fn group(mut self, group: &'static str) -> Setting {
         self.group = group;
         self
+    }
+
+    /// Sets the maximum of a count, of bytes, or of a time in milliseconds, where the system refuses more.
+    #[must_use]
+    pub const fn up_to(mut self, max: u64) -> Setting {
+        self.max = Some(max);
+        self
+    }
+
+    /// A value as one writes it.
+    pub(crate) fn example(&self) -> String {
+        match self.kind {
+            Kind::Count(_) => "a number such as 250, or \"10k\"".to_owned(),
+            Kind::Time | Kind::PositiveTime => "\"5s\", \"50ms\", \"2m\" or \"1h\"".to_owned(),
+            Kind::Rate => "how many per second, such as 500 or \"10k\"".to_owned(),
+            Kind::Size => "bytes, such as 65536 or \"64k\"".to_owned(),
+            _ => self.form(),
+        }
+    }
+
+    fn bounded(&self, value: Value) -> Result<Value, String> {
+        let Some(max) = self.max else { return Ok(value) };
+        let is_more = match &value {
+            Value::Count(count) | Value::Size(count) => *count > max,
+            Value::Time(time) => time.as_millis() > u128::from(max),
+            _ => false,
+        };
+        match (is_more, &value) {
+            (false, _) => Ok(value),
+            (true, Value::Time(_)) => Err(format!("must be at most {}", time::format(Duration::from_millis(max)))),
+            (true, Value::Size(_)) => Err(format!("must be at most {}", Value::Size(max))),
+            (true, _) => Err(format!("must be at most {max}")),
+        }
     }
 
     /// What stands for its value in help.
@@ -106,6 +156,10 @@ impl Setting {
     /// # Errors
     /// What is wrong with it, and what to write instead.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
+        self.parsed(text).and_then(|value| self.bounded(value))
+    }
+
+    fn parsed(&self, text: &str) -> Result<Value, String> {
         match self.kind {
             Kind::Switch => match text {
                 "true" => Ok(Value::Switch(true)),
@@ -123,7 +177,7 @@ impl Setting {
                 time => Ok(Value::Time(time)),
             },
             Kind::Rate => written::rate(text).map(Value::Rate),
-            Kind::Size => written::size(text).map(|bytes| Value::Count(bytes.into())),
+            Kind::Size => written::size(text).map(|bytes| Value::Size(bytes.into())),
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(words) => Err(unknown(self.name, text, words)),
             Kind::Text(kind) => (kind.check)(text).map(|()| Value::Text(text.to_owned())),
@@ -138,8 +192,10 @@ impl Setting {
 pub enum Value {
     /// Of [`Kind::Switch`].
     Switch(bool),
-    /// Of [`Kind::Count`] and [`Kind::Size`].
+    /// Of [`Kind::Count`].
     Count(u64),
+    /// Of [`Kind::Size`].
+    Size(u64),
     /// Of a time.
     Time(Duration),
     /// Of [`Kind::Rate`], per second.
@@ -156,11 +212,24 @@ impl Serialize for Value {
         match self {
             Value::Switch(value) => to.serialize_bool(*value),
             Value::Count(count) => to.serialize_u64(*count),
+            Value::Size(bytes) if bytes % 1024 == 0 && *bytes > 0 => to.serialize_str(&in_units(*bytes)),
+            Value::Size(bytes) => to.serialize_u64(*bytes),
             Value::Time(time) => to.serialize_str(&time::format(*time)),
             Value::Rate(rate) => to.serialize_f64(*rate),
             Value::Text(text) => to.serialize_str(text),
             Value::List(texts) => texts.serialize(to),
         }
+    }
+}
+
+/// Bytes as one writes them: `64k`, `1m`, or a number.
+fn in_units(bytes: u64) -> String {
+    const K: u64 = 1024;
+    match bytes {
+        0 => "0".to_owned(),
+        bytes if bytes % (K * K) == 0 => format!("{}m", bytes / (K * K)),
+        bytes if bytes % K == 0 => format!("{}k", bytes / K),
+        bytes => bytes.to_string(),
     }
 }
 
@@ -170,6 +239,7 @@ impl fmt::Display for Value {
         match self {
             Value::Switch(value) => value.fmt(f),
             Value::Count(count) => count.fmt(f),
+            Value::Size(bytes) => f.write_str(&in_units(*bytes)),
             Value::Time(time) => f.write_str(&time::format(*time)),
             Value::Rate(rate) => rate.fmt(f),
             Value::Text(text) => f.write_str(text),
@@ -204,7 +274,7 @@ impl Values {
 
     /// A count or size that is set.
     pub fn count(&self, name: &str) -> Option<usize> {
-        if let Some(Value::Count(count)) = self.0.get(name) { usize::try_from(*count).ok() } else { None }
+        if let Some(Value::Count(count) | Value::Size(count)) = self.0.get(name) { usize::try_from(*count).ok() } else { None }
     }
 
     /// A time that is set.
@@ -229,9 +299,22 @@ impl Values {
 }
 
 /// Any text with something in it.
-pub(crate) const PATH: Text = Text { form: "PATH", check: |text| not_empty(text, "a path such as /run/name.sock") };
+pub(crate) const PATH: Text = Text { form: "PATH", check: |text| socket_path(text) };
 /// Where a pool listens.
 pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| listen::parse(text).map(drop) };
+
+/// `sun_path` has 108 bytes (unix(7)), one of them a NUL.
+const MAX_PATH: usize = 107;
+
+fn socket_path(text: &str) -> Result<(), String> {
+    not_empty(text, "a path such as /run/name.sock")?;
+    match text.len() {
+        length if length > MAX_PATH => {
+            Err(format!("has {length} bytes, and Linux allows {MAX_PATH} for a socket: use a shorter path"))
+        }
+        _ => Ok(()),
+    }
+}
 
 pub(crate) fn not_empty(text: &str, what: &str) -> Result<(), String> {
     if text.is_empty() { Err(format!("is empty: write {what}")) } else { Ok(()) }

@@ -17,9 +17,9 @@ pub(crate) fn words(event: &Event) -> String {
         Event::ReadinessChanged(readiness) => format!("the pool is {}", format!("{readiness:?}").to_lowercase()),
         Event::HandedOver { pid } => format!("pid {pid} has taken over"),
         Event::TakenBack => "the process that had taken over died: accepting goes on here".to_owned(),
-        Event::AlarmRaised { alarm, connections } => format!("alarm: {connections} connections, {} were to be told", alarm.at),
+        Event::AlarmRaised { alarm, connections } => format!("alarm: {connections} connections, threshold {}", alarm.at),
         Event::AlarmCleared { alarm, connections } => {
-            format!("alarm over: {connections} connections, {} were to be told", alarm.clear_at)
+            format!("alarm over: {connections} connections, threshold {}", alarm.clear_at)
         }
         Event::AdmissionPanicked { message } => format!("the admission policy panicked: {message}"),
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),

@@ -10,7 +10,10 @@ use std::time::Duration;
 /// # Errors
 /// What to write instead.
 pub fn count(text: &str) -> Result<u64, String> {
-    count::parse(text).map_err(|_| "not a count: write a whole number such as 250, 10k or 2m".to_owned())
+    count::parse(text).map_err(|_| match text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_digit()) {
+        true => "not a count: write a whole number such as 250, 10k or 2m".to_owned(),
+        false => format!("too large: at most {}", u64::MAX),
+    })
 }
 
 /// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.

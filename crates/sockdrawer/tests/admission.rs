@@ -478,7 +478,7 @@ fn what_makes_no_sense_is_refused() {
     let policy = pool.config().admission(limits().on_full(OnFull::Reject(Reject::Fin)));
     assert_eq!(
         pool.plan(&policy).expect("it makes sense").changes.iter().map(|change| change.setting).collect::<Vec<_>>(),
-        ["admission"]
+        ["admission.on_full"]
     );
 }
 

@@ -13,6 +13,9 @@ pub(crate) struct CheckArguments {
     /// The configuration file, TOML or, if its name ends with .json, JSON; - is standard input.
     #[arg(value_name = "FILE|-")]
     pub(crate) file: PathBuf,
+    /// Try also what only the system knows: each address is bound and let go, and limits are compared with the descriptors that are allowed.
+    #[arg(long)]
+    pub(crate) bind: bool,
 }
 
 /// `sockdrawer ctl`.

@@ -6,6 +6,17 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}{after-help}";
 
+/// What the end of the program says.
+pub(crate) const EXIT_STATUS: [(&str, &str); 7] = [
+    ("0", "well"),
+    ("1", "something failed"),
+    ("2", "the command line, or a configuration, is wrong: nothing was run"),
+    ("3", "nothing was run: resources or the server are missing"),
+    ("4", "an agent was lost"),
+    ("99", "a threshold was not kept"),
+    ("129, 130, 143", "ended by SIGHUP, SIGINT or SIGTERM"),
+];
+
 const EXIT_CODES: &str = "Exit codes: 0 well, 1 something failed, 2 the command line, 3 nothing was run, 4 an agent was lost,\n99 a threshold was not kept, 129, 130 and 143 a signal";
 
 /// Of each command, in the order in which one tries them.
@@ -55,9 +66,18 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ),
 ];
 
+/// All examples.
+pub(crate) fn all_examples() -> impl Iterator<Item = &'static str> {
+    EXAMPLES.iter().flat_map(|(_, examples)| examples.iter().copied())
+}
+
 /// What is tried first of a command.
 pub(crate) fn examples(command: &str) -> &'static [&'static str] {
     EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| *examples)
+}
+
+fn help() -> Arg {
+    Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help")
 }
 
 /// The definition of the command line.
@@ -68,8 +88,9 @@ pub(crate) fn command() -> Command {
             return command;
         }
         let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
-        let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
-        let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help);
+        // What is disabled is disabled for the commands below it, too.
+        let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help());
+        let command = command.mut_subcommands(|below| below.arg(help()));
         let has_thresholds = command.get_arguments().any(|argument| argument.get_id() == "threshold");
         let thresholds = has_thresholds.then(thresholds::known).map(|known| format!("{known}\n\n"));
         command.after_help(thresholds.unwrap_or_default() + EXIT_CODES)
@@ -87,6 +108,21 @@ mod tests {
             assert!(matches!(crate::usage::parse(words.into_iter().map(Into::into)), Ok(Some(_))), "{example}");
             assert!(format!("  sockdrawer {example}").len() <= 80, "{example}");
         }
+    }
+
+    #[test]
+    fn every_command_has_a_help_that_can_be_asked_for() {
+        fn ask(words: &[String], command: &Command) {
+            for flag in ["--help", "-h"] {
+                let asked = words.iter().cloned().chain([flag.to_owned()]);
+                let refused = super::command().try_get_matches_from(asked).expect_err("the help is printed");
+                assert_eq!(refused.kind(), clap::error::ErrorKind::DisplayHelp, "{words:?} {flag}: {refused}");
+            }
+            for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+                ask(&[words, &[below.get_name().to_owned()]].concat(), below);
+            }
+        }
+        ask(&["sockdrawer".to_owned()], &command());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The man page: all commands with their options, and all settings of configuration files, from the definitions of both.
 
-use crate::arguments::{command, examples};
+use crate::arguments::{EXIT_STATUS, all_examples, command, examples};
 use crate::protocols;
 use clap::Command;
 use clap_mangen::Man;
@@ -9,6 +9,30 @@ use sockdrawer_operate::{Setting, pool_settings, program_settings};
 
 const FILE: &str = "A file of TOML, or of JSON. The settings of the whole program come first; each pool is a table [pool.NAME] with the name of its \
     protocol as protocol, with listen, and with any other settings of pools. Each setting is an option of serve too.";
+
+const ENVIRONMENT: [(&str, &str); 9] = [
+    ("SOCKDRAWER_CONTROL", "ctl: the control socket, unless --control names it"),
+    ("SOCKDRAWER_REPLACES", "serve --upgrade: the pid of the process that this one may replace, or any"),
+    ("RUNTIME_DIRECTORY, XDG_RUNTIME_DIR", "the folder of the control socket, unless it is named"),
+    ("LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES", "serve: sockets that systemd passes, for listen = \"systemd:NAME\""),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC", "serve: how systemd is told of its state"),
+    ("JOURNAL_STREAM", "serve: the log has priorities in the place of times where the journal reads it"),
+    ("SSL_CERT_FILE", "load: the authorities that are trusted, unless --ca names them"),
+    ("NO_COLOR, TERM", "whether screens have colors, and whether there is a screen"),
+    ("PATH", "where the program of serve exec is looked for"),
+];
+
+const FILES: [(&str, &str); 2] = [
+    ("sockdrawer.sock", "the control socket, in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or /run/sockdrawer"),
+    ("result.json, index.html", "a run, in the folder that --out names"),
+];
+
+const SIGNALS: [(&str, &str); 4] = [
+    ("SIGTERM, SIGINT", "serve: connections are drained, then it ends; a second one ends it at once"),
+    ("SIGHUP", "serve --config: the file is read again; else as SIGTERM"),
+    ("SIGUSR2", "serve --upgrade: a new build takes over"),
+    ("SIGUSR1", "nothing"),
+];
 
 /// The page, as roff.
 pub(super) fn page() -> String {
@@ -32,7 +56,23 @@ pub(super) fn page() -> String {
     pool_settings().for_each(|setting| entry(&mut page, setting));
     page.control("SS", ["Settings of protocols"]);
     protocols::SETTINGS.iter().for_each(|setting| entry(&mut page, setting));
+    listed(&mut page, "EXIT STATUS", &EXIT_STATUS);
+    listed(&mut page, "ENVIRONMENT", &ENVIRONMENT);
+    listed(&mut page, "FILES", &FILES);
+    listed(&mut page, "SIGNALS", &SIGNALS);
+    page.control("SH", ["EXAMPLES"]);
+    for example in all_examples() {
+        page.control("RS", ["4"]).text([roman(format!("sockdrawer {example}"))]).control("RE", []);
+    }
     text + &page.render().replace(PREAMBLE, "")
+}
+
+/// A section that is a list of names with their meanings.
+fn listed(page: &mut Roff, title: &str, entries: &[(&str, &str)]) {
+    page.control("SH", [title]);
+    for (name, meaning) in entries {
+        page.control("TP", []).text([bold(*name)]).text([roman(*meaning)]);
+    }
 }
 
 /// Each piece of a page begins with it; once is enough.

@@ -65,6 +65,10 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
     assert_eq!(options, expected);
     let man = man::page().replace("\\-", "-");
     let (_, file) = man.split_once(".SH \"CONFIGURATION FILE\"").expect("a section");
+    let (file, rest) = file.split_once(".SH \"EXIT STATUS\"").expect("a section");
+    for title in ["ENVIRONMENT", "FILES", "SIGNALS", "EXAMPLES"] {
+        assert!(rest.contains(&format!(".SH {title}\n")), "no section {title}");
+    }
     let keys: BTreeSet<&str> = file.lines().filter_map(|line| line.strip_prefix("\\fB")?.split("\\fR").next()).collect();
     assert_eq!(keys, names);
     for option in &options {

@@ -65,12 +65,55 @@ fn what_is_no_file_of_text_is_told_in_one_line() {
     for (path, part) in [
         ("/no/such/file", "cannot read /no/such/file: No such file"),
         ("/", "cannot read /: "),
-        ("/dev/zero", "bytes, more than 1048576"),
+        ("/dev/zero", "cannot read /dev/zero: it is a device, a socket or a FIFO; name a file"),
     ] {
         let end = Program::start(&["check", path]).end();
         assert_eq!((end.code, end.stderr.lines().count()), (Some(2), 1), "{path}: {}", end.stderr);
         assert!(end.stderr.contains(part), "{path}: {}", end.stderr);
     }
+}
+
+#[test]
+fn what_the_system_would_refuse_is_told_by_its_place_where_it_is_asked_for() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = taken.local_addr().expect("an address");
+    let text = format!(
+        "control = \"/no/such/folder/c.sock\"\n[pool.a]\nprotocol = \"echo\"\nlisten = [\"127.0.0.1:0\", \"unix:@{}\"]\n\
+         [pool.b]\nprotocol = \"echo\"\nlisten = \"{at}\"\n",
+        std::process::id()
+    );
+    let path = std::env::temp_dir().join(format!("sockdrawer-check-{}-bind.toml", std::process::id()));
+    fs::write(&path, &text).expect("the folder takes it");
+    let path = path.to_str().expect("text");
+    assert_eq!(Program::start(&["check", path]).end().code, Some(0), "the form is right");
+    let end = Program::start(&["check", "--bind", path]).end();
+    assert_eq!((end.code, end.stderr.lines().count()), (Some(2), 2), "{}", end.stderr);
+    for line in [
+        format!("{path}:7:10: pool.b.listen: cannot listen on {at}: the address is in use"),
+        format!("{path}:1:11: control: cannot listen on unix:/no/such/folder/c.sock: No such file or directory"),
+    ] {
+        assert!(end.stderr.contains(&line), "no {line} in {}", end.stderr);
+    }
+    drop(taken);
+    fs::write(path, text.lines().skip(1).collect::<Vec<_>>().join("\n")).expect("the folder takes it");
+    let end = Program::start(&["check", "--bind", path]).end();
+    fs::remove_file(path).expect("it is there");
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+}
+
+#[test]
+fn a_file_that_gives_nothing_holds_up_no_change() {
+    let server = crate::operated::Operated::start("check-fifo", crate::operated::TWO_POOLS);
+    fs::remove_file(server.path("a.toml")).expect("it is there");
+    let made = Command::new("mkfifo").arg(server.path("a.toml")).status().expect("mkfifo");
+    assert!(made.success());
+    let refused = server.ctl("reload");
+    assert_eq!(refused.code, Some(1), "{}", refused.stdout);
+    assert!(refused.stderr.contains("cannot read a.toml: it is a device, a socket or a FIFO; name a file"), "{}", refused.stderr);
+    let config = server.says("config");
+    fs::write(server.path("b.toml"), config.replace("1000", "2000")).expect("the folder takes it");
+    assert!(server.says("apply b.toml").contains("revision 2 is in force"), "other changes go on");
+    assert_eq!(server.end().code, Some(0));
 }
 
 #[test]

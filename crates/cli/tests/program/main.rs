@@ -16,6 +16,7 @@ mod http;
 mod inherited;
 mod load;
 mod metrics;
+mod moves;
 mod nginx;
 mod openapi;
 mod operated;

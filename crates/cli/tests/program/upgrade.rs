@@ -87,7 +87,7 @@ fn a_signal_and_a_command_replace_the_server() {
     let mut scene = Scene::new("upgrade-replaced", None);
     scene.server.signal(Signal::USR2);
     let prepared = scene.server.error_line();
-    assert!(prepared.starts_with("prepared in ") && prepared.contains("; neither accepted for "), "{prepared}");
+    assert!(prepared.starts_with("prepared in ") && prepared.contains("; accepting paused for "), "{prepared}");
     let moved = scene.server.error_line();
     assert!(moved.starts_with("moved 1 in ") && moved.contains(", pause p50 "), "{moved}");
     let told = scene.server.error_line();

@@ -273,7 +273,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("load ping --server-pid x", "--server-pid x: not a process: write its number"),
     (
         "load ping --control /nowhere/x",
-        "cannot listen on unix:/nowhere/x: No such file or directory (os error 2); check that the directory",
+        "cannot listen on unix:/nowhere/x: No such file or directory (os error 2); its directory does not exist: make it, or choose another path",
     ),
 ];
 

@@ -58,6 +58,9 @@ pub fn schema(protocols: &[Protocol]) -> Value {
 
 fn property(setting: &Setting) -> (String, Value) {
     let mut schema = kind(&setting.kind);
+    if let (Some(max), Kind::Count(_) | Kind::Size) = (setting.max, setting.kind) {
+        schema["anyOf"][0]["maximum"] = json!(max);
+    }
     let default = if setting.default.is_empty() { String::new() } else { format!(". Unless given: {}", setting.default) };
     schema["description"] = json!(format!("{}{default}.", setting.help));
     (setting.name.to_owned(), schema)

@@ -4,6 +4,7 @@ use super::Connecting;
 use crate::behaviour::Behaviour;
 use crate::layer::Filtering;
 use crate::net::{Address, AddressError, ListenOptions};
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub struct Listening {
     /// service, limits, jobs and operations of the pool are for both; a [`Service::local`](crate::Service::local) is made for each. Other layers
     /// start a new generation. Default: none. Not under the models `prefork` and `fork`.
     pub layers: Layers,
+    /// Sockets of another pool of this process, which the first pool that listens here gets.
+    pub(crate) passed_on: Option<Arc<dyn Any + Send + Sync>>,
     /// Why the address is empty.
     wrong: Option<AddressError>,
 }
@@ -66,6 +69,7 @@ impl Listening {
             options: ListenOptions::default(),
             limit: None,
             layers: Layers::default(),
+            passed_on: None,
             wrong,
         }
     }
@@ -120,6 +124,19 @@ impl Listening {
         self
     }
 
+    /// Goes on with the sockets of `from`, which [`Pool::give_up`](crate::Pool::give_up) returned, as far as this is the same address with the
+    /// same options; its own limit and layers stay.
+    #[must_use]
+    pub fn goes_on_from(mut self, from: &Listening) -> Listening {
+        self.passed_on = from.passed_on.clone().filter(|_| self.is_same_socket(from));
+        self
+    }
+
+    /// Whether both ask for the same sockets.
+    fn is_same_socket(&self, other: &Listening) -> bool {
+        self.address == other.address && self.options == other.options
+    }
+
     /// What is wrong with the text of the address, if it was none.
     pub(crate) fn address_error(&self) -> Option<AddressError> {
         self.address.is_nowhere().then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
@@ -127,8 +144,7 @@ impl Listening {
 
     /// Whether both describe the same sockets, whatever their limits.
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
-        self.address == other.address
-            && self.options == other.options
+        self.is_same_socket(other)
             && self.layers.is_empty() == other.layers.is_empty()
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,

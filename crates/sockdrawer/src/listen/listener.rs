@@ -338,7 +338,7 @@ impl Listener {
 }
 
 impl Ask<'_> {
-    fn error(&self, errno: Errno) -> Error {
+    pub(super) fn error(&self, errno: Errno) -> Error {
         listen_error(self.address, self.options, errno)
     }
 
@@ -449,9 +449,13 @@ fn listen_error(address: &Address, options: &ListenOptions, errno: Errno) -> Err
         errno => Error::Listen {
             address: address.clone(),
             source: errno.into(),
-            remedy: match address {
-                Address::Tcp(_) => "check that the address belongs to this machine",
-                _ => "check that the directory exists and that the path is at most 107 bytes long",
+            remedy: match (address, errno) {
+                (Address::Tcp(_), Errno::NODEV) => "name a network device of this machine",
+                (Address::Tcp(_), _) => "check that the address belongs to this machine",
+                (_, Errno::ROFS) => "its file system is read-only: choose a path on another one, such as /run",
+                (_, Errno::NOENT) => "its directory does not exist: make it, or choose another path",
+                (_, Errno::NAMETOOLONG) => "use a path of at most 107 bytes, or unix:@name",
+                _ => "choose another path, or a name without a file: unix:@name",
             },
         },
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// `sun_path` has 108 bytes (unix(7)), one of them a NUL.
-const PATH_MAX: usize = 107;
+pub(super) const PATH_MAX: usize = 107;
 
 /// The path of a listening socket of this process; removed when dropped.
 #[derive(Debug)]

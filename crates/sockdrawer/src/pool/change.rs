@@ -6,12 +6,15 @@ use super::members::{Changing, Members};
 use super::plan::{Applied, How, Plan, Sockets, plan};
 use super::retire::Begun;
 use super::validate::{validate, validate_addresses};
-use crate::config::{Config, Revision};
+use crate::config::{Config, Listening, Revision};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::listen::passed_on::PassedOn;
 use crate::listen::state::AcceptState;
+use crate::net::Address;
 use crate::observe::{Event, Readiness};
 use crate::sync::lock;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All that a change needs, made before anything is changed.
@@ -60,20 +63,33 @@ impl<M: Members> Core<M> {
             M::commit(self, control, wanted, Some(next), limit);
             None
         });
-        let mut added = Vec::new();
-        let running = control.config.listened().to_vec();
-        for listening in Sockets::between(&running, wanted.listened()).added {
-            added.push(M::open(self, control, &added, (wanted, listening))?);
-        }
+        let added = self.open_added(control, wanted)?;
         let (started, outcome) = self.start_members(control, wanted);
         let change = Changing { wanted, next, started };
         match outcome.and_then(|()| self.prepare_members(control, &change)) {
             Ok(replacing) => Ok(Prepared { next: change.next, started: change.started, added, replacing, limit }),
             Err(error) => {
                 change.started.iter().filter_map(|(_, member)| member.running.as_ref()).for_each(M::dismiss);
+                added.into_iter().for_each(ListenerEntry::put_back);
                 Err(error)
             }
         }
+    }
+
+    /// Opens the addresses that the pool has not: all of them, or none.
+    fn open_added(&self, control: &mut Control<M>, wanted: &Config) -> Result<Vec<ListenerEntry>, Error> {
+        let mut added = Vec::new();
+        let running = control.config.listened().to_vec();
+        for listening in Sockets::between(&running, wanted.listened()).added {
+            match M::open(self, control, &added, (wanted, listening)) {
+                Ok(entry) => added.push(entry),
+                Err(error) => {
+                    added.into_iter().for_each(ListenerEntry::put_back);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(added)
     }
 
     fn prepare_members(&self, control: &mut Control<M>, change: &Changing<'_, M>) -> Result<Replacing, Error> {
@@ -106,7 +122,8 @@ impl<M: Members> Core<M> {
         let Control { config, listeners, .. } = control;
         let gone = listeners.take_listeners((config.listened(), &wanted), &self.retirements, prepared.replacing);
         listeners.set_limits(&wanted);
-        for entry in prepared.added {
+        for mut entry in prepared.added {
+            entry.asked.passed_on = None;
             self.tell(&Event::Listening(entry.listener.address.clone()));
             control.listeners.listening.push(entry);
         }
@@ -114,6 +131,31 @@ impl<M: Members> Core<M> {
         self.rebalance(control);
         M::committed(self, control, &before);
         (before, self.retire_listeners(control, gone))
+    }
+}
+
+impl<M: Members> Core<M> {
+    /// Stops accepting at an address, whose sockets another pool of this process gets, with all that waits there.
+    pub(super) fn pass_on(&self, address: &Address) -> Result<Listening, Error> {
+        let mut control = lock(&self.control);
+        is_running(&control.readiness)?;
+        if control.handing_over {
+            return Err(Error::HandingOver { reason: "a new build of the program takes over: change its pool" });
+        }
+        let Control { listeners, members, config, .. } = &mut *control;
+        let mut entry = listeners.take(address)?;
+        self.release_all(&mut entry, members);
+        let before = config.clone();
+        *config = before.clone().listeners(|listeners| {
+            let at = listeners.iter().rposition(|listening| listening.is_same_place(&entry.asked));
+            at.into_iter().for_each(|at| _ = listeners.remove(at));
+        });
+        control.revision.raise();
+        M::committed(self, &control, &before);
+        self.tell(&Event::ListenerRemoved(entry.listener.address.clone()));
+        let mut listening = entry.asked;
+        listening.passed_on = Some(Arc::new(PassedOn::new(entry.listener)));
+        Ok(listening)
     }
 }
 

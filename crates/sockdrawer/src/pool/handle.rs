@@ -2,17 +2,17 @@
 
 use super::change::checked_plan;
 use super::control::Core;
-use super::listeners::Inherited;
+use super::listeners::{Inherited, rehearse};
 use super::loops::Loops;
 use super::manager::{Manager, SHUT_DOWN};
 use super::moving::Movable;
 use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
-use super::validate::validate_start;
+use super::validate::{effective_limit, validate_start};
 use crate::admission::Reject;
 use crate::behaviour::IntoBehaviour;
-use crate::config::{Config, Part};
+use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::user_code;
 use crate::listen::state::AcceptState;
@@ -21,7 +21,7 @@ use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Page, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
-use crate::sys::{monotonic, panics};
+use crate::sys::{descriptors_open, monotonic, panics};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,6 +121,20 @@ impl Pool {
         validate_start(config)
     }
 
+    /// Checks what the system can be asked of a configuration before it serves: whether the limit fits into the descriptors of this process,
+    /// and whether each address could be bound now. Nothing listens, and nothing is started.
+    ///
+    /// # Errors
+    /// As [`Pool::check`], and as [`Pool::start`] for limits and addresses.
+    pub fn rehearse(config: &Config) -> Result<(), Error> {
+        validate_start(config)?;
+        // Processes have descriptors of their own.
+        if !config.model.has_processes() {
+            effective_limit(config, descriptors_open())?;
+        }
+        config.listened().iter().try_for_each(|listening| rehearse(config, listening))
+    }
+
     pub(crate) fn of(manager: Arc<dyn Manager>) -> Pool {
         Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager }
     }
@@ -197,6 +211,30 @@ impl Pool {
                 done => return done,
             }
         }
+    }
+
+    /// Gives an address up for another pool of this process: what this returns is that address with its sockets, for
+    /// [`Config::listening`] of a pool that starts or changes, or for [`Listening::goes_on_from`]. In between no connection is refused: what
+    /// comes, and what waited here, is accepted by the other pool. Connections that were accepted stay. Nothing listens there any more once
+    /// all copies of the value are dropped unused.
+    ///
+    /// ```
+    /// # use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
+    /// # struct Silent;
+    /// # impl Service for Silent { type Protocol = Silent; fn open(&self, _: &Peer) -> Silent { Silent } }
+    /// # impl Protocol for Silent { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
+    /// let old = Pool::start(Config::accept(Silent).listen("127.0.0.1:0"))?;
+    /// let addresses = old.addresses();
+    /// let new = Pool::start(Config::accept(Silent).listening(old.give_up(&addresses[0])?))?;
+    /// assert_eq!((old.addresses(), new.addresses()), (vec![], addresses));
+    /// # Ok::<(), sockdrawer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchListener`] when the pool does not listen there; [`Error::Stopped`] and [`Error::HandingOver`] as of a change.
+    pub fn give_up(&self, address: &Address) -> Result<Listening, Error> {
+        self.waits("give_up");
+        self.manager.pass_on(address)
     }
 
     /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more. Readiness is false

@@ -1,6 +1,7 @@
 //! The begin and the end of a pool.
 
 use super::control::{Control, Core, Member, Report, Started};
+use super::listeners::ListenerEntry;
 use super::members::Members;
 use super::supervise;
 use crate::clock::deadline;
@@ -16,7 +17,10 @@ impl<M: Members> Core<M> {
     /// Opens the addresses and starts the members. What was started ends when the rest could not be.
     pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
         let begun = supervise::start(Arc::downgrade(self), heard).and_then(|()| self.start_all());
-        begun.inspect_err(|_| self.stop("it could not be started"))
+        begun.inspect_err(|_| {
+            std::mem::take(&mut lock(&self.control).listeners.listening).into_iter().for_each(ListenerEntry::put_back);
+            self.stop("it could not be started");
+        })
     }
 
     fn start_all(&self) -> Result<(), Error> {
@@ -30,7 +34,8 @@ impl<M: Members> Core<M> {
         control.put(members);
         started?;
         self.tell(&Event::GenerationStarted(control.generation));
-        for entry in &control.listeners.listening {
+        for entry in &mut control.listeners.listening {
+            entry.asked.passed_on = None;
             self.tell(&Event::Listening(entry.listener.address.clone()));
         }
         self.rebalance(&mut control);

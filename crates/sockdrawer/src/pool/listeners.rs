@@ -7,6 +7,8 @@ use super::validate::sockets_per_address;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::listen::listener::{Ask, Listener, NotOpened};
+use crate::listen::passed_on::PassedOn;
+use crate::listen::probe::probe;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::sys::System;
@@ -76,6 +78,13 @@ impl ListenerEntry {
         let owners = vec![Vec::new(); listener.sockets.len()];
         ListenerEntry { number, retirement: 0, asked: asked.clone(), listener, state, slot, owners }
     }
+
+    /// The pool has not begun to listen here, and will not: what another pool passed on is there for the next.
+    pub(super) fn put_back(self) {
+        if let Some(passed_on) = passed_on(&self.asked) {
+            passed_on.put_back(self.listener);
+        }
+    }
 }
 
 impl Listeners {
@@ -100,6 +109,9 @@ impl Listeners {
         retirements: &Retirements,
         added: &[ListenerEntry],
     ) -> Result<Listener, Error> {
+        if let Some(taken) = passed_on(listening).and_then(|passed_on| passed_on.take(&ask(config, listening))) {
+            return taken;
+        }
         if let Some(at) = self.inherited.iter().position(|inherited| goes_on(&inherited.address, &listening.address)) {
             let ListeningSockets { sockets, is_shared, .. } = self.inherited.swap_remove(at);
             return Listener::go_on(&ask(config, listening), sockets, is_shared);
@@ -107,6 +119,14 @@ impl Listeners {
         let retiring = retirements.listeners();
         let here = self.listening.iter().chain(added).map(|entry| &entry.listener);
         listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))
+    }
+
+    /// Takes the place of an address out of the list, by its real port or by what was asked for.
+    pub(super) fn take(&mut self, address: &Address) -> Result<ListenerEntry, Error> {
+        let is_meant = |entry: &ListenerEntry| entry.listener.address == *address || entry.asked.address == *address;
+        let found = self.listening.iter().rposition(is_meant);
+        let at = found.ok_or_else(|| Error::NoSuchListener { address: address.clone(), known: self.addresses() })?;
+        Ok(self.listening.remove(at))
     }
 
     /// Those too that another process has while this one stands by.
@@ -267,6 +287,17 @@ pub(super) fn listen<'a>(
         Some((_, other)) => Listener::open_beside(other, &ask).map_err(|failed| failed.error),
         None => Listener::open(&ask),
     }
+}
+
+/// What another pool of this process had there.
+fn passed_on(listening: &Listening) -> Option<&PassedOn> {
+    listening.passed_on.as_ref()?.downcast_ref()
+}
+
+/// Whether an address could be listened at.
+pub(super) fn rehearse(config: &Config, listening: &Listening) -> Result<(), Error> {
+    let goes_on = listening.inherited.is_some() || listening.passed_on.is_some();
+    if goes_on || config.listen_by.is_some() { Ok(()) } else { probe(&ask(config, listening)) }
 }
 
 fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {

@@ -6,7 +6,7 @@ use super::drain::share;
 use super::members::{Members, Visit};
 use super::plan::Applied;
 use crate::clock::deadline;
-use crate::config::{Config, Model, Part};
+use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
 use crate::net::Address;
@@ -32,6 +32,7 @@ pub(crate) trait Manager: Send + Sync {
     fn unlocked(&self) -> Option<(Model, Vec<Address>)>;
     fn addresses(&self) -> Vec<Address>;
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
+    fn pass_on(&self, address: &Address) -> Result<Listening, Error>;
     fn set_accept_state(&self, accept_state: &AcceptState);
     fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error>;
     /// Does this to the connections that are meant.
@@ -73,6 +74,10 @@ impl<M: Members> Manager for Core<M> {
         let (applied, _before, begun) = self.change(wanted).inspect_err(|_| self.retirements.carry_out_left())?;
         self.retirements.settle(&begun);
         Ok(Applied { took: began.elapsed(), ..applied })
+    }
+
+    fn pass_on(&self, address: &Address) -> Result<Listening, Error> {
+        Core::pass_on(self, address)
     }
 
     fn set_accept_state(&self, accept_state: &AcceptState) {

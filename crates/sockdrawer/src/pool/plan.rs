@@ -1,8 +1,8 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
-use crate::admission::Admission;
-use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
-use crate::net::Address;
+use crate::admission::{Admission, OnFull};
+use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Settings};
+use crate::net::{Address, Keepalive, SocketOptions};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,12 +96,11 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("limit", How::InPlace, &running.limit, &wanted.limit, |limit| {
         limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
     });
-    if !is_same_policy(&*running.admission, &*wanted.admission) {
-        let show = |config: &Config| config.limits().map_or_else(|| "a policy".to_owned(), |limits| format!("{limits:?}"));
-        let detail = format!("{} to {}", show(running), show(wanted));
-        plan.changes.push(Change { setting: "admission", how: How::InPlace, detail });
-    }
-    plan.note("alarms", How::InPlace, &running.alarms, &wanted.alarms, |alarms| format!("{alarms:?}"));
+    admission(&mut plan, running, wanted);
+    plan.note("alarms", How::InPlace, &running.alarms, &wanted.alarms, |alarms| {
+        let all: Vec<String> = alarms.iter().map(|alarm| format!("{}/{}", alarm.at, alarm.clear_at)).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(" ") }
+    });
     plan.note("max_generations", How::InPlace, &running.max_generations, &wanted.max_generations, |most| {
         most.map_or_else(|| "any number".to_owned(), |most| most.to_string())
     });
@@ -128,17 +127,59 @@ fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
 
 /// Policies that are data are the same when the data is.
 fn restarts(plan: &mut Plan, running: &dyn RestartPolicy, wanted: &dyn RestartPolicy) {
-    let (from, to) = (running.data(), wanted.data());
-    let same = std::ptr::addr_eq(running, wanted) || (from.is_some() && from == to);
-    if !same {
-        let show = |data: Option<Restarts>| data.map_or_else(|| "a policy of the program".to_owned(), |data| format!("{data:?}"));
-        plan.changes.push(Change { setting: "restarts", how: How::InPlace, detail: format!("{} to {}", show(from), show(to)) });
+    match (running.data(), wanted.data()) {
+        (Some(from), Some(to)) => {
+            plan.note("restarts.max", How::InPlace, &from.max, &to.max, usize::to_string);
+            plan.note("restarts.within", How::InPlace, &from.within, &to.within, |time| format!("{time:?}"));
+        }
+        _ if std::ptr::addr_eq(running, wanted) => {}
+        _ => plan.changes.push(Change { setting: "restarts", how: How::InPlace, detail: "another policy".to_owned() }),
     }
+}
+
+/// Limits that are data are compared one by one.
+fn admission(plan: &mut Plan, running: &Config, wanted: &Config) {
+    let now = How::InPlace;
+    match (running.limits(), wanted.limits()) {
+        (Some(from), Some(to)) => {
+            plan.note("admission.on_full", now, &from.on_full, &to.on_full, |on_full| match on_full {
+                OnFull::Backpressure => "backpressure".to_owned(),
+                OnFull::Reject(_) => "reject".to_owned(),
+            });
+            plan.note("admission.rate", now, &from.rate, &to.rate, |rate| {
+                rate.as_ref()
+                    .map_or_else(|| "none".to_owned(), |rate| format!("{} per second, {} at once", rate.per_second, rate.burst))
+            });
+            plan.note("admission.per_peer", now, &from.per_peer, &to.per_peer, |most| {
+                most.as_ref().map_or_else(|| "none".to_owned(), |most| format!("{}/{}", most.max, most.prefixes.v4))
+            });
+        }
+        _ if is_same_policy(&*running.admission, &*wanted.admission) => {}
+        _ => plan.changes.push(Change { setting: "admission", how: now, detail: "another policy".to_owned() }),
+    }
+}
+
+/// The options of accepted sockets.
+fn options(plan: &mut Plan, running: &SocketOptions, wanted: &SocketOptions) {
+    let new = How::NewGeneration;
+    fn bytes(size: &Option<u32>) -> String {
+        size.map_or_else(|| "the kernel's choice".to_owned(), |bytes| bytes.to_string())
+    }
+    plan.note("settings.options.nodelay", new, &running.nodelay, &wanted.nodelay, bool::to_string);
+    plan.note("settings.options.keepalive", new, &running.keepalive, &wanted.keepalive, |keepalive| {
+        let show = |one: &Keepalive| format!("{:?}, every {:?}, {} probes", one.idle, one.interval, one.probes);
+        keepalive.as_ref().map_or_else(|| "none".to_owned(), show)
+    });
+    plan.note("settings.options.user_timeout", new, &running.user_timeout, &wanted.user_timeout, |time| {
+        time.map_or_else(|| "none".to_owned(), |time| format!("{time:?}"))
+    });
+    plan.note("settings.options.receive_buffer", new, &running.receive_buffer, &wanted.receive_buffer, bytes);
+    plan.note("settings.options.send_buffer", new, &running.send_buffer, &wanted.send_buffer, bytes);
 }
 
 fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
     let new = How::NewGeneration;
-    plan.note("settings.options", new, &running.options, &wanted.options, |options| format!("{options:?}"));
+    options(plan, &running.options, &wanted.options);
     plan.note("settings.high_water", new, &running.high_water, &wanted.high_water, usize::to_string);
     plan.note("settings.low_water", new, &running.low_water, &wanted.low_water, usize::to_string);
     plan.note("settings.max_partial", new, &running.max_partial, &wanted.max_partial, usize::to_string);

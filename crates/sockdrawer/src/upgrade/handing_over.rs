@@ -215,7 +215,12 @@ impl Conversation<'_> {
         };
         let missing = self.pools.iter().find(|named| !prepared.pools.iter().any(|reads| reads.name == named.name));
         if let Some(missing) = missing {
-            return Ok(Err(format!("it has no pool {}, which has connections here", missing.name)));
+            let (name, held) = (&missing.name, missing.pool.held());
+            let held = if held == 1 { "1 connection".to_owned() } else { format!("{held} connections") };
+            let reason = format!(
+                "it has no pool {name}, which runs here with {held}: end that pool here first, or keep it in the new build"
+            );
+            return Ok(Err(reason));
         }
         if let Some(replacing) = &self.replacing {
             // The asking program may have gone.

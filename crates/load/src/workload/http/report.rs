@@ -267,7 +267,7 @@ impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
         let [all, bodies] = [bytes, body_bytes].map(thousands);
-        write!(f, "transfer     {}/s, {all} bytes of right answers, {bodies} of them in bodies", in_units(bytes_per_second))?;
+        write!(f, "transfer     {}/s, {all} bytes received, {bodies} of them bodies", in_units(bytes_per_second))?;
         if self.redirected > 0 {
             write!(f, "\nredirected   {} answers of 3xx, which are not followed", thousands(self.redirected))?;
         }

@@ -1,7 +1,7 @@
 //! The connections of a run, and a pool of each process that keeps the books of them in the place of serving them.
 
 use super::schedule::{NEW, OLD, World};
-use crate::config::{Config, Model, Part};
+use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Held, Record, Restored, Yours};
@@ -383,6 +383,10 @@ impl Manager for Fake {
     }
 
     fn reconfigure(&self, _: Config) -> Result<Applied, Error> {
+        unreachable!()
+    }
+
+    fn pass_on(&self, _: &Address) -> Result<Listening, Error> {
         unreachable!()
     }
 

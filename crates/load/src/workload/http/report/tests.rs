@@ -79,7 +79,7 @@ fn people_get_all_of_it_in_words_they_know() {
         format!("\npage         {path}, weight 9: 90 ok, 1 failed, 45.0/s\n{rows}")
     };
     let expected = format!(
-        "transfer     2.0 KiB/s, 4,096 bytes of right answers, 96 of them in bodies\n\
+        "transfer     2.0 KiB/s, 4,096 bytes received, 96 of them bodies\n\
          redirected   6 answers of 3xx, which are not followed\n\
          lengths      8 bodies were not as long as the first one of their page\n\
          renewed      4 connections that the server ended after an answer, 1 unannounced\n\

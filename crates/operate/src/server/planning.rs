@@ -1,0 +1,154 @@
+//! The steps from the configuration in force to another, of all pools together.
+
+use super::{Reconfigured, Server, State, drain_of};
+use crate::change::{REFUSED, Step, Unchanged};
+use crate::document::{Document, Places, PoolDocument};
+use crate::moves::{self, Move, Wanted};
+use crate::pool_settings::in_files;
+use crate::setting::{Value, Wrong};
+use crate::tls::{self, PoolTls};
+use sockdrawer::changing::Change;
+use sockdrawer::{Config, Pool};
+use sockdrawer_catalog::time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What becomes of the pools in a change.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) plan: Vec<Step>,
+    pub(super) start: Vec<(String, Config)>,
+    pub(super) change: Vec<(String, Pool, Config)>,
+    pub(super) end: Vec<(String, Pool)>,
+    pub(super) tls: BTreeMap<String, PoolTls>,
+    pub(super) moves: Vec<Move>,
+    pub(super) places: Places,
+}
+
+impl Work {
+    fn wanted(&self) -> Vec<Wanted<'_>> {
+        let change = self.change.iter().map(|(name, pool, config)| (name, Some(config), Some(pool)));
+        let start = self.start.iter().map(|(name, config)| (name, Some(config), None));
+        let end = self.end.iter().map(|(name, pool)| (name, None, Some(pool)));
+        change.chain(start).chain(end).map(|(name, config, running)| Wanted { name, config, running }).collect()
+    }
+}
+
+/// As a plan shows it.
+fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
+    let show = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
+    format!("{} to {}", show(from), show(to))
+}
+
+impl Server {
+    /// All steps, and what they need.
+    pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
+        let mut work = Work { places: wanted.places.clone(), ..Work::default() };
+        for setting in crate::program_settings() {
+            let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
+            if from != to {
+                let detail = format!("{}, not while the program runs", from_to(from, to));
+                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED, detail });
+            }
+        }
+        let mut only_files = Vec::new();
+        for (name, to) in &wanted.pools {
+            let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(&wanted.places, name, &wrong)]);
+            let tls = match state.pools.get(name).zip(state.document.pools.get(name)) {
+                None => {
+                    let (config, tls) = self.configure(to).map_err(wrong)?;
+                    work.start.push((name.clone(), config));
+                    tls
+                }
+                Some((pool, from)) => {
+                    let old = state.tls.get(name);
+                    let reconfigured = self.reconfigure((from, to), (pool, old)).map_err(wrong)?;
+                    let Reconfigured { config, tls, only_files: other_files } = reconfigured;
+                    only_files.extend(other_files.then_some(name));
+                    work.change.push((name.clone(), pool.clone(), config));
+                    tls
+                }
+            };
+            work.tls.extend(tls.map(|tls| (name.clone(), tls)));
+        }
+        let ends = state.pools.iter().filter(|(name, _)| !wanted.pools.contains_key(*name));
+        work.end = ends.map(|(name, pool)| (name.clone(), pool.clone())).collect();
+        work.moves = moves::between(&work.wanted());
+        let mut steps = Vec::new();
+        for (name, pool, config) in &work.change {
+            let documents = (&state.document.pools[name], &wanted.pools[name]);
+            let config = moves::without(&work.moves, name, config.clone());
+            let refused = |error| Unchanged::Refused(self.refused(&work.places, name, &error));
+            let changes = pool.plan(&config).map_err(refused)?.changes;
+            steps.extend(moves::steps(&work.moves, name));
+            steps.extend(self.steps(name, documents, (&changes, only_files.contains(&name))));
+        }
+        for (name, _) in &work.start {
+            let PoolDocument { protocol, values } = &wanted.pools[name];
+            steps.push(Step::new(name, "pool", "start", format!("{protocol} at {}", values.list("listen").join(" "))));
+            steps.extend(moves::steps(&work.moves, name));
+        }
+        for (name, pool) in &work.end {
+            let within = time::format(drain_of(&state.document, name).deadline);
+            let detail = format!("{} connections, drained within {within}", pool.status().connections);
+            steps.extend(moves::steps(&work.moves, name));
+            steps.push(Step::new(name, "pool", "end", detail));
+        }
+        work.plan.extend(steps);
+        Ok(work)
+    }
+
+    /// The steps of a pool that runs, in the words of files: one for each setting.
+    fn steps(
+        &self,
+        name: &str,
+        (from, to): (&PoolDocument, &PoolDocument),
+        (changes, only_files): (&[Change], bool),
+    ) -> Vec<Step> {
+        let values = |setting: &str| [from, to].map(|one| one.values.0.get(setting));
+        let mut steps = Vec::new();
+        for Change { setting, how, detail, .. } in changes {
+            let how = Step::how(*how);
+            match *setting {
+                "behaviour" if only_files => {
+                    steps.push(Step::new(name, tls::CERTIFICATE, how, "the files have another content"));
+                }
+                "behaviour" => {
+                    if from.protocol != to.protocol {
+                        steps.push(Step::new(name, "protocol", how, format!("{} to {}", from.protocol, to.protocol)));
+                    }
+                    let of = [from, to].into_iter().filter_map(|one| self.known().protocol(one.protocol));
+                    for differs in of.flat_map(|protocol| protocol.differing(&from.values, &to.values)) {
+                        let [from, to] = values(differs);
+                        steps.push(Step::new(name, differs, how, from_to(from, to)));
+                    }
+                }
+                other => {
+                    let setting = in_files(other).unwrap_or(other);
+                    let [from, to] = values(setting);
+                    let in_words = if from == to || setting == "listen" { detail.clone() } else { from_to(from, to) };
+                    steps.push(Step::new(name, setting, how, in_words));
+                }
+            }
+        }
+        // Settings that are no part of the pool's own configuration.
+        for setting in ["drain", "drain-rate", "notice"] {
+            let [from, to] = values(setting);
+            steps.extend((from != to).then(|| Step::new(name, setting, "in place", from_to(from, to))));
+        }
+        // A protocol may look at a setting of the pool.
+        let mut told = BTreeSet::new();
+        steps.retain(|step| step.setting == "listen" || told.insert(step.setting.clone()));
+        steps
+    }
+
+    /// Asks the system for what a change needs, and changes nothing.
+    pub(super) fn rehearse(&self, state: &State, work: &Work) -> Result<(), Unchanged> {
+        let changed = work.change.iter().map(|(name, pool, config)| (name, Some(pool), config));
+        for (name, running, config) in changed.chain(work.start.iter().map(|(name, config)| (name, None, config))) {
+            let refused = |error| Unchanged::Refused(self.refused(&work.places, name, &error));
+            let Some(config) = moves::new_alone(state.pools.values(), running, config) else { continue };
+            Pool::rehearse(&config).map_err(refused)?;
+        }
+        Ok(())
+    }
+}
