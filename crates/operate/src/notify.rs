@@ -17,8 +17,6 @@ use std::time::Duration;
 
 /// The status line is looked at this often.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
-/// How long systemd waits for the end of a service, unless the unit says otherwise (`DefaultTimeoutStopSec`).
-const USUAL_END: Duration = Duration::from_secs(90);
 /// What the end may take beside the drain.
 const END: Duration = Duration::from_secs(10);
 
@@ -123,13 +121,9 @@ impl Manager {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// The program ends, within this time.
+    /// The program ends, within this time: the manager waits that long, whatever its unit or its system has for a limit.
     pub(crate) fn stopping(&self, drain: Duration) {
-        self.send("STOPPING=1");
-        let within = drain + END;
-        if within > USUAL_END {
-            self.send(format_args!("EXTEND_TIMEOUT_USEC={}", within.as_micros()));
-        }
+        self.send(format_args!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", drain.saturating_add(END).as_micros()));
     }
 
     /// The main process is another one once a new build has taken over, and this one where that died; under a parent it stays that.

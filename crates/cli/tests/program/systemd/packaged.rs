@@ -107,3 +107,15 @@ fn the_units_are_right_and_expose_little() {
     analyze(&["security", "--offline=true", "--no-pager", "--threshold", MOST_EXPOSED, "./sockdrawer.service"]);
     std::fs::remove_dir_all(folder).expect("it is the test's");
 }
+
+#[test]
+fn the_unit_of_the_guide_says_of_each_setting_what_the_packaged_one_says() {
+    let guide = std::fs::read_to_string(packaging().join("../docs/guide/upgrading.md")).expect("it is there");
+    let unit = guide.split("[Service]\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a unit");
+    let packaged = read("sockdrawer.service");
+    // Those that differ with the program: where it is, and that SIGUSR2 is what reloads it.
+    let own = ["ExecStart", "ExecReload", "RuntimeDirectory"];
+    let lines: Vec<&str> = unit.lines().filter(|line| !own.iter().any(|name| line.starts_with(name))).collect();
+    let others: Vec<&&str> = lines.iter().filter(|line| !packaged.lines().any(|known| known == **line)).collect();
+    assert!(others.is_empty() && lines.len() > 5, "{others:?} of {lines:?}");
+}
