@@ -1,6 +1,7 @@
 //! The control socket of a run: a service of lines, one order each, that any program which can write to a Unix socket may speak.
 
 use crate::orders::{ORDERS, Orders};
+use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step};
 
 /// A line is an order, not a letter.
@@ -10,6 +11,7 @@ const LONGEST: usize = 256;
 ///
 /// Each line is an [`Order`](crate::Order) in words, `status` or `help`, which tells the words. Each is answered by a line: `ok`, and where a
 /// bound is in the way what is done instead; `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
+/// Of a Unix socket only this user and root may give orders, whatever the umask is.
 ///
 /// ```
 /// # use sockdrawer_load::{Orders, control};
@@ -29,7 +31,11 @@ const LONGEST: usize = 256;
 /// When nobody can listen there.
 pub fn control(at: Address, orders: &Orders) -> Result<Pool, Error> {
     let control = Control { orders: orders.clone() };
-    Pool::start(Config::accept(control).model(Model::Loops).loops(1).workers(0).limit(16).listen(at))
+    let mut at = Listening::new(at);
+    if let Address::Unix(_) = at.address {
+        at.options.mode = Some(0o600);
+    }
+    Pool::start(Config::accept(control).model(Model::Loops).loops(1).workers(0).limit(16).listening(at))
 }
 
 struct Control {
@@ -111,6 +117,15 @@ mod tests {
         let answer = String::from_utf8(connection.sent()).expect("answers are text");
         assert!(answer.contains(r#""standing":7"#), "{answer}");
         assert_eq!(orders.take(), []);
+    }
+
+    #[test]
+    fn the_socket_is_of_its_user_alone() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-orders-{}", std::process::id()));
+        let pool = control(Address::Unix(path.clone()), &Orders::new()).expect("a free path");
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).expect("it is there"));
+        pool.shutdown(sockdrawer::Drain::within(std::time::Duration::ZERO));
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
