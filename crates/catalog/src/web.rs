@@ -20,10 +20,12 @@ mod request;
 pub use answer::Answer;
 pub use request::Request;
 
+use answer::Written;
 use request::{MAX_HEAD, Parsed};
 use sockdrawer::blocking::Connection;
-use sockdrawer::{After, Context, Delegate, Group, Input, Note, Peer, Protocol, Service, Settings, Step};
-use std::sync::Arc;
+use sockdrawer::{After, Context, Delegate, Group, Handle, Input, Note, Peer, Protocol, Service, Settings, Step};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// From the first byte of a request to its last, and from the accept to the first byte.
@@ -54,6 +56,46 @@ pub struct Web {
     pages: Arc<dyn Pages>,
     max_body: usize,
     closes: bool,
+    max_silent: usize,
+    silent: Silent,
+}
+
+/// Connections of a service whose next request has not come, the one that has waited longest first.
+#[derive(Clone, Default)]
+struct Silent(Arc<Mutex<(u64, BTreeMap<u64, Handle>)>>);
+
+/// The place of one of them, which it has until its request has come.
+struct Silence {
+    all: Silent,
+    number: u64,
+}
+
+impl Silent {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Handle>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection, and takes out the oldest where there are more than `max`.
+    fn add(&self, handle: Handle, max: usize) -> (Silence, Option<Handle>) {
+        let mut all = self.lock();
+        let (next, waiting) = &mut *all;
+        *next += 1;
+        waiting.insert(*next, handle);
+        let oldest = if waiting.len() > max { waiting.pop_first() } else { None };
+        (Silence { all: self.clone(), number: *next }, oldest.map(|(_, handle)| handle))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.all.lock().1.remove(&self.number);
+    }
+}
+
+impl std::fmt::Debug for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Silence({})", self.number)
+    }
 }
 
 impl std::fmt::Debug for Web {
@@ -65,7 +107,7 @@ impl std::fmt::Debug for Web {
 impl Web {
     /// A service of these pages, whose requests have no bodies.
     pub fn new(pages: impl Pages) -> Web {
-        Web { pages: Arc::new(pages), max_body: 0, closes: false }
+        Web { pages: Arc::new(pages), max_body: 0, closes: false, max_silent: usize::MAX, silent: Silent::default() }
     }
 
     /// Sets the maximum of bytes in the body of a request. Default: 0.
@@ -82,9 +124,19 @@ impl Web {
         self
     }
 
-    /// Fits the settings of a pool's connections to this service: whole requests are kept until they are answered.
+    /// Sets the maximum of connections that wait for a request, or for the rest of it. At one more, the one that has waited longest is ended, so
+    /// that clients that say nothing cannot take the places of those that ask. Below the limit of the pool. Default: no maximum.
+    #[must_use]
+    pub fn max_silent(mut self, connections: usize) -> Web {
+        self.max_silent = connections;
+        self
+    }
+
+    /// Fits the settings of a pool's connections to this service: whole requests are kept until they are answered, and a client that does not
+    /// read has no place for long.
     pub fn fit(&self, settings: &mut Settings) {
         settings.max_partial = MAX_HEAD + self.max_body + 1;
+        settings.flush = WRITE_TIMEOUT;
     }
 }
 
@@ -92,7 +144,7 @@ impl Service for Web {
     type Protocol = Conversation;
 
     fn open(&self, _peer: &Peer) -> Conversation {
-        Conversation { web: self.clone(), state: State::Fresh }
+        Conversation { web: self.clone(), state: State::Fresh, silence: None }
     }
 
     fn needs_peer_address(&self) -> bool {
@@ -105,6 +157,8 @@ impl Service for Web {
 pub struct Conversation {
     web: Web,
     state: State,
+    /// Until the next request has come.
+    silence: Option<Silence>,
 }
 
 #[derive(Debug)]
@@ -129,6 +183,8 @@ enum Next {
     Request,
     Close,
     Join(Group),
+    /// Another connection needs the place of this one, unless its request has come meanwhile.
+    GiveWay,
 }
 
 impl Conversation {
@@ -140,25 +196,40 @@ impl Conversation {
         Step::Close
     }
 
+    /// Waits for a request, for so long.
+    fn wait(&mut self, within: Duration, cx: &mut Context<'_>) {
+        cx.set_timer(within);
+        let (silence, oldest) = self.web.silent.add(cx.handle(), self.web.max_silent);
+        self.silence = Some(silence);
+        if let Some(oldest) = oldest {
+            cx.notify(&oldest, Note::value((Vec::<u8>::new(), Next::GiveWay)));
+        }
+    }
+
     fn answer(&mut self, request: Request) -> Step {
         self.state = State::Answering;
+        self.silence = None;
         let Web { pages, closes, .. } = self.web.clone();
         Step::Delegate(Delegate::new(move |connection| {
             connection.set_write_timeout(Some(WRITE_TIMEOUT));
             let closes = closes || request.closes || connection.draining();
             let answer = pages.answer(&request, connection);
-            match answer.write(&request, closes, connection) {
-                Ok(Some(group)) => After::Return(Note::value(Next::Join(group))),
-                Ok(None) if closes => After::Return(Note::value(Next::Close)),
-                Ok(None) => After::Return(Note::value(Next::Request)),
+            let next = if closes { Next::Close } else { Next::Request };
+            let (unsent, next) = match answer.write(&request, closes, connection) {
+                Ok(Written::Group(group)) => (Vec::new(), Next::Join(group)),
+                Ok(Written::Unsent(bytes)) => (bytes, next),
+                Ok(Written::Sent) => (Vec::new(), next),
                 // The client is gone, or does not read.
-                Err(_) => After::End,
-            }
+                Err(_) => return After::End,
+            };
+            After::Return(Note::value((unsent, next)))
         }))
     }
 
     fn go_on(&mut self, next: &Next, cx: &mut Context<'_>) -> Step {
         match next {
+            Next::GiveWay if self.silence.is_some() => return Step::Abort,
+            Next::GiveWay => return Step::Continue,
             Next::Close => return Step::Close,
             Next::Join(_) if cx.draining() => {
                 cx.send(LAST_CHUNK);
@@ -167,7 +238,7 @@ impl Conversation {
             _ if cx.draining() => return Step::Close,
             Next::Request => {
                 self.state = State::Resting;
-                cx.set_timer(IDLE);
+                self.wait(IDLE, cx);
             }
             Next::Join(group) => {
                 self.state = State::Streaming;
@@ -181,7 +252,7 @@ impl Conversation {
 
 impl Protocol for Conversation {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.set_timer(REQUEST_WITHIN);
+        self.wait(REQUEST_WITHIN, cx);
         Step::Continue
     }
 
@@ -214,8 +285,11 @@ impl Protocol for Conversation {
             cx.send(b"\r\n");
             return Step::Continue;
         }
-        match note.take::<Next>() {
-            Ok(next) => self.go_on(&next, cx),
+        match note.take::<(Vec<u8>, Next)>() {
+            Ok((unsent, next)) => {
+                cx.send(&unsent);
+                self.go_on(&next, cx)
+            }
             Err(_) => Step::Continue,
         }
     }

@@ -154,7 +154,7 @@ pub fn metrics(at: Address, metrics: &Metrics) -> Result<Pool, Error> {
         ("GET", _) => Answer::error(404, "the metrics are at /metrics"),
         _ => Answer::error(405, "GET /metrics"),
     };
-    let web = Web::new(answer).close_after_answer();
+    let web = Web::new(answer).close_after_answer().max_silent(COLLECTORS / 2);
     let mut config = Config::accept(web.clone()).model(Model::Loops).loops(1).workers(0).limit(COLLECTORS).listen(at);
     web.fit(&mut config.settings);
     Pool::start(config)

@@ -7,7 +7,7 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::operator::{News, Operator};
+use crate::operator::{News, Operator, Places};
 use crate::program_settings;
 use crate::replaced::Report;
 use crate::setting::Values;
@@ -25,10 +25,7 @@ use std::time::Duration;
 
 /// Of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
-/// Connections at once; more are turned away.
-pub(crate) const CLIENTS: usize = 1_024;
-/// Requests that are being answered at once.
-pub(crate) const ANSWERS: usize = 32;
+pub(crate) const PLACES: Places = Places { clients: 1_024, of_peer: 1_024, silent: 992, answers: 32 };
 /// What each connection may be asked for.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";
@@ -47,7 +44,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
     let mut at = Listening::new(Address::Unix(path));
     at.options.mode = Some(MODE);
-    operator.start_pool(program_settings::CONTROL_POOL, &web, at, (CLIENTS, ANSWERS)).map(Some)
+    operator.start_pool(program_settings::CONTROL_POOL, web, at, &PLACES).map(Some)
 }
 
 /// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,

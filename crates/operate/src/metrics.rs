@@ -3,7 +3,7 @@
 mod table;
 
 use crate::failure::Failure;
-use crate::operator::Operator;
+use crate::operator::{Operator, Places};
 use crate::program_settings;
 use crate::server::{Server, State};
 use crate::setting::Values;
@@ -18,10 +18,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use table::METRICS;
 
-/// Collectors at once; more are turned away.
-const COLLECTORS: usize = 64;
-/// Requests that are being answered at once.
-const ANSWERS: usize = 4;
+pub(crate) const PLACES: Places = Places { clients: 64, of_peer: 32, silent: 16, answers: 4 };
 
 /// Starts what collectors ask, if there is to be one.
 pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {
@@ -39,7 +36,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     };
     // A kept connection would ask this process for as long as it lives, also once a new build has taken over.
     let web = Web::new(pages).close_after_answer();
-    operator.start_pool(program_settings::METRICS_POOL, &web, Listening::new(at), (COLLECTORS, ANSWERS)).map(Some)
+    operator.start_pool(program_settings::METRICS_POOL, web, Listening::new(at), &PLACES).map(Some)
 }
 
 /// What a page is made from.

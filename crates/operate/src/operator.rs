@@ -5,10 +5,10 @@ use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::origin::Origin;
 use crate::print;
-use crate::server::Server;
+use crate::server::{Server, has_ended};
 use crate::totals::Ledger;
 use serde_json::json;
-use sockdrawer::admission::{OnFull, Reject};
+use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Event;
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Selector};
@@ -46,6 +46,18 @@ pub(crate) enum News {
     Stopped(String, Result<(), Error>),
 }
 
+/// Connections that operators and their programs may have at once.
+pub(crate) struct Places {
+    /// More are turned away.
+    pub(crate) clients: usize,
+    /// Of one address. A Unix socket's peers have none.
+    pub(crate) of_peer: usize,
+    /// That have not asked yet: at one more the oldest gives way, so that those that ask find a place.
+    pub(crate) silent: usize,
+    /// Requests that are being answered.
+    pub(crate) answers: usize,
+}
+
 /// What signals and operators ask for.
 pub(crate) struct Operator {
     pub(crate) server: Arc<Server>,
@@ -63,22 +75,23 @@ impl Operator {
     }
 
     /// Starts a pool that operators and their programs ask, beside those of the configuration.
-    pub(crate) fn start_pool(
-        &self,
-        name: &str,
-        web: &Web,
-        at: Listening,
-        (clients, answers): (usize, usize),
-    ) -> Result<Pool, Failure> {
+    pub(crate) fn start_pool(&self, name: &str, web: Web, at: Listening, places: &Places) -> Result<Pool, Failure> {
+        let Places { clients, of_peer, silent, answers } = *places;
+        let web = web.max_silent(silent);
         let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
         web.fit(&mut config.settings);
         config.delegates = answers;
-        let body = format!("{{\"error\":\"all {clients} connections are taken: end some, or try again in 10 s\"}}\n");
-        let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n";
-        let full = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let turned_away = |places: &str| {
+            let body = format!("{{\"error\":\"all {places} are taken: end some, or try again in 10 s\"}}\n");
+            let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n";
+            Reject::text(&format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+        };
+        let limits = Limits::default()
+            .on_full(OnFull::Reject(turned_away(&format!("{clients} connections"))))
+            .per_peer(PerPeer::address(of_peer).reject(turned_away(&format!("{of_peer} connections of an address"))));
         let (hub, of, news) = (self.server.hub.clone(), name.to_owned(), self.news.clone());
         // Of what it does as the others do, they tell. A panic that no observer is told is not seen.
-        let config = config.on_full(OnFull::Reject(Reject::text(&full))).observer(move |event: &Event| match event {
+        let config = config.admission(limits).observer(move |event: &Event| match event {
             Event::ConnectionPanicked { .. } | Event::ServicePanicked { .. } | Event::AcceptStarved { .. } => {
                 hub.tell(&of, event)
             }
@@ -194,9 +207,10 @@ impl Operator {
                 News::Stopped(_, Ok(())) if ending => {}
                 News::Stopped(name, result) => {
                     stopped.push((name, result));
+                    self.ledger.fold(&self.server);
                     let running = self.server.state().pools;
-                    // A pool that a change has removed ends in its own time.
-                    stopped.retain(|(name, _)| running.contains_key(name));
+                    // A pool that a change has removed ends in its own time, also where one of its name has been started since.
+                    stopped.retain(|(name, _)| running.get(name).is_some_and(|pool| has_ended(&pool.status())));
                     if running.keys().all(|name| stopped.iter().any(|(stopped, _)| stopped == name)) {
                         return stopped.into_iter().try_for_each(|(_, result)| result).map_err(Failure::from);
                     }

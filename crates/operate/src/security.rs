@@ -1,6 +1,6 @@
 //! What SECURITY.md says, held against the program.
 
-use crate::{control, document, log, pool_settings, server};
+use crate::{control, document, log, metrics, pool_settings, server};
 use sockdrawer::layer::proxy_header::{Accepts, Header};
 use sockdrawer_catalog::count::{parse, thousands};
 
@@ -20,8 +20,9 @@ fn the_limits_on_input_are_those_that_are_written_down() {
         ("A PROXY header of version 1", Header::MOST_V1, " bytes"),
         ("A PROXY header of version 2", Header::MOST_V2, " bytes"),
         ("Time that a PROXY header takes", Accepts::WITHIN.as_secs() as usize, " s"),
-        ("Connections of the control socket", control::CLIENTS, ""),
-        ("Requests of the control socket", control::ANSWERS, ""),
+        ("Connections of the control socket", control::PLACES.clients, ""),
+        ("Collectors", metrics::PLACES.clients, ""),
+        ("Requests of the control socket", control::PLACES.answers, ""),
         ("Revisions", server::MOST_HISTORY, ""),
         ("Lines of the log", log::MOST_LINES, ""),
     ];

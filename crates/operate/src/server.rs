@@ -15,7 +15,7 @@ use crate::systemd::Passed;
 use crate::tls::{self, PoolTls};
 use crate::watched::Watched;
 use planning::Work;
-use sockdrawer::observe::{Event, Observer};
+use sockdrawer::observe::{Event, Observer, Readiness, Status};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +42,8 @@ pub(crate) struct Server {
     changing: Mutex<()>,
     /// Held for a moment.
     state: Mutex<State>,
-    /// Pools that changes have removed, until they are taken: they end in their own time.
-    removed: Mutex<Vec<(String, Pool)>>,
+    /// Pools that changes have removed, and that have not ended as far as is known: they end in their own time.
+    removed: Mutex<Vec<Removed>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
 }
@@ -68,6 +68,14 @@ pub(crate) struct State {
     pub(crate) refused_files: Option<String>,
     /// The program has been asked to end.
     pub(crate) ending: bool,
+}
+
+/// A pool that a change has removed.
+#[derive(Clone)]
+struct Removed {
+    name: String,
+    pool: Pool,
+    drain: Drain,
 }
 
 /// What a running pool is to be.
@@ -253,8 +261,12 @@ impl Server {
         if work.plan.is_empty() {
             return Ok(unchanged);
         }
-        let all_tls = std::mem::take(&mut work.tls);
-        let pools = self.carry_out(&state, work)?;
+        let (all_tls, removed) = (std::mem::take(&mut work.tls), std::mem::take(&mut work.end));
+        let drain = |name: &str| drain_of(&state.document, name);
+        let removed = removed.into_iter().map(|(name, pool)| Removed { drain: drain(&name), name, pool });
+        let removed: Vec<Removed> = removed.collect();
+        let mut pools = self.carry_out(&state, work)?;
+        removed.iter().for_each(|removed| drop(pools.remove(&removed.name)));
         self.watched.add(&document);
         // Other files change no configuration.
         let is_same = document == *state.document;
@@ -281,9 +293,10 @@ impl Server {
             changes: state.changes + 1,
             ..now.clone()
         };
-        let gone: Vec<_> = state.pools.into_iter().filter(|(name, _)| !now.pools.contains_key(name)).collect();
         drop(now);
-        lock(&self.removed).extend(gone);
+        // Before they end: the end of each is told, and then it is forgotten.
+        lock(&self.removed).extend(removed.iter().cloned());
+        removed.into_iter().for_each(|removed| end(removed.pool, removed.drain));
         self.note_unused_sockets();
         self.note_certificates();
         Ok(Changed { revision, committed: true, took, ..unchanged })
@@ -345,12 +358,8 @@ impl Server {
                     lines.push(format!("it could not all be taken back: {name}: {error}"));
                 }
             }
-            done.begun.iter().for_each(|pool| end(pool, Drain::within(DRAIN)));
+            done.begun.into_iter().for_each(|pool| end(pool, Drain::within(DRAIN)));
             return Err(Unchanged::Refused(lines.join("; ")));
-        }
-        for (name, pool) in work.end {
-            done.pools.remove(&name);
-            end(&pool, drain_of(&state.document, &name));
         }
         Ok(done.pools)
     }
@@ -382,44 +391,49 @@ impl Server {
         }
     }
 
-    /// The pools that changes have removed since the last call.
-    pub(crate) fn take_removed(&self) -> Vec<(String, Pool)> {
-        std::mem::take(&mut *lock(&self.removed))
+    /// What the pools that changes have removed are now. Each that has ended is told of once, and freed.
+    pub(crate) fn removed(&self) -> Vec<(String, Status)> {
+        let mut told = Vec::new();
+        // Dropped without the lock: the last state of a service may be among it.
+        let ended: Vec<Removed> = lock(&self.removed)
+            .extract_if(.., |removed| {
+                let status = removed.pool.status();
+                let has_ended = has_ended(&status);
+                told.push((removed.name.clone(), status));
+                has_ended
+            })
+            .collect();
+        drop(ended);
+        told
+    }
+
+    /// All pools that have not ended, with how each ends: those in force, and those that changes have removed.
+    fn running(&self) -> Vec<(Pool, Drain)> {
+        let State { pools, document, .. } = self.state();
+        let current = pools.iter().map(|(name, pool)| (pool.clone(), drain_of(&document, name)));
+        let removed = lock(&self.removed).clone();
+        let is_ending = |removed: &Removed| !has_ended(&removed.pool.status());
+        current.chain(removed.into_iter().filter(is_ending).map(|removed| (removed.pool, removed.drain))).collect()
     }
 
     /// Ends all pools, each in its own way, and says what came of all.
     pub(crate) fn shut_down(&self) -> Drained {
-        let state = {
-            let mut state = lock(&self.state);
-            state.ending = true;
-            state.clone()
-        };
-        let ends: Vec<_> = state
-            .pools
-            .iter()
-            .map(|(name, pool)| {
-                let (pool, drain) = (pool.clone(), drain_of(&state.document, name));
-                std::thread::spawn(move || pool.shutdown(drain))
-            })
-            .collect();
+        // No change begins from here on, and what one that is under way starts is drained as well.
+        lock(&self.state).ending = true;
+        drop(lock(&self.changing));
+        let end = |(pool, drain): (Pool, Drain)| std::thread::spawn(move || pool.shutdown(drain));
+        let ends: Vec<_> = self.running().into_iter().map(end).collect();
         ends.into_iter().filter_map(|end| end.join().ok()).sum()
     }
 
     /// The longest time that the end may take.
     pub(crate) fn longest_drain(&self) -> Duration {
-        let document = lock(&self.state).document.clone();
-        document
-            .pools
-            .keys()
-            .map(|name| drain_of(&document, name))
-            .map(|drain| drain.deadline + drain.notice)
-            .max()
-            .unwrap_or(DRAIN)
+        self.running().into_iter().map(|(_, drain)| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
     }
 
     /// Connections of all pools.
     pub(crate) fn connections(&self) -> usize {
-        self.state().pools.values().map(|pool| pool.status().connections).sum()
+        self.running().into_iter().map(|(pool, _)| pool.status().connections).sum()
     }
 }
 
@@ -430,8 +444,7 @@ fn reconfigure(pool: &Pool, (first, then): (Config, Option<Config>)) -> Result<(
 }
 
 /// Ends a pool in the background: its drain may take long.
-fn end(pool: &Pool, drain: Drain) {
-    let pool = pool.clone();
+fn end(pool: Pool, drain: Drain) {
     // Where there is no thread, dropping the last handle ends it.
     let _ = std::thread::Builder::new().name("end of a pool".to_owned()).spawn(move || pool.shutdown(drain));
 }
@@ -444,3 +457,6 @@ pub(crate) fn drain_of(document: &Document, pool: &str) -> Drain {
     drain.notice = values.and_then(|values| values.time("notice")).unwrap_or_default();
     drain
 }
+
+#[cfg(test)]
+mod tests;

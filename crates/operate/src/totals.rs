@@ -2,10 +2,9 @@
 //! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
 
 use crate::process;
-use crate::server::{Server, State};
+use crate::server::{Server, State, has_ended};
 use serde::{Deserialize, Serialize};
-use sockdrawer::Pool;
-use sockdrawer::observe::{Readiness, Status};
+use sockdrawer::observe::Status;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,8 +95,6 @@ struct Kept {
     shown: Totals,
     /// What pools counted that have ended.
     ended: BTreeMap<String, Sums>,
-    /// Pools that end.
-    ending: Vec<(String, Pool)>,
     /// CPU time of the processes before this one.
     cpu_before: f64,
     /// When the totals were written for a new build.
@@ -113,6 +110,13 @@ impl Default for Ledger {
 impl Ledger {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what was counted of the pools that have ended, and lets go of them.
+    pub(crate) fn fold(&self, server: &Server) {
+        let mut kept = self.lock();
+        kept.fold(server);
+        kept.forget(&server.state());
     }
 
     pub(crate) fn changed(&self, took: Duration) {
@@ -132,10 +136,9 @@ impl Ledger {
     pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
         let mut kept = self.lock();
         // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
-        kept.ending.extend(server.take_removed());
-        kept.fold();
+        let ending = kept.fold(server);
         let mut pools = kept.ended.clone();
-        kept.ending.iter().for_each(|(name, pool)| add(&mut pools, name, &pool.status()));
+        ending.iter().for_each(|(name, status)| add(&mut pools, name, status));
         let state = server.state();
         let live: Vec<(String, Status)> = state.pools.iter().map(|(name, pool)| (name.clone(), pool.status())).collect();
         let failed = kept.written.is_some_and(|written| written.elapsed() > COMMITS_WITHIN);
@@ -173,16 +176,11 @@ impl Ledger {
 }
 
 impl Kept {
-    /// Adds up what has ended.
-    fn fold(&mut self) {
-        let ending = std::mem::take(&mut self.ending);
-        for (name, pool) in ending {
-            let status = pool.status();
-            match status.readiness {
-                Readiness::Stopped(_) => add(&mut self.ended, &name, &status),
-                _ => self.ending.push((name, pool)),
-            }
-        }
+    /// Adds up what has ended. Returns what is ending.
+    fn fold(&mut self, server: &Server) -> Vec<(String, Status)> {
+        let (ended, ending): (Vec<_>, Vec<_>) = server.removed().into_iter().partition(|(_, status)| has_ended(status));
+        ended.iter().for_each(|(name, status)| add(&mut self.ended, name, status));
+        ending
     }
 
     /// Forgets pools that ended long ago, where there are too many.

@@ -7,6 +7,8 @@ use std::io::{self, Write};
 
 /// Bytes of a streamed answer that are sent together.
 const CHUNK: usize = 16 * 1024;
+/// Maximum of bytes that a loop sends of an answer, so that no thread waits for a client that does not read.
+const MAX_UNSENT: usize = 512 * 1024;
 
 type Stream = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
@@ -21,6 +23,16 @@ pub struct Answer {
 enum Body {
     Whole(Vec<u8>),
     Stream(Stream),
+    Group(Group),
+}
+
+/// How far an answer is written.
+pub(super) enum Written {
+    /// All of it.
+    Sent,
+    /// Nothing: these bytes are the connection's to send.
+    Unsent(Vec<u8>),
+    /// The head: what this group is told follows.
     Group(Group),
 }
 
@@ -95,19 +107,21 @@ impl Answer {
         head.into_bytes()
     }
 
-    /// Writes it; what a group is told is written by the connection, which joins it.
-    pub(super) fn write(self, request: &Request, closes: bool, to: &mut impl Write) -> io::Result<Option<Group>> {
+    /// Writes it, unless the connection does: what is short and whole it sends, and what a group is told once it has joined that.
+    pub(super) fn write(self, request: &Request, closes: bool, to: &mut impl Write) -> io::Result<Written> {
         let in_chunks = !matches!(self.body, Body::Whole(_));
         let mut head = self.head(in_chunks, closes);
         if request.wants_head {
-            to.write_all(&head)?;
-            return Ok(None);
+            return Ok(Written::Unsent(head));
         }
         match self.body {
             Body::Whole(body) => {
                 head.extend(body);
+                if head.len() <= MAX_UNSENT {
+                    return Ok(Written::Unsent(head));
+                }
                 to.write_all(&head)?;
-                Ok(None)
+                Ok(Written::Sent)
             }
             Body::Stream(write) => {
                 to.write_all(&head)?;
@@ -115,11 +129,11 @@ impl Answer {
                 write(&mut chunks)?;
                 let chunks = chunks.into_inner().map_err(io::IntoInnerError::into_error)?;
                 chunks.0.write_all(b"0\r\n\r\n")?;
-                Ok(None)
+                Ok(Written::Sent)
             }
             Body::Group(group) => {
                 to.write_all(&head)?;
-                Ok(Some(group))
+                Ok(Written::Group(group))
             }
         }
     }

@@ -98,3 +98,60 @@ fn a_request_that_does_not_come_is_answered_at_its_deadline() {
     let answer = String::from_utf8(connection.sent()).expect("text");
     assert!(answer.starts_with("HTTP/1.1 408 ") && connection.closed().is_some(), "{answer}");
 }
+
+#[test]
+fn the_oldest_silent_client_gives_way() {
+    let web = web().max_silent(2);
+    let mut config = Config::accept(web.clone()).listen("127.0.0.1:0").loops(1).workers(0).limit(4);
+    web.fit(&mut config.settings);
+    let pool = Pool::start(config).expect("a pool");
+    let address = pool.addresses().remove(0).to_string();
+    let connect = || {
+        let stream = TcpStream::connect(&address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        stream
+    };
+    let connect_silent = |number: u64| {
+        let mut stream = connect();
+        // Half a request is none.
+        stream.write_all(b"GET /query HTTP/1.1\r\n").expect("it stands");
+        // Listening sockets of an address are accepted from in no order.
+        assert!(pool.wait(Duration::from_secs(20), |status| status.counts.accepted == number), "{:?}", pool.status());
+        stream
+    };
+    let mut silent: Vec<TcpStream> = (1..=4).map(connect_silent).collect();
+    for mut oldest in silent.drain(..2) {
+        let end = oldest.read(&mut [0; 1]);
+        assert!(matches!(&end, Ok(0)) || end.is_err_and(|end| end.kind() == std::io::ErrorKind::ConnectionReset));
+    }
+    for _ in 0..20 {
+        let (mut stream, mut answer) = (connect(), String::new());
+        stream.write_all(b"GET /query HTTP/1.1\r\nConnection: close\r\n\r\n").expect("it reads");
+        stream.read_to_string(&mut answer).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_no_thread_that_answers() {
+    let large = |_: &Request, _: &mut Connection| Answer::text(200, "x".repeat(400 * 1024));
+    let web = Web::new(large);
+    let mut config = Config::accept(web.clone()).listen("127.0.0.1:0").loops(1).workers(0);
+    web.fit(&mut config.settings);
+    // Less than the answer fits into the kernel.
+    config.settings.options.send_buffer = Some(4096);
+    config.delegates = 1;
+    let pool = Pool::start(config).expect("a pool");
+    let address = pool.addresses().remove(0).to_string();
+    let ask = || {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        stream.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").expect("it reads");
+        stream
+    };
+    let unread: Vec<TcpStream> = (0..3).map(|_| ask()).collect();
+    let mut answer = String::new();
+    let since = std::time::Instant::now();
+    ask().read_to_string(&mut answer).expect("text");
+    assert!(answer.ends_with("xxx") && since.elapsed() < WRITE_TIMEOUT, "after {:?}", since.elapsed());
+    drop(unread);
+}

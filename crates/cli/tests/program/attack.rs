@@ -241,8 +241,19 @@ fn the_control_socket_under_attack_answers_an_operator_and_disturbs_no_pool() {
     attack(&path, &configurations, Random(99), 200);
     let pid = status(&path)["pid"].as_u64().expect("a number");
     let before = used(pid);
-    // All places are taken: the next one is told so, in a line of JSON.
+    // Those that say nothing give way to one that asks.
     let all: Vec<_> = (0..1_024).map(|_| UnixStream::connect(&path).expect("it listens")).collect();
+    let asked = answer(&path, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_eq!(statuses(b"", asked.as_bytes()), [200], "{asked}");
+    drop(all);
+    // All places are taken: the next one is told so, in a line of JSON.
+    let all: Vec<_> = (0..1_024)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).expect("it listens");
+            stream.write_all(b"GET /events HTTP/1.1\r\n\r\n").and_then(|()| stream.read(&mut [0; 512])).expect("a head");
+            stream
+        })
+        .collect();
     let full = answer(&path, b"");
     assert_eq!(statuses(b"", full.as_bytes()), [503], "{full}");
     drop(all);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const OPEN: &str = "Accept: application/openmetrics-text; version=1.0.0\r\n";
 
@@ -257,4 +257,43 @@ fn the_log_of_a_file_has_times_and_the_one_in_json_has_keys() {
     let all: Vec<&str> = entries.iter().filter_map(|entry| entry["event"].as_str()).collect();
     assert!(all.contains(&"Listening") && all.contains(&"NotChanged") && all.last() == Some(&"InAll"), "{all:?}");
     assert_eq!(entries.last().map(|entry| entry["data"]["accepted"].clone()), Some(0.into()));
+}
+
+#[test]
+fn clients_that_say_nothing_leave_room_for_those_that_ask() {
+    let server = Server::new("metrics-silent", "");
+    for round in 0..3 {
+        let silent: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(&server.metrics).expect("it listens")).collect();
+        for path in ["/readyz", "/healthz", "/metrics"] {
+            let (status, head, body) = server.get(path, "");
+            assert_eq!(status, 200, "{path} in round {round}: {head} {body}");
+        }
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_pool_that_a_reload_removes_is_freed_when_it_has_ended() {
+    let server = Server::new("metrics-removed", "");
+    let (file, one) = (server.folder.join("sockdrawer.toml"), configuration(&server.folder, 100, ""));
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.program.child.id())).expect("it runs").count();
+    let reload = |text: &str| {
+        std::fs::write(&file, text).expect("a file");
+        let (status, _, said) = server.ask("POST", "/reload");
+        assert!(status == 200 && said.contains("\"committed\":true"), "{said}");
+    };
+    let mut first = None;
+    for _ in 0..8 {
+        reload(&format!("{one}\n[pool.more]\nprotocol = \"ping\"\nlisten = \"127.0.0.1:0\"\nloops = 1\n"));
+        reload(&one);
+        let before = *first.get_or_insert_with(descriptors);
+        // It ends in its own time. Nothing asks for metrics meanwhile.
+        let until = Instant::now() + Duration::from_secs(20);
+        while descriptors() > before {
+            assert!(Instant::now() < until, "waited for {before} descriptors, there are {}", descriptors());
+            thread::yield_now();
+        }
+    }
+    let page = server.get("/metrics", "").2;
+    assert!(page.contains("sockdrawer_connections_accepted_total{pool=\"more\"} 0"), "what it counted is kept: {page}");
 }

@@ -1,0 +1,86 @@
+//! Pools that come and go while the program ends.
+
+use super::*;
+use crate::document::Format;
+use crate::notify::Manager;
+use sockdrawer::{Context, Input, Peer, Protocol as Callbacks, Service, Step};
+use std::sync::mpsc::channel;
+
+struct Silent;
+
+impl Service for Silent {
+    type Protocol = Silent;
+
+    fn open(&self, _: &Peer) -> Silent {
+        Silent
+    }
+}
+
+impl Callbacks for Silent {
+    fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+}
+
+fn server() -> Server {
+    let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1)));
+    let hub = Hub::new(None, Manager::of_environment(false));
+    Server::new(vec![silent], (hub, None, Passed::default()), false, |_, _| {})
+}
+
+/// A configuration with pools of these names.
+fn document(server: &Server, names: &[&str]) -> Document {
+    let pool = |name: &&str| format!("[pool.{name}]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\ndrain = \"1s\"\n");
+    let text: String = names.iter().map(pool).collect();
+    Document::parse(&text, Format::Toml, server.known()).expect("it is right")
+}
+
+#[test]
+fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
+    let server = server();
+    server.start(document(&server, &["first"])).expect("a free port");
+    let (begun, has_begun) = channel();
+    std::thread::scope(|scope| {
+        let server = &server;
+        let change = scope.spawn(move || {
+            let wanted = |_: &State| {
+                begun.send(()).expect("it is waited for");
+                let until = Instant::now() + Duration::from_secs(20);
+                while !server.state().ending {
+                    assert!(Instant::now() < until, "waited for the program to begin to end");
+                    std::thread::yield_now();
+                }
+                Ok(document(server, &["first", "second"]))
+            };
+            server.change(wanted, None, false)
+        });
+        has_begun.recv().expect("a change begins");
+        server.shut_down();
+        assert!(change.join().expect("no panic").expect("it was under way before").committed);
+    });
+    let statuses: Vec<Status> = server.state().pools.values().map(Pool::status).collect();
+    assert!(statuses.len() == 2 && statuses.iter().all(has_ended), "{statuses:?}");
+    let refused = server.change(|_| Ok(document(&server, &["third"])), None, false);
+    assert!(matches!(refused, Err(Unchanged::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ended() {
+    let server = server();
+    server.start(document(&server, &["first", "second"])).expect("free ports");
+    let second = server.state().pools["second"].clone();
+    let address = second.addresses().remove(0).to_string();
+    let client = std::net::TcpStream::connect(address).expect("it listens");
+    assert!(second.wait(Duration::from_secs(20), |status| status.connections == 1), "{:?}", second.status());
+    server.change(|_| Ok(document(&server, &["first"])), None, false).expect("a pool may go");
+    assert_eq!(
+        (server.connections(), server.longest_drain()),
+        (1, Duration::from_secs(1)),
+        "what is removed counts until its end"
+    );
+    let drained = server.shut_down();
+    assert_eq!(drained.asked, 1, "its connection was waited for");
+    assert_eq!(server.removed().iter().filter(|(_, status)| has_ended(status)).count(), 1);
+    assert!(server.removed().is_empty(), "an end is told once");
+    drop(client);
+}
