@@ -52,6 +52,13 @@ fn aead(key: &Secret) -> LessSafeKey {
 }
 
 impl Keys {
+    /// The next key, which is that of this period.
+    fn turn(&mut self, period: u64) {
+        let next = Key::new(follows(&self.now.secret, b"sockdrawer next ticket key"));
+        self.before = Some(std::mem::replace(&mut self.now, next));
+        self.period = period;
+    }
+
     fn read(bytes: &[u8]) -> Option<Keys> {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
@@ -126,13 +133,16 @@ impl Tickets {
         true
     }
 
-    /// The keys at a time. The clock may jump forward by years, and back: then they stay as they are.
+    /// The keys at a time. Where the clock goes back by a period or so they stay as they are. Where it was years ahead, they go on from the
+    /// time that it says now: else none would be new before it is there again.
     fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.period > period.saturating_add(1) {
+            keys.turn(period);
+        }
         while keys.period < period {
-            let next = Key::new(follows(&keys.now.secret, b"sockdrawer next ticket key"));
-            keys.before = Some(std::mem::replace(&mut keys.now, next));
-            keys.period += 1;
+            let next = keys.period + 1;
+            keys.turn(next);
         }
         keys
     }
@@ -224,6 +234,16 @@ mod tests {
         let ticket = again.seal(b"another", b"", start + 2).expect("it seals");
         assert_eq!(elsewhere.open(&ticket, b"", start + 3).as_deref(), Some(&b"another"[..]));
         assert_eq!(clone.open(&ticket, b"", start + 3).as_deref(), Some(&b"another"[..]));
+    }
+
+    #[test]
+    fn keys_go_on_after_a_clock_that_was_years_ahead() {
+        let (tickets, start) = (Tickets::new(), period());
+        let ahead = tickets.seal(b"ahead", b"", start + 5 * 1_461).expect("it seals");
+        let back = tickets.seal(b"back", b"", start).expect("it seals");
+        assert_eq!(tickets.open(&ahead, b"", start).as_deref(), Some(&b"ahead"[..]), "its key is the one before");
+        assert_eq!(tickets.open(&back, b"", start + 1).as_deref(), Some(&b"back"[..]));
+        assert_eq!(tickets.open(&back, b"", start + 2), None, "its period is over");
     }
 
     #[test]
