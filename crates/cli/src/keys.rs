@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What the keys do, for the last line of the panel.
-pub(crate) const HELP: &str = "+ more  - fewer  space suspend  n next stage  q stop";
+/// What the keys do, for the last line of the panel, which a narrow terminal cuts at its end.
+pub(crate) const HELP: &str = "q stop  + more  - fewer  space suspend  n next stage";
 /// Between two looks whether the terminal is for this program again, where a key was for another one.
 const ASIDE: Duration = Duration::from_millis(300);
 /// A key changes the connections by so many of a hundred of those that are wanted.

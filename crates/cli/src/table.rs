@@ -10,7 +10,7 @@ const LEAST: usize = 8;
 
 /// A table that may be written in parts: columns only grow.
 pub(crate) struct Table {
-    columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     widths: Vec<usize>,
     rows: Vec<Vec<String>>,
     /// The head is written before the first rows.
@@ -19,18 +19,18 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table of these columns. Numbers stand at the right of a column whose name begins with `>`.
-    pub(crate) fn new(columns: &'static [&'static str]) -> Table {
+    pub(crate) fn new(columns: &[&'static str]) -> Table {
         let widths = columns.iter().map(|name| title(name).len()).collect();
-        Table { columns, widths, rows: Vec::new(), begun: false }
+        Table { columns: columns.to_vec(), widths, rows: Vec::new(), begun: false }
     }
 
     /// Adds a row. What a terminal would obey is shown as `?`: peers choose tags.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.columns.len());
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| plain(&cell)).collect();
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
             *width = (*width).max(cell.chars().count());
         }
+        debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
@@ -44,7 +44,7 @@ impl Table {
         let widths = self.fitting(room.unwrap_or(usize::MAX));
         let head =
             (!std::mem::replace(&mut self.begun, true)).then(|| self.columns.iter().map(|name| title(name).to_owned()).collect());
-        head.into_iter().chain(self.rows.drain(..)).map(|row: Vec<String>| line(self.columns, &widths, &row)).collect()
+        head.into_iter().chain(self.rows.drain(..)).map(|row: Vec<String>| line(&self.columns, &widths, &row)).collect()
     }
 
     /// The widest columns of text become narrower, as far as it is needed.
