@@ -31,8 +31,9 @@ pub enum Error {
     },
     /// More connections were asked for than the process may open descriptors.
     #[error(
-        "{} {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or {}",
+        "{} {asked} connections needs {needed} descriptors, this process may open {allowed}{}: at most {fits} fit; raise `ulimit -n` or {}",
         asks(setting),
+        has_open(*open),
         ask_for_less(setting)
     )]
     LimitTooHigh {
@@ -44,6 +45,8 @@ pub enum Error {
         needed: usize,
         /// The process's descriptor limit.
         allowed: usize,
+        /// Descriptors that the process had open for other things.
+        open: usize,
         /// The highest limit that works.
         fits: usize,
     },
@@ -183,6 +186,11 @@ impl std::fmt::Debug for Error {
 
 /// The setting of [`Config::connecting`](crate::Config::connecting) that is the maximum of connections of a pool that connects.
 pub(crate) const KEEP: &str = "connecting.keep";
+
+/// What takes descriptors beside a pool, so that a leak is not taken for a limit that is too low.
+fn has_open(open: usize) -> String {
+    if open > 0 { format!(" and has {open} open for other things") } else { String::new() }
+}
 
 fn asks(setting: &str) -> &'static str {
     if setting == KEEP { "keeping" } else { "a limit of" }

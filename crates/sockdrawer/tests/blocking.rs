@@ -112,7 +112,7 @@ fn a_drain_a_purge_and_a_kill_end_it() {
         let mut stream = connect(at);
         assert!(echoes(&mut stream, b"ping"));
         let id = pool.connections(&Selector::All)[0].id;
-        assert_eq!(pool.kill(&Selector::Id(id)), 1);
+        assert_eq!(pool.kill(&Selector::Id(id)).cut, 1);
         assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
         assert_empty(&pool);
     });

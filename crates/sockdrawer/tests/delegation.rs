@@ -200,7 +200,7 @@ fn a_purge_does_not_wait_for_a_handler_that_never_looks() {
         );
         let mut stream = scene.given(b"!");
         scene.wait_away(1);
-        assert_eq!(scene.pool.purge(&Selector::All, Duration::ZERO), Drained { asked: 1, ended: 0, cut: 1 });
+        assert_eq!(scene.pool.purge(&Selector::All, Duration::ZERO), Drained { asked: 1, ended: 0, cut: 1, silent: 0 });
         assert_reset(&mut stream);
         assert!(scene.pool.connections(&Selector::All).is_empty());
         assert!(scene.pool.wait(PATIENCE, |status| status.loops[0].connections == 0));
@@ -221,14 +221,14 @@ fn a_kill_resets_at_once() {
         });
         let mut stream = scene.given(b"!");
         let id = scene.wait_away(1)[0].id;
-        assert_eq!(scene.pool.kill(&Selector::Id(id)), 1);
+        assert_eq!(scene.pool.kill(&Selector::Id(id)).cut, 1);
         assert_reset(&mut stream);
         let aborted = ErrorKind::ConnectionAborted;
         assert_eq!(told.recv_timeout(PATIENCE), Ok((Err(aborted), Err(aborted))));
         assert_eq!(scene.hear_closed(), Closed::Killed);
         assert_empty(&scene.pool);
         assert_eq!(scene.pool.status().counts.closed, 1);
-        assert_eq!(scene.pool.kill(&Selector::Id(id)), 0);
+        assert_eq!(scene.pool.kill(&Selector::Id(id)).cut, 0);
     });
 }
 
@@ -468,7 +468,7 @@ fn a_kill_ends_a_unix_socket_too() {
         stream.write_all(b"!").expect("it stands");
         let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().find(|one| one.state == ConnectionState::Delegated);
         assert!(pool.wait(PATIENCE, |_| away(&pool).is_some()));
-        assert_eq!(pool.kill(&Selector::Id(away(&pool).expect("just seen").id)), 1);
+        assert_eq!(pool.kill(&Selector::Id(away(&pool).expect("just seen").id)).cut, 1);
         assert_eq!(stream.read(&mut [0]).expect("a Unix socket knows no reset"), 0);
         assert_empty(&pool);
         std::fs::remove_file(path).expect("it is there");

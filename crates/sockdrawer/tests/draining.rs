@@ -185,7 +185,7 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
     clients.tell(&count.to_string());
     assert_eq!(clients.hear(), "all are there");
     let drained = pool.drain(&Selector::All, Drain::within(10 * PATIENCE).rate(rate));
-    assert_eq!(drained, Drained { asked: count, ended: count, cut: 0 });
+    assert_eq!(drained, Drained { asked: count, ended: count, cut: 0, silent: 0 });
     assert_eq!(clients.hear(), count.to_string(), "clients that ended well");
     assert_eq!(seen.cut.load(SeqCst), 0, "asked in a request");
     let mut asked = std::mem::take(&mut *seen.asked.lock().expect("no panic"));
@@ -391,7 +391,7 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
     assert!(pool.wait(PATIENCE, begun), "{:?}", pool.status());
     for (how, asked) in [(Drain::within(PATIENCE), EACH / 2), (Drain::within(PATIENCE).rate(10_000.0), EACH / 2)] {
         let most = if how.rate.is_some() { 2 * EACH } else { asked };
-        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0 });
+        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0, silent: 0 });
         assert_eq!(pool.status().counts.connect_failed, 0);
     }
     assert_eq!(pool.connections(&Selector::All).len(), EACH, "those that connect");
@@ -416,7 +416,7 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
             std::thread::spawn(move || pool.drain(&Selector::All, how))
         });
         let drained = asking.map(|asking| asking.join().expect("no panic"));
-        let expected = [200, 150].map(|asked| Drained { asked, ended: asked, cut: 0 });
+        let expected = [200, 150].map(|asked| Drained { asked, ended: asked, cut: 0, silent: 0 });
         assert_eq!(drained, expected, "{loops} loops");
         assert!(began.elapsed() >= Duration::from_millis(90), "at 2,000 a second: {:?}", began.elapsed());
         let left = pool.connections(&Selector::All);

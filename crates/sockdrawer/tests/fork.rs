@@ -135,7 +135,7 @@ fn a_stuck_child_is_listed_and_killed() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 1));
     let list = pool.connections(&Selector::All);
     assert_eq!(list.len(), 1);
-    assert_eq!(pool.kill(&Selector::Id(list[0].id)), 1);
+    assert_eq!(pool.kill(&Selector::Id(list[0].id)).cut, 1);
     assert!(!matches!(client.read(&mut [0; 8]), Ok(1..)));
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
 }

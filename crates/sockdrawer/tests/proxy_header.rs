@@ -151,7 +151,7 @@ fn in_every_model() {
         let net = |last, bits| Selector::Peers(IpAddr::from([192, 0, 2, last]), bits);
         assert_eq!(peers(&pool, &net(0, 24)).len(), usize::from(count), "{model}");
         assert_eq!(peers(&pool, &Selector::Peers(Ipv4Addr::LOCALHOST.into(), 8)), [], "{model}");
-        assert_eq!(pool.kill(&net(1, 32)), 1, "{model}");
+        assert_eq!(pool.kill(&net(1, 32)).cut, 1, "{model}");
         assert_reset(&mut clients[0]);
         for client in &mut clients[1..] {
             assert!(common::echoes(client, b"hello"), "{model}");
@@ -278,8 +278,8 @@ fn a_stranger() {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let told = reports.clone();
     let observer = move |event: &Event| {
-        if let Event::Reported { message, .. } = event {
-            told.lock().expect("no panic").push(message.clone());
+        if let Event::Reported { message, peer, .. } = event {
+            told.lock().expect("no panic").push((*peer, message.clone()));
         }
     };
     let (pool, at) = start(of(Model::Loops).observer(observer));
@@ -292,11 +292,12 @@ fn a_stranger() {
     assert_eq!(peers(&pool, &Selector::All), [name]);
     // And who has to send one cannot leave it out.
     let mut proxy = connect(at);
+    let name = proxy.local_addr().expect("it has one");
     proxy.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("it stands");
     assert_reset(&mut proxy);
     assert!(pool.wait(PATIENCE, |status| status.counts.aborted == 1));
     let reports = reports.lock().expect("no panic").clone();
-    assert_eq!(reports, ["it sent no PROXY header, which its address has to"]);
+    assert_eq!(reports, [(Some(name), "it sent no PROXY header, which its address has to".to_owned())]);
 }
 
 fn an_adoption() {

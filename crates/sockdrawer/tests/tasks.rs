@@ -208,7 +208,7 @@ fn a_connection_moved_to_another_runtime_is_still_counted_listed_drained_purged_
     assert_empty(&pool);
 
     let (mut client, id) = next(true);
-    assert_eq!(pool.kill(&Selector::Id(id)), 1);
+    assert_eq!(pool.kill(&Selector::Id(id)).cut, 1);
     assert!(read_all(&mut client).is_err(), "a kill is a reset");
     assert_empty(&pool);
     // Whoever holds it sees its end too: nothing of it is left on that runtime.
@@ -223,7 +223,7 @@ fn a_connection_held_by_nobody_who_reads_is_ended_by_kill_and_its_holder_learns_
     let mut client = connect(at);
     let mut held = takes.recv_timeout(PATIENCE).expect("accepted");
     let (info, local) = (held.info().clone(), runtime());
-    assert_eq!(pool.kill(&Selector::Id(info.id())), 1);
+    assert_eq!(pool.kill(&Selector::Id(info.id())).cut, 1);
     assert!(read_all(&mut client).is_err(), "a kill is a reset");
     local.block_on(async {
         info.draining().await;
@@ -506,7 +506,7 @@ fn a_panic_in_the_drop_of_a_task_holds_up_neither_a_replacement_nor_an_end() {
         let _ = first.read(&mut [0]).map_err(|_| "a reset");
         let _second = connect(at);
         assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 2));
-        assert_eq!(pool.kill(&Selector::Id(only(&pool).id)), 1, "else its task would have the time of a purge");
+        assert_eq!(pool.kill(&Selector::Id(only(&pool).id)).cut, 1, "else its task would have the time of a purge");
         let began = Instant::now();
         pool.shutdown(Drain::within(Duration::ZERO));
         assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());

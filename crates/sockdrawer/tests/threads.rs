@@ -89,7 +89,7 @@ fn a_thread_that_is_busy_holds_up_nobody_who_asks_about_another() {
     busy.write_all(b"s").expect("it stands");
     assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 6), "it is busy");
     let began = Instant::now();
-    assert!(pool.options(id).is_some() && pool.kill(&Selector::Id(id)) == 1);
+    assert!(pool.options(id).is_some() && pool.kill(&Selector::Id(id)).cut == 1);
     let mut listed = pool.connections(&Selector::All);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     let seen = listed.pop().expect("the busy one is listed, too");
@@ -258,7 +258,7 @@ fn what_the_control_plane_asks_reaches_every_thread() {
     let listed = pool.connections(&Selector::All);
     let ids: HashSet<_> = listed.iter().map(|connection| connection.id).collect();
     assert_eq!((listed.len(), ids.len()), (10, 10));
-    assert_eq!(pool.kill(&Selector::Id(listed[3].id)), 1);
+    assert_eq!(pool.kill(&Selector::Id(listed[3].id)).cut, 1);
     assert!(pool.wait(PATIENCE, |status| status.connections == 9));
     pool.suspend();
     let mut waiting = connect(at);

@@ -101,7 +101,7 @@ fn connections_with_a_process_to_themselves() {
     assert_eq!((add(&mut late, 1), newer.status().connections), ((2, 2), 6));
     // Each is a process of the first pool, which the second one asks in turn.
     assert_eq!(newer.connections(&Selector::All).len(), 6);
-    assert_eq!(newer.kill(&Selector::Id(id_of(&newer, &clients[4]))), 1);
+    assert_eq!(newer.kill(&Selector::Id(id_of(&newer, &clients[4]))).cut, 1);
     common::assert_reset(&mut clients[4]);
     drop(clients);
     assert!(old.join().is_ok(), "nothing is left there");

@@ -143,7 +143,7 @@ impl ChildPage {
     }
 
     /// The last panic or report of the child of this connection, if it left word of one.
-    pub(crate) fn told(&self, id: ConnectionId) -> Option<Event> {
+    pub(crate) fn told(&self, id: ConnectionId, peer: Option<SocketAddr>) -> Option<Event> {
         let words = &self.words[self.first + TEXT..];
         let head = words[0].load(Relaxed);
         let length = (head as u32 as usize).min(MOST_TEXT);
@@ -152,10 +152,10 @@ impl ChildPage {
         bytes.truncate(length);
         let message = String::from_utf8_lossy(&bytes).into_owned();
         match head >> 32 {
-            CONNECTION => Some(Event::ConnectionPanicked { id, message }),
+            CONNECTION => Some(Event::ConnectionPanicked { id, peer, message }),
             JOB => Some(Event::JobPanicked { message }),
             SERVICE => Some(Event::ServicePanicked { message }),
-            REPORT => Some(Event::Reported { id, message }),
+            REPORT => Some(Event::Reported { id, peer, message }),
             _ => None,
         }
     }
@@ -171,21 +171,21 @@ mod tests {
         page.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
         let counts = page.counts();
         assert_eq!((counts.accepted, counts.closed, counts.cut, counts.bytes_in), (0, 1, 1, MOST));
-        assert!(page.told(ConnectionId(7)).is_none());
+        assert!(page.told(ConnectionId(7), None).is_none());
         page.clear();
-        let told = Event::ConnectionPanicked { id: ConnectionId(7), message: "na\u{ef}ve".repeat(1000) };
+        let told = Event::ConnectionPanicked { id: ConnectionId(7), peer: None, message: "na\u{ef}ve".repeat(1000) };
         page.tell(&told);
-        let Some(Event::ConnectionPanicked { id: ConnectionId(7), message }) = page.told(ConnectionId(7)) else {
-            panic!("{:?}", page.told(ConnectionId(7)));
+        let Some(Event::ConnectionPanicked { id: ConnectionId(7), message, .. }) = page.told(ConnectionId(7), None) else {
+            panic!("{:?}", page.told(ConnectionId(7), None));
         };
         assert!(message.starts_with("na\u{ef}vena") && message.len() <= MOST_TEXT + 2);
-        assert_eq!((page.counts(), page.told(ConnectionId(8)).is_some()), (Counts::default(), true));
+        assert_eq!((page.counts(), page.told(ConnectionId(8), None).is_some()), (Counts::default(), true));
         let peer: SocketAddr = "[2001:db8::7]:443".parse().expect("an address");
         page.set_peer(peer);
         assert_eq!(page.peer(), Some(peer));
         page.set_peer(([192, 0, 2, 7], 9).into());
         assert_eq!((page.peer(), page.counts()), (Some(([192, 0, 2, 7], 9).into()), Counts::default()));
         page.clear();
-        assert!(page.told(ConnectionId(7)).is_none() && page.peer().is_none());
+        assert!(page.told(ConnectionId(7), None).is_none() && page.peer().is_none());
     }
 }

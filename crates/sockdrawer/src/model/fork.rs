@@ -379,12 +379,12 @@ impl Children {
         match child.why.filter(|_| by_signal && cut) {
             Some(KillReason::Killed) => {
                 counts.killed = 1;
-                shared.tell(&Event::ConnectionKilled(child.id));
+                shared.tell(&Event::ConnectionKilled { id: child.id, peer: child.peer() });
             }
             Some(KillReason::Cut) => counts.cut = 1,
             Some(KillReason::Gone) | None => {}
         }
-        if let Some(event) = child.page.told(child.id) {
+        if let Some(event) = child.page.told(child.id, child.peer()) {
             shared.tell(&event);
         }
         shared.shared_counters.counters(0, CHILDREN).add_all(&counts);
@@ -396,7 +396,7 @@ impl Children {
             if number < crate::ipc::shared_counters::MOST_SIGNALS {
                 shared.shared_counters.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
-            shared.tell(&Event::ChildKilled { id: child.id, signal });
+            shared.tell(&Event::ChildKilled { id: child.id, peer: child.peer(), signal });
         }
         if child.generation.leave() {
             shared.tell(&Event::GenerationEnded(child.generation.id));

@@ -3,6 +3,7 @@
 use super::Readiness;
 use crate::net::Address;
 use crate::protocol::ConnectionId;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A number of connections at which an event is sent, and a lower one at which the alarm is cleared. Between the two numbers no event is
@@ -73,6 +74,8 @@ pub enum Event {
     ConnectionPanicked {
         /// The connection.
         id: ConnectionId,
+        /// The peer's address; None for a Unix socket, and where the peer has gone.
+        peer: Option<SocketAddr>,
         /// The panic's message.
         message: String,
     },
@@ -80,6 +83,8 @@ pub enum Event {
     Reported {
         /// The connection.
         id: ConnectionId,
+        /// The peer's address; None for a Unix socket, and where the peer has gone.
+        peer: Option<SocketAddr>,
         /// The text of the report.
         message: String,
     },
@@ -94,7 +99,12 @@ pub enum Event {
         message: String,
     },
     /// A connection was ended by [`Pool::kill`](crate::Pool::kill).
-    ConnectionKilled(ConnectionId),
+    ConnectionKilled {
+        /// The connection.
+        id: ConnectionId,
+        /// The peer's address; None for a Unix socket, and where the peer has gone.
+        peer: Option<SocketAddr>,
+    },
     /// A loop died, and its connections with it. It was replaced, unless the loop was not wanted any more.
     LoopReplaced {
         /// The loop's number.
@@ -130,6 +140,8 @@ pub enum Event {
     ChildKilled {
         /// The connection.
         id: ConnectionId,
+        /// The peer's address; None for a Unix socket.
+        peer: Option<SocketAddr>,
         /// The signal's number.
         signal: i32,
     },

@@ -1,5 +1,6 @@
 //! Drains: how connections are asked to end, and the result.
 
+use super::Outcome;
 use std::time::Duration;
 
 /// How connections are asked to end: deadline, rate and number.
@@ -57,11 +58,18 @@ pub struct Drained {
     /// Connections that were cut off: output was not taken in time, a request was not answered, or the connection was never accepted.
     /// Their peers see a reset.
     pub cut: usize,
+    /// Loops and processes that did not answer in time: connections of theirs that were meant may be none of these, and end once they answer.
+    pub silent: usize,
 }
 
 impl Drained {
     pub(crate) fn of((ended, cut): (usize, usize)) -> Drained {
-        Drained { asked: ended + cut, ended, cut }
+        Drained { asked: ended + cut, ended, cut, silent: 0 }
+    }
+
+    /// What came of it, with those that did not answer.
+    pub(crate) fn told(outcome: Outcome) -> Drained {
+        Drained { silent: outcome.drained.silent + outcome.silent, ..outcome.drained }
     }
 }
 
@@ -71,6 +79,7 @@ impl std::iter::Sum for Drained {
             asked: sum.asked + one.asked,
             ended: sum.ended + one.ended,
             cut: sum.cut + one.cut,
+            silent: sum.silent + one.silent,
         };
         all.fold(Drained::default(), add)
     }

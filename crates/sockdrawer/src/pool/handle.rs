@@ -294,20 +294,21 @@ impl Pool {
     /// all have ended, at the deadline at the latest: what is left then is cut off. A connection that moves from another process to this one
     /// at that moment may be missed.
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        self.apply("drain", Op::Drain(how), selector).drained
+        Drained::told(self.apply("drain", Op::Drain(how), selector))
     }
 
     /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
     /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
     /// ended, after `within` at the latest. A connection that moves from another process to this one at that moment may be missed.
     pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
-        self.apply("purge", Op::Purge(within), selector).drained
+        Drained::told(self.apply("purge", Op::Purge(within), selector))
     }
 
-    /// Ends connections with a reset. Returns how many. Those whose loop user code keeps from answering for 5 s are not among them, but
-    /// end as soon as that has returned.
-    pub fn kill(&self, selector: &Selector) -> usize {
-        self.apply("kill", Op::Kill, selector).done
+    /// Ends connections with a reset. Returns how many, all of them as [`Drained::cut`]. Those whose loop user code keeps from answering for 5 s are not
+    /// among them, nor are those of a process that does not answer ([`Drained::silent`]): they end as soon as it goes on.
+    pub fn kill(&self, selector: &Selector) -> Drained {
+        let outcome = self.apply("kill", Op::Kill, selector);
+        Drained { silent: outcome.silent, ..Drained::of((0, outcome.done)) }
     }
 
     /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns

@@ -34,12 +34,20 @@ impl<M: Members> Core<M> {
         control.put(members);
         started?;
         self.tell(&Event::GenerationStarted(control.generation));
-        for entry in &mut control.listeners.listening {
-            entry.asked.passed_on = None;
-            self.tell(&Event::Listening(entry.listener.address.clone()));
+        control.listeners.listening.iter_mut().for_each(|entry| entry.asked.passed_on = None);
+        // One that takes over accepts nothing before it is opened, and may never be.
+        if !control.handing_over {
+            self.tell_listening(&control);
         }
         self.rebalance(&mut control);
         Ok(())
+    }
+
+    /// Tells at which addresses connections are accepted from now on.
+    pub(super) fn tell_listening(&self, control: &Control<M>) {
+        for entry in &control.listeners.listening {
+            self.tell(&Event::Listening(entry.listener.address.clone()));
+        }
     }
 
     /// Starts those of the members that a configuration asks for which the pool does not have. An error leaves those that were started to the caller.

@@ -385,6 +385,7 @@ impl<M: Moving> Movable for Core<M> {
         control.handing_over = false;
         let then = control.accepts_then.take();
         self.put_accept_state(&mut control, &then.unwrap_or(AcceptState::Open), PASSES_WITHIN);
+        self.tell_listening(&control);
     }
 
     fn take_for_good(&self) {

@@ -249,10 +249,10 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     match config.asked_limit().map(|asked| asked.min(most)) {
         Some(asked) if asked > fits => {
             let needed = asked.saturating_mul(each).saturating_add(own);
-            Err(Error::LimitTooHigh { setting, asked, needed, allowed, fits })
+            Err(Error::LimitTooHigh { setting, asked, needed, allowed, open: others, fits })
         }
         Some(asked) => Ok(asked),
-        None if fits == 0 => Err(Error::LimitTooHigh { setting, asked: 1, needed: own + each, allowed, fits }),
+        None if fits == 0 => Err(Error::LimitTooHigh { setting, asked: 1, needed: own + each, allowed, open: others, fits }),
         None => Ok(fits.min(most)),
     }
 }

@@ -266,8 +266,16 @@ impl Conversation<'_> {
                 limit: reads.limit,
             }
         });
+        let is_new = |reads: &&Reads| !self.pools.iter().any(|named| named.name == reads.name);
+        let new = prepared.pools.iter().filter(is_new).map(|Reads { name, listeners, limit, .. }| PoolPlanned {
+            name: name.clone(),
+            added: listeners.clone(),
+            limit_before: *limit,
+            limit: *limit,
+            ..PoolPlanned::default()
+        });
         let to = Some(Build { version: hello.version.clone(), pid: self.pid });
-        Planned { from: self.meeting.build(), to, pools: pools.collect() }
+        Planned { from: self.meeting.build(), to, pools: pools.chain(new).collect() }
     }
 
     fn may_replace(&self, hello: &Hello) -> std::result::Result<(), String> {

@@ -4,21 +4,25 @@ use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
 use super::pools::Pools;
 use super::talk::Talk;
-use super::{Carry, Named, Place, REPLACES};
+use super::{Carry, MEETS_AT, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
-use crate::sys::{Errno, Result, passing, signals};
+use crate::sys::{Errno, Result, passing, process, signals};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A process that connects says at once what it wants.
 pub(super) const GREETS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A successor may be started by a program that ends at once: it has begun within this time.
+const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The pause before what this process was short of is asked for again.
 pub(super) const SHORT_OF: Duration = Duration::from_millis(100);
@@ -30,6 +34,7 @@ pub(super) const DIED: &str = "it died, and this process goes on";
 
 /// Where successors are met.
 pub(super) struct Meeting {
+    pub(super) path: PathBuf,
     pub(super) place: Arc<Place>,
     pub(super) version: String,
     pub(super) pools: Arc<Pools>,
@@ -85,7 +90,7 @@ impl Meeting {
         let refuse = |reason: String| {
             asking.clone().end(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
         };
-        let mut successor = match start(replace.command) {
+        let mut successor = match start(replace.command, &self.path) {
             Ok(successor) => successor,
             Err(reason) => return refuse(reason),
         };
@@ -93,12 +98,15 @@ impl Meeting {
             Ok((talk, pid, hello)) => {
                 let replacing = Replacing { asking: asking.clone(), rehearsal, since };
                 if let Some(reason) = self.conversation(talk, pid, place, Some(replacing)).hold(&hello) {
-                    refuse(successor.why(reason));
+                    let place = self.place.socket();
+                    refuse(successor.why(reason, place.as_deref()));
                 }
             }
             Err(reason) => {
-                // It may come later, and would take over then.
-                let _ = successor.child.kill();
+                // It may come later, or what it has started, and would take over then.
+                if !successor.has_ended() {
+                    process::kill_with_descendants(successor.child.id());
+                }
                 refuse(reason);
             }
         }
@@ -163,6 +171,20 @@ impl Met {
     }
 }
 
+/// Tells the process that has started this one as its next build why this one does not take over, which is the answer to the program that asked for it.
+/// Elsewhere it does nothing. Call it before a program ends with an error that the new build's operator is to read.
+pub fn give_up(reason: &str) {
+    let variable = |name| std::env::var_os(name);
+    let (Some(replaces), Some(path)) = (variable(REPLACES), variable(MEETS_AT)) else { return };
+    let Ok(socket) = passing::packet_connect(Path::new(&path)) else { return };
+    // It may be another process by now: this one itself, too.
+    if passing::peer_process(socket.as_fd()).is_ok_and(|(pid, _)| *replaces == *pid.to_string()) {
+        let refused = Refused { reason: reason.to_owned() };
+        // The other process goes on, whether it hears this or not.
+        let _ = Talk::new(socket).and_then(|talk| talk.say(Said::Refused(refused), &[]));
+    }
+}
+
 /// A successor that this process has started.
 struct Started {
     child: Child,
@@ -172,7 +194,7 @@ struct Started {
 }
 
 /// Starts a program that may replace this process; no command: this program, by the name and the arguments with which it was started.
-fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
+fn start(command: Vec<Vec<u8>>, path: &Path) -> std::result::Result<Started, String> {
     let command: Vec<OsString> = match command.is_empty() {
         true => std::env::args_os().collect(),
         false => command.into_iter().map(OsString::from_vec).collect(),
@@ -180,7 +202,8 @@ fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
     let [program, arguments @ ..] = &command[..] else { return Err("this program was started without a name".to_owned()) };
     let name = program.to_string_lossy().into_owned();
     signals::expect_children();
-    let child = Command::new(program).args(arguments).env(REPLACES, std::process::id().to_string()).spawn();
+    let mut starts = Command::new(program);
+    let child = starts.args(arguments).env(REPLACES, std::process::id().to_string()).env(MEETS_AT, path).spawn();
     let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
     Ok(Started { itself: passing::itself(&child), child, name })
 }
@@ -193,6 +216,7 @@ impl Started {
         until: Instant,
         beside: impl Fn(Talk, &Replace),
     ) -> std::result::Result<(Talk, u32, Hello), String> {
+        let mut until = until;
         loop {
             // Without a descriptor for it, its end is not noticed before time is up.
             let itself = self.itself.as_ref().map_or(place.as_fd(), AsFd::as_fd);
@@ -200,26 +224,62 @@ impl Started {
                 Ok([true, _]) => match accept(place).and_then(Met::greet) {
                     Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
                     Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(talk, &replace),
+                    Ok(Some(Met { said: Said::Refused(gives_up), .. })) => return Err(self.gave_up(&gives_up)),
                     _ => {}
                 },
                 Ok(_) => match self.child.wait() {
-                    Ok(status) if status.success() => self.itself = None,
-                    _ => return Err(self.why(GONE.to_owned())),
+                    Ok(status) if status.success() => {
+                        self.itself = None;
+                        until = until.min(Instant::now() + BEGINS_WITHIN);
+                    }
+                    _ => return Err(self.why(GONE.to_owned(), Some(place))),
                 },
+                Err(Errno::AGAIN) if self.has_ended() => {
+                    return Err(format!(
+                        "{} ended with exit status 0, and no new build has begun: start one that meets this process",
+                        self.name
+                    ));
+                }
                 Err(Errno::AGAIN) => return Err(format!("{} was not ready in time and was killed", self.name)),
                 Err(errno) => return Err(std::io::Error::from(errno).to_string()),
             }
         }
     }
 
+    /// Its last word, once it has ended: it may have more to say elsewhere.
+    fn gave_up(&self, Refused { reason }: &Refused) -> String {
+        if let Some(itself) = &self.itself {
+            let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
+        }
+        format!("{} gave up: {reason}", self.name)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     /// The reason, or how it ended if it did so by itself: one that was refused ends, too, and is not the reason.
-    fn why(&mut self, reason: String) -> String {
+    fn why(&mut self, reason: String, place: Option<&OwnedFd>) -> String {
         if reason != GONE && reason != DIED {
             return reason;
         }
-        if let (Some(itself), true) = (&self.itself, reason == GONE) {
-            // Its end is seen a moment after that of the conversation, or it lives.
-            let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
+        let until = Instant::now() + GREETS_WITHIN;
+        // Its last word, or its end, is seen a moment after the end of the conversation, or it lives.
+        while let (Some(itself), true) = (&self.itself, reason == GONE) {
+            let place = place.map_or(itself.as_fd(), AsFd::as_fd);
+            match passing::wait_for_either(place, itself.as_fd(), until) {
+                // Another program that comes meanwhile asks again.
+                Ok([true, _]) => {
+                    let met = passing::packet_accept(place).and_then(Met::greet);
+                    if let Ok(Some(Met { said: Said::Refused(gives_up), .. })) = met {
+                        return self.gave_up(&gives_up);
+                    }
+                    if self.has_ended() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
         }
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => format!("{} ended before it was ready: {status}", self.name),
@@ -240,12 +300,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_program_that_ends_at_once_and_starts_no_successor_is_told_as_that() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-meeting-{}", std::process::id()));
+        let place = passing::packet_listener(&path).expect("a free path");
+        let mut ended = start(vec![b"true".to_vec()], &path).expect("it starts");
+        let came = ended.come(&place, Instant::now() + Duration::from_secs(3600), |_, _| ());
+        std::fs::remove_file(&path).expect("it is there");
+        let why = came.err().expect("nothing comes");
+        assert!(why.starts_with("true ended with exit status 0, and no new build has begun"), "{why}");
+    }
+
+    #[test]
     fn a_successor_that_was_refused_and_has_ended_is_told_as_refused() {
-        let mut refused = start(vec![b"false".to_vec()]).expect("it starts");
+        let mut refused = start(vec![b"false".to_vec()], Path::new("/none")).expect("it starts");
         refused.child.wait().expect("a child");
-        assert_eq!(refused.why("a pool was changed".to_owned()), "a pool was changed");
+        assert_eq!(refused.why("a pool was changed".to_owned(), None), "a pool was changed");
         for ended in [GONE, DIED] {
-            assert_eq!(refused.why(ended.to_owned()), "false ended before it was ready: exit status: 1");
+            assert_eq!(refused.why(ended.to_owned(), None), "false ended before it was ready: exit status: 1");
         }
     }
 }

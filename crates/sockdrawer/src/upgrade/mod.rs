@@ -20,6 +20,7 @@ mod replace;
 mod taking_over;
 mod talk;
 
+pub use meeting::give_up;
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
 use crate::clock::deadline;
@@ -45,6 +46,8 @@ use taking_over::{Arrivals, Predecessor};
 
 /// The variable that says which process this one may replace: its pid, or `any`.
 const REPLACES: &str = "SOCKDRAWER_REPLACES";
+/// The variable that says where that process is met, for a new build that fails before it knows.
+const MEETS_AT: &str = "SOCKDRAWER_MEETS_AT";
 /// From the meeting to the commit, unless told otherwise.
 const WITHIN: Duration = Duration::from_secs(30);
 /// The predecessor stands by for so long after the commit, unless told otherwise.
@@ -401,7 +404,8 @@ impl Upgrade {
         }
         begun.pools.serve(&pools);
         let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
-        let _ = meet.send(Meeting { place, version, pools, before, carries, stays: self.stays, turns_within: self.turns_within });
+        let (path, stays, turns_within) = (self.path.clone(), self.stays, self.turns_within);
+        let _ = meet.send(Meeting { path, place, version, pools, before, carries, stays, turns_within });
         Ok(())
     }
 

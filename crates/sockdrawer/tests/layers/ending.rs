@@ -116,7 +116,7 @@ pub(crate) fn drains() {
         pool.drain(&Selector::All, Drain::within(Duration::from_millis(50)));
         assert!(!drained.read_all().is_ok_and(|(_, goodbye)| goodbye));
         let mut killed = client();
-        assert_eq!(pool.kill(&Selector::All), 1);
+        assert_eq!(pool.kill(&Selector::All).cut, 1);
         assert_reset(&mut killed.stream);
         assert_empty(&pool);
     });

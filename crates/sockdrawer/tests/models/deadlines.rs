@@ -60,7 +60,7 @@ pub(crate) fn connections_that_wait_at_the_deadline_are_reset_and_counted(bench:
     let drained = pool.shutdown(Drain::within(Duration::from_millis(300)));
     let took = began.elapsed();
     let reset = waiting.iter_mut().map(is_reset).filter(|reset| *reset).count();
-    assert_eq!((drained, reset), (Drained { asked: WAITING + 1, ended: 1, cut: WAITING }, WAITING));
+    assert_eq!((drained, reset), (Drained { asked: WAITING + 1, ended: 1, cut: WAITING, silent: 0 }, WAITING));
     assert_eq!(stays.rest(), b"");
     assert!(took < Duration::from_secs(3), "{took:?}");
     Ok(())
@@ -89,7 +89,7 @@ fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
             let (drained, took, seen) = ended(&pool, at, peers, within, end);
             let cut = seen.iter().filter(|seen| **seen == Seen::Reset).count();
             println!("{}: {} peers within {within:?}: {drained:?} after {took:?}", bench.model, peers.len());
-            assert_eq!(drained, Drained { asked: peers.len(), ended: peers.len() - cut, cut }, "within {within:?}");
+            assert_eq!(drained, Drained { asked: peers.len(), ended: peers.len() - cut, cut, silent: 0 }, "within {within:?}");
             assert!(took <= within + late, "{took:?} for {within:?}");
             let counts = pool.status().counts;
             assert_eq!(counts.cut, cut as u64, "{counts:#?}");

@@ -28,7 +28,7 @@ pub(crate) fn a_drain_answers_what_was_received(bench: &Bench) -> Outcome {
     // Each closes as soon as it was answered: until then its connection lingers.
     let readers: Vec<_> = clients.into_iter().map(|mut client| thread::spawn(move || answers(&mut client))).collect();
     let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
-    assert_eq!(drained, Drained { asked: crowd, ended: crowd, cut: 0 });
+    assert_eq!(drained, Drained { asked: crowd, ended: crowd, cut: 0, silent: 0 });
     let wanted: Vec<_> = (1..=ORDERS).map(|number| (b'j', number)).chain([(b'd', 0)]).collect();
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), wanted));
     Client::served(at).end();
@@ -64,7 +64,7 @@ pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcom
     assert_eq!(stays.version(), 1);
     let reader = thread::spawn(move || answers(&mut stays));
     let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
-    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0 });
+    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0, silent: 0 });
     assert_eq!(reader.join().expect("an orderly end"), []);
     assert_settled(&pool);
     Client::served(at).end();
@@ -91,7 +91,7 @@ pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
         let slowly =
             thread::spawn(move || slowly.drain(&Selector::All, Drain::within(PATIENCE).rate(20.0).max_connections(AT_ONCE)));
         assert!(pool.wait(PATIENCE, |status| status.connections < crowd - in_time.asked), "{:#?}", pool.status());
-        let expected = Drained { asked: AT_ONCE, ended: AT_ONCE, cut: 0 };
+        let expected = Drained { asked: AT_ONCE, ended: AT_ONCE, cut: 0, silent: 0 };
         assert_eq!(pool.drain(&Selector::All, Drain::within(PATIENCE).max_connections(AT_ONCE)), expected);
         assert_eq!(slowly.join().expect("no panic"), expected);
         assert!(pool.wait(PATIENCE, |status| status.connections == left), "nobody was asked twice: {:#?}", pool.status());
@@ -103,7 +103,7 @@ pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
         (Drain::within(PATIENCE), crowd),
     ] {
         let asked = most.min(left);
-        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0 });
+        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0, silent: 0 });
         left -= asked;
         assert!(pool.wait(PATIENCE, |status| status.connections == left), "{left}: {:#?}", pool.status());
     }
@@ -123,7 +123,7 @@ pub(crate) fn a_drain_keeps_its_rate(bench: &Bench) -> Outcome {
         })
         .collect();
     let drained = pool.drain(&Selector::All, Drain::within(PATIENCE).rate(RATE));
-    assert_eq!(drained, Drained { asked: crowd, ended: crowd, cut: 0 });
+    assert_eq!(drained, Drained { asked: crowd, ended: crowd, cut: 0, silent: 0 });
     let mut ended: Vec<Instant> = readers
         .into_iter()
         .map(|reader| {
@@ -148,7 +148,7 @@ pub(crate) fn a_drain_without_time_ends_all_the_same(bench: &Bench) -> Outcome {
     assert_eq!(stays.version(), 1);
     let reader = thread::spawn(move || answers(&mut stays));
     let drained = pool.drain(&Selector::All, Drain::within(Duration::ZERO));
-    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0 });
+    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0, silent: 0 });
     assert_eq!(reader.join().expect("an orderly end"), []);
     assert_settled(&pool);
     Client::served(at).end();

@@ -80,11 +80,11 @@ pub(crate) fn who_is_killed_is_alone(bench: &Bench) -> Outcome {
     assert_eq!(victim.version(), 1);
     let mut others: Vec<Client> = (1..bench.crowd(5)).map(|_| Client::served(at)).collect();
     let id = pool.connections(&Selector::Peers(source(0).into(), 32))[0].id;
-    assert_eq!(pool.kill(&Selector::Id(id)), 1);
+    assert_eq!(pool.kill(&Selector::Id(id)).cut, 1);
     let end = victim.0.read(&mut [0]).expect_err("a reset");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     assert!(pool.wait(PATIENCE, |status| status.connections == others.len()));
-    assert_eq!(pool.kill(&Selector::Id(id)), 0, "it is gone");
+    assert_eq!(pool.kill(&Selector::Id(id)).cut, 0, "it is gone");
     others.iter_mut().for_each(|other| assert_eq!(other.version(), 1));
     others.into_iter().for_each(Client::end);
     Client::served(at).end();

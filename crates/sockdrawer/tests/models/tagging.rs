@@ -65,7 +65,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.ask(b'n', number as u32 / 2), (b'n', number as u32 / 2));
     }
-    assert_eq!(pool.kill(&Selector::tag("tag-0")), 2);
+    assert_eq!(pool.kill(&Selector::tag("tag-0")).cut, 2);
     for client in &mut clients[..2] {
         assert_eq!(client.0.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
     }
@@ -76,7 +76,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
     };
     let readers = ends(2);
     let drained = pool.drain(&Selector::tag("tag-1"), Drain::within(PATIENCE));
-    assert_eq!(drained, Drained { asked: 2, ended: 2, cut: 0 });
+    assert_eq!(drained, Drained { asked: 2, ended: 2, cut: 0, silent: 0 });
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), frame(b'd', 0)));
     let readers = ends(2);
     assert_eq!(pool.purge(&!Selector::tag("tag-3"), PATIENCE).asked, 2);
@@ -112,6 +112,6 @@ pub(crate) fn connections_are_listed_by_what_they_do(bench: &Bench) -> Outcome {
         [ConnectionState::Idle, ConnectionState::Receiving, ConnectionState::Sending, ConnectionState::Waiting].map(Some);
     assert!(pool.wait(PATIENCE, |_| states(&pool) == wanted), "{:?}", states(&pool));
     assert_eq!(all[0].version(), 1);
-    assert_eq!(pool.kill(&Selector::All), 4);
+    assert_eq!(pool.kill(&Selector::All).cut, 4);
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Tested {
         thread::scope(|scope| {
             let drain = scope.spawn(|| pool.drain(&selector, Drain::within(PATIENCE)));
             meant.into_iter().for_each(|(client, served)| client.drained(&served));
-            assert_eq!(drain.join().expect("no panic"), Drained { asked: count, ended: count, cut: 0 });
+            assert_eq!(drain.join().expect("no panic"), Drained { asked: count, ended: count, cut: 0, silent: 0 });
         });
     }
 

@@ -266,7 +266,7 @@ impl Tested {
 
     fn kill(&mut self, number: usize) {
         let selector = self.selector(Whom::One(number));
-        assert_eq!(self.pool().kill(&selector), 1);
+        assert_eq!(self.pool().kill(&selector).cut, 1);
         self.take(number).assert_reset();
     }
 

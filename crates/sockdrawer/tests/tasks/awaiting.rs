@@ -113,6 +113,6 @@ fn a_runtime_awaits_a_shutdown() {
     let mut client = connect(at);
     assert!(echoes(&mut client, b"here"));
     let drained = single_thread().block_on(pool.shutdown_async(Drain::within(PATIENCE)));
-    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0 });
+    assert_eq!(drained, Drained { asked: 1, ended: 1, cut: 0, silent: 0 });
     pool.join().expect("it was asked to");
 }

@@ -117,12 +117,12 @@ fn options_of_what_stayed_are_read_and_set() {
 #[test]
 fn what_stayed_is_killed() {
     let Scene { old, new, mut stay, mut moved, .. } = scene("killed", 3, 3);
-    assert_eq!(new.kill(&Selector::Id(id_of(&old, &stay[0]))), 1);
+    assert_eq!(new.kill(&Selector::Id(id_of(&old, &stay[0]))).cut, 1);
     assert_reset(&mut stay.remove(0));
-    assert_eq!(new.kill(&Selector::Id(id_of(&new, &moved[0]))), 1);
+    assert_eq!(new.kill(&Selector::Id(id_of(&new, &moved[0]))).cut, 1);
     assert_reset(&mut moved.remove(0));
     assert_eq!((add(&mut stay[0], 1), add(&mut moved[0], 1)), ((1, 2), (2, 2)));
-    assert_eq!(new.kill(&Selector::All), 4);
+    assert_eq!(new.kill(&Selector::All).cut, 4);
     stay.iter_mut().chain(&mut moved).for_each(assert_reset);
     assert!(old.join().is_ok(), "nothing is left there");
     assert!(new.wait(PATIENCE, |status| status.connections == 0), "{:#?}", new.status());
@@ -173,7 +173,7 @@ fn what_stayed_before_what_stayed_is_reached_too() {
     for (build, clients) in [(1, &mut stay), (2, &mut middle), (3, &mut moved)] {
         clients.iter_mut().for_each(|client| assert_eq!((answer(client, b'n').0, add(client, 1)), (build, (build, 2))));
     }
-    assert_eq!(last.kill(&Selector::Id(id_of(&old, &stay[0]))), 1);
+    assert_eq!(last.kill(&Selector::Id(id_of(&old, &stay[0]))).cut, 1);
     assert_reset(&mut stay[0]);
     assert!(last.options(id_of(&old, &stay[1])).is_some() && last.ping().is_some());
     let _ends = [stay, middle, moved].map(ending);
@@ -207,7 +207,7 @@ fn each_connection_is_reached_once_while_it_moves() {
         assert_eq!(add(client, 1), (2, 2), "no more than {notes}");
     }
     let (newer, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
-    assert_eq!(newer.kill(&Selector::All), CONNECTIONS);
+    assert_eq!(newer.kill(&Selector::All).cut, CONNECTIONS);
     assert!(new.join().is_ok() && newer.connections(&Selector::All).is_empty());
     clients.iter_mut().for_each(assert_reset);
 }
@@ -234,10 +234,13 @@ fn a_predecessor_that_is_stopped_or_gone_holds_up_nothing() {
     let here: Vec<_> = moved.iter().map(|client| id_of(&new, client)).collect();
     assert_eq!(new.connections(&Selector::All).len(), 5);
     let pid = Pid::from_raw(old.0.id().cast_signed()).expect("a pid");
+    let there = id_of(&new, &stay[0]);
     kill_process(pid, Signal::STOP).expect("it lives");
+    let killed = new.kill(&Selector::Id(there));
+    assert_eq!((killed.cut, killed.silent), (0, 1), "it is killed once that process goes on");
     let began = Instant::now();
     // It is here: no answer is waited for. A note waits for none.
-    assert_eq!((new.kill(&Selector::Id(here[0])), new.tag(&Selector::Id(here[1]), "here")), (1, 1));
+    assert_eq!((new.kill(&Selector::Id(here[0])).cut, new.tag(&Selector::Id(here[1]), "here")), (1, 1));
     assert_reset(&mut moved.remove(0));
     (0..2000).for_each(|_| _ = new.notify(&Selector::All, *b"note"));
     (0..2000).for_each(|_| _ = answer(&mut moved[0], b'n'));

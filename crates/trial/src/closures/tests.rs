@@ -59,7 +59,7 @@ fn a_sound_service_under_a_sound_change_loses_nothing() {
 fn a_change_that_kills_a_connection_shows_as_lost() {
     let kill = |pool: &Pool| {
         let oldest = pool.connections(&Selector::All).into_iter().min_by_key(|one| one.id).ok_or("nobody is there")?;
-        if pool.kill(&Selector::Id(oldest.id)) == 1 { Ok(()) } else { Err("it was gone") }
+        if pool.kill(&Selector::Id(oldest.id)).cut == 1 { Ok(()) } else { Err("it was gone") }
     };
     let report = small(sound(), Change::new("kill", kill)).run().expect("it starts");
     assert_eq!((report.total.lost(), report.total.failed(), report.total.wrong_bytes), (3, 0, 0), "{report}");

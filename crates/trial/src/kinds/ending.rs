@@ -69,7 +69,7 @@ impl Changer<'_> {
         let begun = Instant::now();
         let killed = server.kill(&Selector::Id(there[chosen].id));
         let took = begun.elapsed();
-        if killed != 1 {
+        if killed.cut != 1 {
             return Err("a connection that is there was not killed".to_owned());
         }
         self.after(Group::Second, Ending::Reset, before, 1)?;

@@ -5,9 +5,7 @@ use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
-use crate::protocol::{
-    Asks, Closed, ConnectionId, Context, HandshakeKind, Local, Note, Output, Post, Said, Sender, Timer, Urgency,
-};
+use crate::protocol::{Asks, Closed, Context, HandshakeKind, Local, Note, Output, Post, Said, Sender, Timer, Urgency};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -147,8 +145,7 @@ impl Connections {
             self.connect_for(slot, &target, within);
         }
         if let Some(message) = said.report {
-            let id = self.slots.at(slot).id;
-            self.io.tell_some(&Told::Reported { id, message });
+            self.tell_report(slot, message);
         }
     }
 
@@ -329,7 +326,14 @@ impl Connections {
     #[cold]
     pub(super) fn count_panic(&mut self, slot: u32, message: String) {
         self.io.counters.panics().add(1);
-        let id: ConnectionId = self.slots.at(slot).id;
-        self.io.tell_some(&Told::ConnectionPanicked { id, message });
+        let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
+        self.io.tell_some(&Told::ConnectionPanicked { id, peer, message });
+    }
+
+    /// Tells what a protocol reports of its connection.
+    #[cold]
+    pub(super) fn tell_report(&mut self, slot: u32, message: String) {
+        let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
+        self.io.tell_some(&Told::Reported { id, peer, message });
     }
 }

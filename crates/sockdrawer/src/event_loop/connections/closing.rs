@@ -225,8 +225,7 @@ impl Connections {
         if let Some(said) = self.scratch.said.take() {
             self.count_handshakes(&said.handshakes);
             if let Some(message) = said.report {
-                let id = self.slots.at(slot).id;
-                self.io.tell_some(&Told::Reported { id, message });
+                self.tell_report(slot, message);
             }
         }
         if !std::mem::take(&mut self.scratch.asks).has(Asks::HANDLE) {

@@ -177,9 +177,9 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             self.connect_failed(slot, Errno::CONNABORTED);
         } else {
-            let id = self.slots.at(slot).id;
+            let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
             self.end(slot, Closed::Killed, true);
-            self.io.shared.tell(&Told::ConnectionKilled(id));
+            self.io.shared.tell(&Told::ConnectionKilled { id, peer });
         }
         true
     }

@@ -48,6 +48,7 @@ impl Helpers {
                     asked,
                     needed: asked + own,
                     allowed: sys::descriptor_limit(),
+                    open: 0,
                     fits: most,
                 })
             }

@@ -126,7 +126,7 @@ impl Asked {
 
     fn count(&mut self, children: usize, cut: bool) {
         let (ended, cut) = if cut { (0, children) } else { (children, 0) };
-        self.drained = [self.drained, Drained { asked: children, ended, cut }].into_iter().sum();
+        self.drained = [self.drained, Drained::of((ended, cut))].into_iter().sum();
     }
 
     /// Children that have ended in order may still have to exit; all others are cut.
@@ -324,7 +324,7 @@ mod tests {
         assert!(ends.answered(0).is_empty(), "one is left");
         ends.ended(9, false);
         let (number, reply) = ends.answered(0).pop().expect("it is over");
-        assert_eq!((number, drained(reply)), (1, Drained { asked: 3, ended: 2, cut: 1 }));
+        assert_eq!((number, drained(reply)), (1, Drained::of((2, 1))));
         assert!(ends.is_empty());
     }
 
@@ -338,7 +338,7 @@ mod tests {
         assert!(ends.answered(1).is_empty(), "one has a permit");
         ends.add_cut(2);
         let (number, reply) = ends.answered(0).pop().expect("it is over");
-        assert_eq!((number, drained(reply)), (1, Drained { asked: 3, ended: 1, cut: 2 }));
+        assert_eq!((number, drained(reply)), (1, Drained::of((1, 2))));
     }
 
     #[test]

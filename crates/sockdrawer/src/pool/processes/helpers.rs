@@ -220,14 +220,14 @@ impl Core<Helpers> {
             match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Outcome(answer)) => answer.drained,
                 // It is gone, and its connections with it.
-                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
+                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained::of((0, held)),
                 // It is stopped, or has other things to do: what it has left is cut with it.
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     // Under the lock: by its death its permits are taken back, and what it had left would not be seen.
                     let _control = lock(&self.control);
                     channel.kill();
                     let cut = self.own.cut_rest(index, cut_before);
-                    Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
+                    Drained::of((held.saturating_sub(cut), cut))
                 }
             }
         });
