@@ -4,14 +4,16 @@ mod show;
 mod status;
 mod top;
 
-use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments};
+use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments, UpgradeBy};
 use crate::outcome::{Exit, Failure};
 use crate::table::{Table, plain};
 use crate::{print, terminal};
+use serde::Deserialize;
 use serde_json::Value;
 use sockdrawer_catalog::count::thousands;
 use sockdrawer_catalog::time;
 use sockdrawer_operate::client::{Answer, Client, ClientError, TIMEOUT, default_path};
+use sockdrawer_operate::replaced::Share;
 use sockdrawer_operate::{Format, MAX_BYTES};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
@@ -51,11 +53,13 @@ pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
             asking.end("/drain", drain.chosen, more)
         }
         Ctl::Purge(purge) => asking.end("/purge", purge.chosen, [("within", purge.within.map(time::format)), ("rate", None)]),
-        Ctl::Kill(chosen) => asking.chosen("/kill", chosen, Vec::new(), |of| format!("{} killed", counted(of, "killed"))),
+        Ctl::Kill(chosen) => {
+            asking.chosen("/kill", chosen, Vec::new(), |of| format!("{} killed{}", counted(of, "killed"), silent(of)))
+        }
         Ctl::Adopt(chosen) => asking.chosen("/adopt", chosen, Vec::new(), |of| {
             format!("{} moved to the newest generation, {} stay", counted(of, "adopted"), counted(of, "stayed"))
         }),
-        Ctl::Upgrade(by) => asking.upgrade(by.rehearse),
+        Ctl::Upgrade(by) => asking.upgrade(&by),
         Ctl::Stop => asking.act("/stop", |of| format!("draining {} connections, then the server ends", counted(of, "draining"))),
     }
 }
@@ -132,15 +136,26 @@ impl Asking {
 
     fn events(&mut self) -> Result<Exit, Failure> {
         let json = self.json;
-        let answer = understood(self.client.send("GET", "/events", &[], b"")?)?.without_timeout()?;
+        let mut answer = understood(self.client.send("GET", "/events", &[], b"")?)?.without_timeout()?;
         let (mut result, mut output) = (Ok(()), io::stdout().lock());
-        let ended = answer.lines(|line| {
-            let line = if json { line.to_owned() } else { show::event(line) };
-            result = writeln!(output, "{line}").and_then(|()| output.flush());
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        ended?;
-        written(result)
+        loop {
+            answer.lines(|line| {
+                let line = if json { line.to_owned() } else { show::event(line) };
+                result = writeln!(output, "{line}").and_then(|()| output.flush());
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            if result.is_err() {
+                return written(result);
+            }
+            // A new build has the same socket, and events of its own.
+            let next = self.client.send("GET", "/events", &[], b"").map_err(Failure::from).and_then(understood);
+            let Ok(next) = next else {
+                print::tell("the server has ended");
+                return Ok(Exit::Ok);
+            };
+            print::tell("a new build has taken over: its events follow");
+            answer = next.without_timeout()?;
+        }
     }
 
     fn config(&mut self) -> Result<Exit, Failure> {
@@ -246,33 +261,45 @@ impl Asking {
     fn end(&mut self, path: &str, chosen: Chosen, more: [(&'static str, Option<String>); 2]) -> Result<Exit, Failure> {
         let more = more.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         self.chosen(path, chosen, more, |of| {
-            format!("{} asked, {} ended, {} cut", counted(of, "asked"), counted(of, "ended"), counted(of, "cut"))
+            let [asked, ended, cut] = ["asked", "ended", "cut"].map(|key| counted(of, key));
+            format!("{asked} asked, {ended} ended, {cut} cut{}", silent(of))
         })
     }
 
-    fn upgrade(&mut self, rehearse: bool) -> Result<Exit, Failure> {
+    fn upgrade(&mut self, by: &UpgradeBy) -> Result<Exit, Failure> {
         self.be_patient()?;
-        self.act(&target("/upgrade", &dry_run(rehearse)), |of| match (&of["plan"], &of["result"]) {
-            (plan, Value::Null) => {
-                let pools = plan["pools"].as_array().into_iter().flatten();
-                let pools = pools.map(|pool| {
-                    let name = pool["name"].as_str().unwrap_or_default();
-                    format!("\n  {name}: {} connections, {} can move", counted(pool, "connections"), counted(pool, "moving"))
-                });
-                let version = plan["to"]["version"].as_str().unwrap_or_default();
-                format!("version {version} would take over{}", pools.collect::<String>())
-            }
-            (_, result) => {
-                let staying = match result["staying"].as_u64().unwrap_or_default() {
-                    1 => "1 stays".to_owned(),
-                    more => format!("{} stay", thousands(more)),
-                };
-                let moved = format!("{} moved, {staying}", counted(result, "moved"));
-                #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-                let gap = time::short(result["gap_us"].as_u64().unwrap_or_default() as f64);
-                format!("pid {} serves; {moved}; accepting paused for {gap}", result["pid"])
-            }
-        })
+        let (text, _) = self.ask("POST", &target("/upgrade", &dry_run(by.rehearse)), &[], b"")?;
+        let of: Value = parsed(&text)?;
+        print::line(if self.json { text.trim_end().to_owned() } else { upgraded(&of) })?;
+        let share = Share::deserialize(&of["share"]);
+        share.map_or(Ok(Exit::Ok), |share| crate::upgrade::held_against(&share, by.required))
+    }
+}
+
+/// What came of an upgrade, or would.
+fn upgraded(of: &Value) -> String {
+    let staying = of["share"]["staying"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let staying: String = staying.map(|why| format!("\n  {}", plain(why))).collect();
+    match (&of["plan"], &of["result"]) {
+        (plan, Value::Null) => {
+            let pools = plan["pools"].as_array().into_iter().flatten();
+            let pools = pools.map(|pool| {
+                let name = pool["name"].as_str().unwrap_or_default();
+                format!("\n  {name}: {} connections, {} can move", counted(pool, "connections"), counted(pool, "moving"))
+            });
+            let version = plan["to"]["version"].as_str().unwrap_or_default();
+            format!("version {version} would take over{}{staying}", pools.collect::<String>())
+        }
+        (_, result) => {
+            let stays = match result["staying"].as_u64().unwrap_or_default() {
+                1 => "1 stays".to_owned(),
+                more => format!("{} stay", thousands(more)),
+            };
+            let moved = format!("{} moved, {stays}", counted(result, "moved"));
+            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+            let gap = time::short(result["gap_us"].as_u64().unwrap_or_default() as f64);
+            format!("pid {} serves; {moved}; accepting paused for {gap}{staying}", result["pid"])
+        }
     }
 }
 
@@ -293,6 +320,17 @@ fn target(path: &str, parameters: &Parameters) -> String {
     };
     let parameters: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
     if parameters.is_empty() { path.to_owned() } else { format!("{path}?{}", parameters.join("&")) }
+}
+
+/// What did not answer, if there was such.
+fn silent(of: &Value) -> String {
+    match of["silent"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(1) => "; a loop or process did not answer: what it has ends when it goes on, see ctl connections".to_owned(),
+        Some(more) => {
+            format!("; {more} loops or processes did not answer: what they have ends when they go on, see ctl connections")
+        }
+    }
 }
 
 fn counted(of: &Value, key: &str) -> String {

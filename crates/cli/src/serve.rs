@@ -24,10 +24,12 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
         let path = program.ok().and_then(|program| program.text("upgrade").filter(|path| *path != "none").map(PathBuf::from));
         return parent::stay(path, std::env::args_os().collect());
     }
-    operated.run().map(|()| Exit::Ok).map_err(|failure| match failure.fault {
-        Fault::Setting if !of_file => usage(failure),
-        Fault::Setting | Fault::Configuration => Failure::usage(failure),
-        Fault::Run => Failure::run(failure),
+    operated.run().map(|()| Exit::Ok).or_else(|failure| match failure.fault {
+        Fault::Run if failure.is_told => Ok(Exit::Failed),
+        _ if failure.is_told => Ok(Exit::Usage),
+        Fault::Setting if !of_file => Err(usage(failure)),
+        Fault::Setting | Fault::Configuration => Err(Failure::usage(failure)),
+        Fault::Run => Err(Failure::run(failure)),
     })
 }
 

@@ -1,11 +1,11 @@
 //! `sockdrawer upgrade`: has a program that runs replace itself, and says what came of it.
 
-use crate::arguments::UpgradeArguments;
+use crate::arguments::{RequiredShare, UpgradeArguments};
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use sockdrawer::Error;
 use sockdrawer::upgrade::Replace;
-use sockdrawer_operate::replaced::{Plan, Report, words};
+use sockdrawer_operate::replaced::{Plan, Report, Share, words};
 
 /// Asks, and says the plan before it is carried out and the result behind it.
 pub(crate) fn run(arguments: UpgradeArguments) -> Result<Exit, Failure> {
@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: UpgradeArguments) -> Result<Exit, Failure> {
         let seen = seen.map_err(refused)?;
         output.tell(Plan { of: &seen, is_status: arguments.status })?;
         output.report(&Report::of(Some(&seen), None))?;
-        return Ok(Exit::Ok);
+        return held_against(&Share::of(&seen, None), arguments.required);
     }
     let mut plan = None;
     let replaced = ask.run(|takeover| {
@@ -31,5 +31,13 @@ pub(crate) fn run(arguments: UpgradeArguments) -> Result<Exit, Failure> {
     let replaced = replaced.map_err(Failure::run)?;
     output.tell(words(&replaced, plan.as_ref()))?;
     output.report(&Report::of(plan.as_ref(), Some(&replaced)))?;
-    Ok(Exit::Ok)
+    plan.map_or(Ok(Exit::Ok), |plan| held_against(&Share::of(&plan, Some(&replaced)), arguments.required))
+}
+
+/// Fails where fewer connections moved, or would, than were asked for.
+pub(crate) fn held_against(share: &Share, required: RequiredShare) -> Result<Exit, Failure> {
+    match required.percent().and_then(|percent| share.falls_short_of(percent)) {
+        Some(why) => Err(Failure::run(why)),
+        None => Ok(Exit::Ok),
+    }
 }

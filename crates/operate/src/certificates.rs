@@ -1,8 +1,7 @@
 //! Certificates that are renewed while the program runs: a new generation of their pools.
 
 use crate::failure::Failure;
-use crate::operator::{Operator, PATIENCE, spawn};
-use crate::print;
+use crate::operator::{Operator, spawn};
 use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
 use std::sync::{Arc, Weak};
@@ -45,8 +44,5 @@ fn look(operator: &Operator) {
     };
     if is_news {
         operator.told("its files", "certificates", &result);
-    }
-    if let (true, Some(why), None) = (is_news, &refused, server.hub.log()) {
-        print::tell_within(PATIENCE, format_args!("error: certificates: {why}; all goes on as it was"));
     }
 }

@@ -356,9 +356,14 @@ fn changed(asked: &Asked<'_>, what: &str, result: Result<Changed, Unchanged>) ->
 
 fn drained(asked: &Asked<'_>, what: &str, all: &[(String, Drained)]) -> Answer {
     let sum: Drained = all.iter().map(|(_, drained)| *drained).sum();
-    let Drained { asked: were, ended, cut } = sum;
-    asked.note(what, &format!("{were} connections, {ended} ended, {cut} cut"));
-    json_answer(200, &json!({"asked": were, "ended": ended, "cut": cut}))
+    let Drained { asked: were, ended, cut, silent } = sum;
+    asked.note(what, &format!("{were} connections, {ended} ended, {cut} cut{}", silent_in_words(silent)));
+    json_answer(200, &json!({"asked": were, "ended": ended, "cut": cut, "silent": silent}))
+}
+
+/// Loops and processes that did not answer.
+fn silent_in_words(silent: usize) -> String {
+    if silent > 0 { format!("; {silent} loops or processes did not answer") } else { String::new() }
 }
 
 fn drain(asked: &Asked<'_>) -> Result<Answer, Refusal> {
@@ -397,9 +402,9 @@ fn purge(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 
 fn kill(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     let (pools, selector) = asked.selected()?;
-    let killed: usize = pools.iter().map(|(_, pool)| pool.kill(&selector)).sum();
-    asked.note("kill", &format!("{killed} connections"));
-    Ok(json_answer(200, &json!({"killed": killed})))
+    let Drained { cut, silent, .. } = pools.iter().map(|(_, pool)| pool.kill(&selector)).sum();
+    asked.note("kill", &format!("{cut} connections{}", silent_in_words(silent)));
+    Ok(json_answer(200, &json!({"killed": cut, "silent": silent})))
 }
 
 fn adopt(asked: &Asked<'_>) -> Result<Answer, Refusal> {
@@ -419,8 +424,8 @@ fn upgrade(asked: &Asked<'_>) -> Result<Answer, Refusal> {
         return plan.map(|plan| json_answer(200, &Report::of(Some(&plan), None))).map_err(|error| Answer::error(409, error));
     }
     asked.note("upgrade", "asked for");
-    let replaced = asked.operator.upgrade().map_err(|why| Answer::error(409, why))?;
-    Ok(json_answer(200, &Report::of(None, Some(&replaced))))
+    let (plan, replaced) = asked.operator.upgrade().map_err(|why| Answer::error(409, why))?;
+    Ok(json_answer(200, &Report::of(plan.as_ref(), Some(&replaced))))
 }
 
 fn stop(asked: &Asked<'_>) -> Result<Answer, Refusal> {

@@ -12,6 +12,8 @@ pub struct Failure {
     pub line: String,
     /// What is at fault.
     pub fault: Fault,
+    /// The log, whose lines are objects, has it: a line on standard error would not be one.
+    pub is_told: bool,
 }
 
 /// What is at fault where a service could not be run to its end in order.
@@ -27,11 +29,11 @@ pub enum Fault {
 
 impl Failure {
     pub(crate) fn setting(line: impl fmt::Display) -> Failure {
-        Failure { line: line.to_string(), fault: Fault::Setting }
+        Failure { line: line.to_string(), fault: Fault::Setting, is_told: false }
     }
 
     pub(crate) fn run(line: impl fmt::Display) -> Failure {
-        Failure { line: line.to_string(), fault: Fault::Run }
+        Failure { line: line.to_string(), fault: Fault::Run, is_told: false }
     }
 
     /// The exit code of the program: 2 if the configuration is at fault, else 1.
@@ -46,7 +48,7 @@ impl From<Error> for Failure {
             Error::Stopped { .. } | Error::System { .. } | Error::Upgrade { .. } | Error::ServicePanicked { .. } => {
                 Failure::run(error)
             }
-            _ => Failure { line: error.to_string(), fault: Fault::Configuration },
+            _ => Failure { line: error.to_string(), fault: Fault::Configuration, is_told: false },
         }
     }
 }

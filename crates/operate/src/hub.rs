@@ -2,7 +2,8 @@
 
 use crate::log::{Entry, Log};
 use crate::notify::Manager;
-use crate::words;
+use crate::operator::PATIENCE;
+use crate::{print, words};
 use serde_json::{Value, json};
 use sockdrawer::Group;
 use sockdrawer::observe::{Counts, Event};
@@ -51,6 +52,16 @@ impl Hub {
     /// Something that the program did, as an operator asked.
     pub(crate) fn note(&self, name: &str, data: &Value, text: impl fmt::Display) {
         self.emit(None, name.to_owned(), data.clone(), text.to_string());
+    }
+
+    /// Something that an operator is to read at once: without a log it is a line on standard error.
+    pub(crate) fn note_or_print(&self, name: &str, data: &Value, text: impl fmt::Display) {
+        let text = text.to_string();
+        if self.log.is_none() {
+            let begin = if words::level(name) == "error" { "error: " } else { "" };
+            print::tell_within(PATIENCE, format_args!("{begin}{text}"));
+        }
+        self.emit(None, name.to_owned(), data.clone(), text.replace('\n', "; "));
     }
 
     /// What a pool did, at its end.

@@ -1,7 +1,8 @@
-//! What a server says on standard error while it runs. Lines are written by a thread that may be left behind: when its reader hangs, they
+//! What a server says on standard error while it runs, in lines of one form. Lines are written by a thread that may be left behind: when its reader hangs, they
 //! are dropped and counted, and neither a connection nor a signal waits for it. Of each kind of event of a pool a few lines per second are
 //! written, and then how many more there were.
 
+use crate::{print, words};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -55,11 +56,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// An object, without the end of a line.
+    /// An entry about the program that is no event of a pool.
+    fn of_program(event: &str, data: Value, text: impl Into<String>) -> Entry {
+        Entry { number: 0, at: SystemTime::now(), pool: None, event: event.to_owned(), data, text: text.into() }
+    }
+
+    /// An object, without the end of a line. A number is one of its process: a new build, which writes to the same place, has its own.
     pub(crate) fn json(&self) -> String {
         let at = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let Entry { number, pool, event, data, text, .. } = self;
-        json!({"number": number, "at": at, "pool": pool, "event": event, "data": data, "text": text}).to_string()
+        let (pid, level) = (std::process::id(), words::level(event));
+        json!({"pid": pid, "number": number, "at": at, "level": level, "pool": pool, "event": event, "data": data, "text": text})
+            .to_string()
     }
 
     fn line(&self, form: Form) -> String {
@@ -68,6 +76,9 @@ impl Entry {
             Form::Text { with_time: true } => format!("{} ", humantime::format_rfc3339_millis(self.at)),
             Form::Text { with_time: false } | Form::Plain => String::new(),
         };
+        if let level @ ("warning" | "error") = words::level(&self.event) {
+            line.extend([level, ": "]);
+        }
         if let (Some(pool), Form::Text { .. }) = (&self.pool, form) {
             line.extend([pool, ": "]);
         }
@@ -103,6 +114,8 @@ struct Queue {
     lines: VecDeque<String>,
     /// Lines that did not fit, since the last that did.
     dropped: u64,
+    /// Lines that could not be written, since the last that was, and why.
+    unwritten: Option<(u64, io::Error)>,
     /// What was written of each kind since its second began.
     kinds: BTreeMap<Key, Told>,
     /// All that were not written: because they did not fit or could not be written, and because there were too many of a kind.
@@ -125,6 +138,11 @@ impl Log {
         let shared = log.0.clone();
         let write = move || shared.write(to);
         thread::Builder::new().name("log".to_owned()).spawn(write).map(|_| log)
+    }
+
+    /// Writes one entry more at once, in the form of the log, for a program that ends: what waits to be written is not waited for.
+    pub(crate) fn tell_now(&self, event: &str, data: Value, text: impl Into<String>) {
+        print::tell_within(Duration::ZERO, Entry::of_program(event, data, text).line(self.0.form));
     }
 
     /// One entry more; never waits for the reader.
@@ -203,6 +221,23 @@ impl Queue {
         };
         self.lines.push_back(Entry::of_left_out("LinesDropped", None, (dropped, None), text).line(form));
     }
+
+    /// What became of a line. Where there is room again after a failure, that is told.
+    fn note_written(&mut self, form: Form, written: io::Result<()>) {
+        self.writing = false;
+        match (written, self.unwritten.take()) {
+            (Err(error), before) => {
+                self.left_out.0 += 1;
+                self.unwritten = Some((before.map_or(0, |(count, _)| count) + 1, error));
+            }
+            (Ok(()), Some((count, error))) => {
+                let lines = if count == 1 { "one line was" } else { &format!("{count} lines were") };
+                let text = format!("{lines} lost: standard error could not be written: {error}");
+                self.lines.push_front(Entry::of_left_out("LinesDropped", None, (count, None), text).line(form));
+            }
+            (Ok(()), None) => {}
+        }
+    }
 }
 
 impl Shared {
@@ -232,18 +267,32 @@ impl Shared {
     }
 
     fn write(&self, mut to: impl Write) {
+        // A part of a line was written last: the next one begins in a line of its own.
+        let mut is_torn = false;
         loop {
             let line = self.next();
+            let begin = if is_torn { "\n" } else { "" };
             // One piece: lines of several threads and programs do not mix.
-            let written = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush());
-            let mut queue = self.lock();
-            // What cannot be told there cannot be told anywhere.
-            queue.left_out.0 += u64::from(written.is_err());
-            queue.writing = false;
-            drop(queue);
+            let (length, written) = write_counted(&mut to, format!("{begin}{line}\n").as_bytes());
+            is_torn = written.is_err() && (is_torn || length > 0);
+            self.lock().note_written(self.form, written);
             self.changed.notify_all();
         }
     }
+}
+
+/// Writes all, and says how much of it was.
+fn write_counted(to: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut length = 0;
+    while length < bytes.len() {
+        match to.write(&bytes[length..]) {
+            Ok(0) => return (length, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (length, Err(error)),
+        }
+    }
+    (length, to.flush())
 }
 
 #[cfg(test)]

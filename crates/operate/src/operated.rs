@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// As nohup(1) leaves it.
 const UNHEARD: &str = "SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload";
@@ -96,7 +96,9 @@ impl Operated {
         match self.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                print::tell_within(PATIENCE, format_args!("error: {failure}"));
+                if !failure.is_told {
+                    print::tell_within(PATIENCE, format_args!("error: {failure}"));
+                }
                 ExitCode::from(failure.exit_code())
             }
         }
@@ -108,8 +110,8 @@ impl Operated {
     /// When the configuration is wrong or cannot be had, and when the end was not in order.
     pub fn run(self) -> Result<(), Failure> {
         sockdrawer::reset_signals();
-        let document = self.origin.load().map_err(|mistakes| Failure::setting(mistakes.join("\n")))?;
-        let program = document.program.clone();
+        let document = self.origin.load();
+        let program = document.as_ref().map_or(&self.origin.overriding, |document| &document.program);
         let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "none" }) {
             "none" => None,
             "json" => Some(Form::Json),
@@ -117,12 +119,29 @@ impl Operated {
             _ => Some(Form::Plain),
         };
         let log = form.map(|form| Log::start(io::stderr(), form)).transpose().map_err(no_thread)?;
+        let document = document.map_err(|mistakes| Failure::setting(mistakes.join("\n")));
+        let mut end = document.and_then(|document| self.serve(document, log.clone()));
+        if let Err(failure) = &end {
+            sockdrawer::upgrade::give_up(&failure.line);
+        }
+        if let Some(log) = log {
+            log.flush(PATIENCE);
+            if let (Err(failure), Some(Form::Json)) = (&mut end, form) {
+                log.tell_now("Failed", json!(failure.line), &*failure.line);
+                failure.is_told = true;
+            }
+        }
+        end
+    }
+
+    fn serve(self, document: Document, log: Option<Log>) -> Result<(), Failure> {
+        let program = document.program.clone();
         // Connections are descriptors. Where the limit may not rise, a pool whose connections do not fit says so.
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
         // Before they are watched.
         let unheard = (self.origin.is_file() && signals::is_ignored(SIGHUP)).then_some(UNHEARD);
-        self.watch_signals(&news)?;
+        self.watch_signals(&news, log.clone())?;
         let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
         let ended = news.clone();
@@ -168,19 +187,20 @@ impl Operated {
         upgrade.iter().for_each(|upgrade| upgrade.leave());
         asked.iter().for_each(control::end);
         server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
-        if let Some(log) = server.hub.log() {
-            log.flush(PATIENCE);
-        }
         end
     }
 
-    fn watch_signals(&self, news: &Sender<News>) -> Result<(), Failure> {
+    fn watch_signals(&self, news: &Sender<News>, log: Option<Log>) -> Result<(), Failure> {
         let send = |make: fn() -> News| {
             let news = news.clone();
             move || drop(news.send(make()))
         };
         let reload = self.origin.is_file().then(|| Box::new(send(|| News::Reload)) as Box<dyn Fn() + Send>);
-        signals::drain_or_end(send(|| News::End), send(|| News::Upgrade), reload).map_err(|error| {
+        let second = move |line: &str| match &log {
+            Some(log) => log.tell_now("EndedNow", serde_json::Value::Null, line),
+            None => print::tell_within(Duration::ZERO, format_args!("error: {line}")),
+        };
+        signals::drain_or_end(send(|| News::End), send(|| News::Upgrade), reload, second).map_err(|error| {
             Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"))
         })
     }

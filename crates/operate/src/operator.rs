@@ -4,13 +4,14 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::origin::Origin;
-use crate::print;
+use crate::replaced::Report;
 use crate::server::{Server, has_ended};
 use crate::totals::Ledger;
 use serde_json::json;
 use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Event;
+use sockdrawer::upgrade::{Replace, Replaced, Takeover};
 use sockdrawer::{Config, Drain, Drained, Error, Pool, Selector};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::Web;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+const NO_UPGRADE: &str = "no upgrade: the server was started without --upgrade PATH";
 /// How long a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_secs(1);
 /// How long the end waits for the last lines to be written.
@@ -156,11 +158,12 @@ impl Operator {
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
             Err(why) => {
                 self.server.note_failed_change();
-                hub.note(
-                    "ChangeFailed",
-                    &json!(why.to_string()),
-                    format_args!("{what} by {by} failed, all goes on as it was: {why}"),
-                );
+                let line = format!("{what} by {by} failed, all goes on as it was: {why}");
+                // A client of the control socket has it as the answer.
+                match by.starts_with("uid ") {
+                    true => hub.note("ChangeFailed", &json!(why.to_string()), line),
+                    false => hub.note_or_print("ChangeFailed", &json!(why.to_string()), line),
+                }
             }
         }
     }
@@ -195,9 +198,7 @@ impl Operator {
                 News::Reload => self.spawn("reload", Operator::reload_by_signal)?,
                 News::Upgrade => match &self.server.upgrade {
                     Some(_) => self.spawn("upgrade", |operator| drop(operator.upgrade()))?,
-                    None => {
-                        print::tell_within(Duration::ZERO, "error: no upgrade: the server was started without --upgrade PATH");
-                    }
+                    None => self.server.hub.note_or_print("UpgradeFailed", &json!(NO_UPGRADE), NO_UPGRADE),
                 },
                 News::HandedOver => self.let_go(asked)?,
                 News::Draining(0) => {}
@@ -233,34 +234,39 @@ impl Operator {
         let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
         let again = if io::stderr().is_terminal() { "Ctrl-C again" } else { "a second signal" };
         let line = format!("draining {connections}, at most {} in all; {again} ends now", in_words(self.server.longest_drain()));
-        print::tell_within(Duration::ZERO, line);
+        self.server.hub.note_or_print("Draining", &json!({"connections": left}), line);
     }
 
     fn reload_by_signal(&self) {
-        let result = self.reload(false);
-        self.told("SIGHUP", "reload", &result);
-        if let (Err(why), None) = (result, self.server.hub.log()) {
-            print::tell_within(PATIENCE, format_args!("error: {why}; all goes on as it was"));
-        }
+        self.told("SIGHUP", "reload", &self.reload(false));
     }
 
     /// Starts a new build, and says what came of it.
-    pub(crate) fn upgrade(&self) -> Result<sockdrawer::upgrade::Replaced, String> {
-        let Some(upgrade) = &self.server.upgrade else {
-            return Err("no upgrade: the server was started without --upgrade PATH".to_owned());
-        };
+    pub(crate) fn upgrade(&self) -> Result<(Option<Takeover>, Replaced), String> {
+        let Some(upgrade) = &self.server.upgrade else { return Err(NO_UPGRADE.to_owned()) };
         let manager = &self.server.hub.manager;
         manager.reloading();
-        match upgrade.spawn() {
-            Ok(replaced) => {
-                print::tell_within(PATIENCE, crate::replaced::words(&replaced, None));
-                Ok(replaced)
+        let mut plan = None;
+        let replaced = Replace::at(upgrade.path()).run(|takeover| plan = Some(takeover));
+        let result = replaced.map(|replaced| (plan, replaced)).map_err(|error| error.to_string());
+        if let Err(why) = &result {
+            self.ledger.upgrade_failed();
+            manager.not_replaced(&self.server.line(), why);
+        }
+        self.told_upgrade(&result);
+        result
+    }
+
+    /// Tells what came of an upgrade.
+    fn told_upgrade(&self, result: &Result<(Option<Takeover>, Replaced), String>) {
+        let hub = &self.server.hub;
+        match result {
+            Ok((plan, replaced)) => {
+                let report = json!(Report::of(plan.as_ref(), Some(replaced)));
+                hub.note_or_print("Upgraded", &report, crate::replaced::words(replaced, plan.as_ref()));
             }
-            Err(error) => {
-                self.ledger.upgrade_failed();
-                manager.not_replaced(&self.server.line(), &error);
-                print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
-                Err(error.to_string())
+            Err(why) => {
+                hub.note_or_print("UpgradeFailed", &json!(why), format_args!("{why}; this server goes on"));
             }
         }
     }
@@ -307,7 +313,7 @@ mod tests {
 
     #[test]
     fn only_a_drain_that_cut_no_connection_off_is_complete() {
-        let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
+        let drained = |ended, cut| Drained { asked: ended + cut, ended, cut, silent: 0 };
         assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
         let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
         assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");

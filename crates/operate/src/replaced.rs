@@ -1,6 +1,7 @@
 //! What a new build takes over, and what came of it: for people, and as JSON.
 
-use serde::Serialize;
+use crate::program_settings::{CONTROL_POOL, METRICS_POOL};
+use serde::{Deserialize, Serialize};
 use sockdrawer::upgrade::{Build, PoolTakeover, Replaced, Takeover};
 use sockdrawer_catalog::count::thousands;
 use sockdrawer_catalog::time;
@@ -21,12 +22,58 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
         words += &format!("\nsome came back: {why}");
     }
     let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
+    for why in plan.iter().flat_map(|plan| Share::of(plan, None).staying) {
+        words += &format!("\n{why}");
+    }
     words
         + &match staying {
             0 => format!("\npid {pid} serves alone"),
             1 => format!("\npid {pid} serves; 1 connection stays{from}"),
             more => format!("\npid {pid} serves; {} connections stay{from}", thousands(*more)),
         }
+}
+
+/// How many connections moved, or could. Those of operators are not counted: they ask the new build from then on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// That moved; before an upgrade, that can move.
+    pub moved: u64,
+    /// ... of this number.
+    pub of: u64,
+    /// Which others stay, and why, a line for each reason of a pool.
+    pub staying: Vec<String>,
+}
+
+impl Share {
+    /// Of a plan, or of what came of it.
+    pub fn of(plan: &Takeover, replaced: Option<&Replaced>) -> Share {
+        let is_own = |pool: &&PoolTakeover| [CONTROL_POOL, METRICS_POOL].contains(&&*pool.name);
+        let (own, pools): (Vec<&PoolTakeover>, Vec<&PoolTakeover>) = plan.pools.iter().partition(is_own);
+        let staying = pools.iter().flat_map(|pool| {
+            pool.staying.iter().map(|(why, count)| format!("{}: {} stay ({why})", pool.name, thousands(*count)))
+        });
+        let staying = staying.collect();
+        match replaced {
+            None => {
+                let sum = |count: fn(&PoolTakeover) -> u64| pools.iter().map(|pool| count(pool)).sum();
+                Share { moved: sum(|pool| pool.moving), of: sum(|pool| pool.connections), staying }
+            }
+            Some(Replaced { moved, staying: left, .. }) => {
+                let of_operators: u64 = own.iter().map(|pool| pool.connections).sum();
+                Share { moved: *moved, of: moved + left.saturating_sub(of_operators), staying }
+            }
+        }
+    }
+
+    /// Says that this is less than so many of a hundred.
+    pub fn falls_short_of(&self, percent: f64) -> Option<String> {
+        let Share { moved, of, staying } = self;
+        #[expect(clippy::cast_precision_loss, reason = "a share is compared, not counted")]
+        let is_enough = *moved as f64 * 100.0 >= percent * *of as f64;
+        let why = if staying.is_empty() { String::new() } else { format!(": {}", staying.join(", ")) };
+        let (moved, of) = (thousands(*moved), thousands(*of));
+        (!is_enough).then(|| format!("{moved} of {of} connections move, {percent}% were asked for{why}"))
+    }
 }
 
 /// What a new build takes over, in lines.
@@ -73,6 +120,8 @@ pub struct Report<'a> {
     plan: Option<PlanReport<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<ResultReport<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<Share>,
 }
 
 #[derive(Debug, Serialize)]
@@ -123,6 +172,7 @@ struct Pauses {
 impl<'a> Report<'a> {
     /// Of a plan, a result, or both.
     pub fn of(plan: Option<&'a Takeover>, replaced: Option<&'a Replaced>) -> Report<'a> {
+        let share = plan.map(|plan| Share::of(plan, replaced));
         let build = |build: &'a Build| BuildReport { version: &build.version, pid: build.pid };
         let pool = |pool: &'a PoolTakeover| PoolReport {
             name: &pool.name,
@@ -153,6 +203,6 @@ impl<'a> Report<'a> {
                 not_restored: &replaced.not_restored,
             }
         });
-        Report { plan, result }
+        Report { plan, result, share }
     }
 }

@@ -443,6 +443,10 @@ fn reconfigure(pool: &Pool, (first, then): (Config, Option<Config>)) -> Result<(
     then.map_or(Ok(()), |then| pool.reconfigure(then).map(drop))
 }
 
+pub(crate) fn has_ended(status: &Status) -> bool {
+    matches!(status.readiness, Readiness::Stopped(_))
+}
+
 /// Ends a pool in the background: its drain may take long.
 fn end(pool: Pool, drain: Drain) {
     // Where there is no thread, dropping the last handle ends it.

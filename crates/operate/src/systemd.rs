@@ -16,8 +16,11 @@ pub(crate) struct Passed(Vec<Listening>);
 impl Passed {
     /// Those of this process. Called once.
     pub(crate) fn to_this_process(upgrade: Option<&Upgrade>) -> Result<Passed, Failure> {
-        let mut sockets = passed_sockets()
-            .map_err(|error| Failure { line: format!("socket activation: {error}"), fault: Fault::Configuration })?;
+        let mut sockets = passed_sockets().map_err(|error| Failure {
+            line: format!("socket activation: {error}"),
+            fault: Fault::Configuration,
+            is_told: false,
+        })?;
         if sockets.is_empty() {
             sockets = upgrade.map(Upgrade::named).unwrap_or_default();
         }

@@ -2,6 +2,7 @@
 
 use sockdrawer::observe::{Counts, Event, Readiness};
 use std::io;
+use std::net::SocketAddr;
 
 /// One line.
 pub(crate) fn words(event: &Event) -> String {
@@ -24,11 +25,11 @@ pub(crate) fn words(event: &Event) -> String {
         Event::AdmissionPanicked { message } => format!("the admission policy panicked: {message}"),
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
-        Event::ConnectionPanicked { id, message } => format!("connection {id} panicked: {message}"),
-        Event::Reported { id, message } => format!("connection {id}: {message}"),
+        Event::ConnectionPanicked { id, peer, message } => format!("connection {id}{} panicked: {message}", of(peer)),
+        Event::Reported { id, peer, message } => format!("connection {id}{}: {message}", of(peer)),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
         Event::ServicePanicked { message } => format!("the service panicked: {message}"),
-        Event::ConnectionKilled(id) => format!("connection {id} was killed as asked"),
+        Event::ConnectionKilled { id, peer } => format!("connection {id}{} was killed as asked", of(peer)),
         Event::LoopNotStarted { reason } => format!("a loop could not be started: {reason}"),
         Event::LoopReplaced { index, reason } => {
             format!("loop {index} died and was replaced, its connections are gone: {reason}")
@@ -39,11 +40,30 @@ pub(crate) fn words(event: &Event) -> String {
             format!("process {index} died and was replaced, its connections are gone: {reason}")
         }
         Event::ProcessNotStarted { reason } => format!("a process could not be started: {reason}"),
-        Event::ChildKilled { id, signal } => format!("connection {id}: its process was ended by signal {signal}"),
+        Event::ChildKilled { id, peer, signal } => {
+            format!("connection {id}{}: its process was ended by signal {signal}", of(peer))
+        }
         Event::ThreadDied { reason } => format!("a thread died, and its connection with it: {reason}"),
         Event::WorkerReplaced { reason } => format!("a worker died and was replaced: {reason}"),
         Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),
         event => format!("{event:?}"),
+    }
+}
+
+/// The peer of a connection, where it is known.
+fn of(peer: &Option<SocketAddr>) -> String {
+    peer.map_or(String::new(), |peer| format!(" of {peer}"))
+}
+
+/// How much an entry of the log matters, by its event: `error` where something is lost or was not done, `warning` where somebody has to look.
+pub(crate) fn level(event: &str) -> &'static str {
+    match event {
+        "AdmissionPanicked" | "ConnectionPanicked" | "JobPanicked" | "ServicePanicked" | "LoopReplaced" | "LoopStuck"
+        | "LoopNotStarted" | "ProcessReplaced" | "ProcessNotStarted" | "ThreadDied" | "WorkerReplaced" | "GaveUp"
+        | "TakenBack" | "ListenerGone" | "ChangeFailed" | "UpgradeFailed" | "Failed" | "EndedNow" => "error",
+        "AcceptStarved" | "AlarmRaised" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed" | "Suppressed"
+        | "LinesDropped" => "warning",
+        _ => "info",
     }
 }
 
@@ -69,6 +89,14 @@ pub(crate) fn in_all(counts: &Counts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_connections_name_the_peer() {
+        let (id, peer) = (sockdrawer::ConnectionId(65), "127.0.0.1:41234".parse().ok());
+        let report = Event::Reported { id, peer, message: "it sent no PROXY header".to_owned() };
+        assert_eq!(words(&report), "connection 65 of 127.0.0.1:41234: it sent no PROXY header");
+        assert_eq!(words(&Event::ConnectionKilled { id, peer: None }), "connection 65 was killed as asked");
+    }
 
     #[test]
     fn an_errno_is_told_in_words() {

@@ -1,5 +1,6 @@
 //! `sockdrawer ctl` and `sockdrawer check`.
 
+use super::RequiredShare;
 use crate::values::{count, positive_time, time};
 use clap::{Args, Subcommand};
 use sockdrawer::Address;
@@ -178,6 +179,8 @@ pub(crate) struct UpgradeBy {
     /// Start the new build, let it prepare itself, print the plan, and end it: the server goes on.
     #[arg(long)]
     pub(crate) rehearse: bool,
+    #[command(flatten)]
+    pub(crate) required: RequiredShare,
 }
 
 impl Selected {

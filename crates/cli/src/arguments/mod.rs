@@ -11,7 +11,7 @@ mod serve;
 mod tls;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
-pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments};
+pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments, UpgradeBy};
 pub(crate) use find::{FindArguments, Vary};
 pub(crate) use help::{EXIT_STATUS, all_examples, command, examples};
 pub(crate) use load::LoadArguments;
@@ -20,7 +20,7 @@ pub(crate) use serve::ServeArguments;
 pub(crate) use tls::TlsArguments;
 
 use crate::names;
-use crate::values::{Destination, Path, Target, count, positive, positive_time, process, seed, time};
+use crate::values::{Destination, Path, Target, count, percent, positive, positive_time, process, seed, time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use std::ffi::OsString;
@@ -100,6 +100,8 @@ pub(crate) struct UpgradeArguments {
     /// Start nothing: print the connections of the server, and which of them can move.
     #[arg(long)]
     pub(crate) status: bool,
+    #[command(flatten)]
+    pub(crate) required: RequiredShare,
     /// How long the new build may take until it is ready [default: 30s].
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) within: Option<Duration>,
@@ -109,6 +111,24 @@ pub(crate) struct UpgradeArguments {
     /// What the server starts [default: the command line with which it was started itself].
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "status")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What an upgrade, or a plan, is held against.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RequiredShare {
+    /// Exit with 1 where a connection stays in the old process, but for those of operators.
+    #[arg(long, conflicts_with = "require")]
+    pub(crate) require_all: bool,
+    /// Exit with 1 where fewer connections than this part of them move, such as 95%.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) require: Option<f64>,
+}
+
+impl RequiredShare {
+    /// In percent.
+    pub(crate) fn percent(self) -> Option<f64> {
+        self.require.or(self.require_all.then_some(100.0))
+    }
 }
 
 /// `sockdrawer parent`.

@@ -67,6 +67,14 @@ pub(crate) fn positive_time(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
+/// A part of all: `95%`, `95`, `99.9%`.
+pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(BadValue("not a part of all: write percent, such as 95% or 99.9%".to_owned())),
+    }
+}
+
 /// How many per second: `1000`, `10k`, `0.5`, `200/s`.
 pub(crate) fn rate(text: &str) -> Result<f64, BadValue> {
     written::rate(text).map_err(BadValue)

@@ -229,6 +229,24 @@ fn status(path: &str) -> Value {
     serde_json::from_str(&answer.text().expect("text")).expect("JSON")
 }
 
+/// Those that say nothing give way to one that asks. Where all places are taken by those that have asked, the next one is told so, in a line of
+/// JSON.
+fn take_all_places(path: &str) {
+    let silent: Vec<_> = (0..1_024).map(|_| UnixStream::connect(path).expect("it listens")).collect();
+    let asked = answer(path, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_eq!(statuses(b"", asked.as_bytes()), [200], "{asked}");
+    drop(silent);
+    let asking = |_| {
+        let mut stream = UnixStream::connect(path).expect("it listens");
+        stream.write_all(b"GET /events HTTP/1.1\r\n\r\n").and_then(|()| stream.read(&mut [0; 512])).expect("a head");
+        stream
+    };
+    let all: Vec<_> = (0..1_024).map(asking).collect();
+    let full = answer(path, b"");
+    assert_eq!(statuses(b"", full.as_bytes()), [503], "{full}");
+    drop(all);
+}
+
 #[test]
 fn the_control_socket_under_attack_answers_an_operator_and_disturbs_no_pool() {
     let count = if std::env::var_os("SOCKDRAWER_LONG").is_some() { 100_000 } else { 2_000 };
@@ -241,22 +259,7 @@ fn the_control_socket_under_attack_answers_an_operator_and_disturbs_no_pool() {
     attack(&path, &configurations, Random(99), 200);
     let pid = status(&path)["pid"].as_u64().expect("a number");
     let before = used(pid);
-    // Those that say nothing give way to one that asks.
-    let all: Vec<_> = (0..1_024).map(|_| UnixStream::connect(&path).expect("it listens")).collect();
-    let asked = answer(&path, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
-    assert_eq!(statuses(b"", asked.as_bytes()), [200], "{asked}");
-    drop(all);
-    // All places are taken: the next one is told so, in a line of JSON.
-    let all: Vec<_> = (0..1_024)
-        .map(|_| {
-            let mut stream = UnixStream::connect(&path).expect("it listens");
-            stream.write_all(b"GET /events HTTP/1.1\r\n\r\n").and_then(|()| stream.read(&mut [0; 512])).expect("a head");
-            stream
-        })
-        .collect();
-    let full = answer(&path, b"");
-    assert_eq!(statuses(b"", full.as_bytes()), [503], "{full}");
-    drop(all);
+    take_all_places(&path);
     while used(pid).0 > before.0 {
         thread::yield_now();
     }

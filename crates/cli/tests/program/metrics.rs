@@ -252,7 +252,7 @@ fn the_log_of_a_file_has_times_and_the_one_in_json_has_keys() {
     let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
     for entry in &entries {
         let keys: Vec<&String> = entry.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["at", "data", "event", "number", "pool", "text"], "{entry}");
+        assert_eq!(keys, ["at", "data", "event", "level", "number", "pid", "pool", "text"], "{entry}");
     }
     let all: Vec<&str> = entries.iter().filter_map(|entry| entry["event"].as_str()).collect();
     assert!(all.contains(&"Listening") && all.contains(&"NotChanged") && all.last() == Some(&"InAll"), "{all:?}");
@@ -296,4 +296,48 @@ fn a_pool_that_a_reload_removes_is_freed_when_it_has_ended() {
     }
     let page = server.get("/metrics", "").2;
     assert!(page.contains("sockdrawer_connections_accepted_total{pool=\"more\"} 0"), "what it counted is kept: {page}");
+}
+
+#[test]
+fn a_log_in_json_has_nothing_but_objects() {
+    let server = Server::new("metrics-objects", "log = \"json\"");
+    let pid = u64::from(server.program.child.id());
+    let file = server.folder.join("sockdrawer.toml");
+    let client = TcpStream::connect(&server.address).expect("it listens");
+    while !server.get("/metrics", "").2.contains("sockdrawer_connections_open{pool=\"web\"} 1\n") {}
+    // The reload fails, and so does the new build, for another program listens there.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = other.local_addr().expect("it has one").to_string();
+    let more = format!("[pool.more]\nprotocol = \"ping\"\nlisten = \"{taken}\"\n");
+    std::fs::write(&file, configuration(&server.folder, 100, "log = \"json\"") + &more).expect("a file");
+    assert_eq!(server.ask("POST", "/reload").0, 409);
+    let (status, _, why) = server.ask("POST", "/upgrade");
+    assert!(
+        status == 409 && why.contains(" gave up: ") && why.contains(&taken),
+        "what the new build said last is in the answer: {why}"
+    );
+    server.program.signal(Signal::TERM);
+    let mut lines = Vec::new();
+    let mut server = server;
+    while !lines.iter().any(|line: &Value| line["event"] == "Draining") {
+        let line = server.program.error_line();
+        lines.push(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
+    }
+    server.program.signal(Signal::TERM);
+    let mut rest = String::new();
+    server.program.stderr.read_to_string(&mut rest).expect("text");
+    lines.extend(rest.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}"))));
+    for (event, level) in [
+        ("Listening", "info"),
+        ("ChangeFailed", "error"),
+        ("UpgradeFailed", "error"),
+        ("Draining", "info"),
+        ("EndedNow", "error"),
+    ] {
+        let one = lines.iter().find(|line| line["event"] == event && line["pid"] == pid);
+        assert_eq!(one.map(|line| &line["level"]), Some(&Value::from(level)), "{event} in {lines:?}");
+    }
+    let new = lines.iter().find(|line| line["event"] == "Failed").expect("the new build says why");
+    assert!(new["pid"] != pid && new["text"].as_str().is_some_and(|text| text.contains(&taken)), "{new}");
+    drop(client);
 }

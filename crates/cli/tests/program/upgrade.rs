@@ -118,6 +118,24 @@ fn a_signal_and_a_command_replace_the_server() {
 }
 
 #[test]
+fn the_exit_says_whether_as_many_moved_as_were_required() {
+    let path = free("upgrade-required");
+    let at = path.to_str().expect("text");
+    let mut server = Program::of(&format!("serve echo --model fork -l 127.0.0.1:0 --upgrade {at}"));
+    let line = server.line();
+    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
+    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served");
+    for (words, code) in [("", 0), ("--require 0%", 0), ("--require 0.5", 1), ("--require-all", 1), ("--require 101%", 2)] {
+        let end = Program::of(&format!("upgrade {at} --status {words}")).end();
+        assert_eq!(end.code, Some(code), "{words}: {end:?}");
+        let why = "0 of 1 connections move, 100% were asked for: serve: 1 stay (";
+        assert!(words != "--require-all" || end.stderr.contains(why), "{end:?}");
+    }
+    server.signal(Signal::KILL);
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
 fn what_does_not_work_is_told_and_the_server_goes_on() {
     let mut scene = Scene::new("upgrade-refused", None);
     let rehearsal = scene.upgrade("--rehearse");
@@ -129,6 +147,7 @@ fn what_does_not_work_is_told_and_the_server_goes_on() {
         ("--rehearse -- /bin/false", 3, "/bin/false ended before it was ready: exit status: 1"),
         ("-- /nowhere", 1, "cannot start /nowhere: No such file or directory"),
         ("--within 100ms -- sleep 60", 1, "sleep was not ready in time and was killed"),
+        (&format!("-- {program} serve --config /nowhere.toml"), 1, "gave up: "),
         (&format!("-- {program} serve nothing"), 1, "ended before it was ready: exit status: 2"),
         ("--within 0", 2, "--within"),
         ("--status -- /bin/false", 2, "--status"),
@@ -194,7 +213,7 @@ fn a_service_manager_is_told_which_process_is_the_main_one() {
     let back = format!("MAINPID={}\nREADY=1\nSTATUS=the new build died", scene.server.child.id());
     assert_eq!(told(), back);
     scene.server.signal(Signal::TERM);
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(told(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000");
     let _ = std::fs::remove_file(&at);
 }
 
@@ -277,9 +296,9 @@ fn bad_places_and_bad_builds_are_told_and_cost_nothing() {
         |descriptors: u32| format!("ulimit -n {descriptors}; exec {program} serve ping --loops 1 -l 127.0.0.1:0 --upgrade {at}");
     for (number, (command, line)) in [
         ("kill -SEGV $$".to_owned(), "ended before it was ready: signal: 11"),
-        ("exit 0".to_owned(), "sh was not ready in time and was killed"),
+        ("exit 0".to_owned(), "sh ended with exit status 0, and no new build has begun"),
         ("exec sleep 60".to_owned(), "sh was not ready in time and was killed"),
-        (few(16), "ended before it was ready: exit status: 1"),
+        (few(16), "sh gave up: "),
     ]
     .into_iter()
     .enumerate()

@@ -54,7 +54,7 @@ fn what_does_not_fit_is_dropped_and_counted_and_the_rest_comes_in_order() {
     let [numbers @ .., dropped, "after"] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(numbers.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{numbers:?}");
     assert!(numbers.len() + 2 >= MOST_LINES, "{}", numbers.len());
-    assert_eq!(*dropped, format!("{} lines were dropped: standard error was not read", told - numbers.len()));
+    assert_eq!(*dropped, format!("warning: {} lines were dropped: standard error was not read", told - numbers.len()));
     assert_eq!(log.left_out(), ((told - numbers.len()) as u64, 0));
 }
 
@@ -88,23 +88,46 @@ fn each_form_has_its_lines() {
     assert_eq!(entry.line(Form::Text { with_time: false }), r"web: one\ntwo\u{1b}[2J");
     assert_eq!(entry.line(Form::Text { with_time: true }), r"1970-01-01T00:00:01.500Z web: one\ntwo\u{1b}[2J");
     let json: Value = serde_json::from_str(&entry.line(Form::Json)).expect("JSON");
-    let expected = json!({"number": 7, "at": 1.5, "pool": "web", "event": "Reported", "data": null, "text": "one\ntwo\u{1b}[2J"});
+    let (pid, text) = (std::process::id(), "one\ntwo\u{1b}[2J");
+    let expected = json!({"pid": pid, "number": 7, "at": 1.5, "level": "info", "pool": "web", "event": "Reported", "data": null, "text": text});
     assert_eq!(json, expected);
 }
 
-#[test]
-fn lines_that_cannot_be_written_are_counted() {
-    struct Full;
-    impl Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::ErrorKind::StorageFull.into())
+/// A disk with room for so many bytes.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut disk = self.0.lock().expect("no panic");
+        let fits = bytes.len().min(disk.0);
+        if fits == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
         }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+        disk.0 -= fits;
+        disk.1.extend(&bytes[..fits]);
+        Ok(fits)
     }
-    let log = Log::start(Full, Form::Json).expect("a thread");
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn lines_that_a_full_disk_lost_are_told_when_there_is_room_again() {
+    let disk = Disk::default();
+    let log = Log::start(disk.clone(), Form::Text { with_time: false }).expect("a thread");
+    disk.0.lock().expect("no panic").0 = 15;
+    for line in ["a line", "torn", "lost"] {
+        log.tell(&entry(0, line, line));
+        log.flush(LONG);
+    }
+    assert_eq!(log.left_out(), (2, 0));
+    disk.0.lock().expect("no panic").0 = 1_000;
     log.tell(&entry(0, "Kind", "a line"));
     log.flush(LONG);
-    assert_eq!(log.left_out(), (1, 0));
+    let all = String::from_utf8(disk.0.lock().expect("no panic").1.clone()).expect("text");
+    let lost = "warning: 2 lines were lost: standard error could not be written: no storage space";
+    assert_eq!(all.lines().collect::<Vec<_>>(), ["web: a line", "web", "web: a line", lost]);
 }

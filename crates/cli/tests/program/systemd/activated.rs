@@ -82,9 +82,10 @@ impl Activated {
     fn upgrade(&mut self) {
         self.signal(Signal::USR2);
         let line = self.line(" serves");
-        let pid = line.split_whitespace().nth(1).and_then(|pid| pid.trim_end_matches(';').parse().ok());
+        let before = line.split(" serves").next().and_then(|before| before.rsplit("pid ").next());
+        let pid = before.and_then(|pid| pid.parse().ok());
         self.last = pid.and_then(Pid::from_raw);
-        assert!(line.starts_with("pid ") && self.last.is_some(), "{line}");
+        assert!(self.last.is_some(), "{line}");
     }
 }
 
