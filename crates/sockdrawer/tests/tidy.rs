@@ -279,14 +279,15 @@ fn markers(file: &File) -> Vec<Finding> {
     found
 }
 
-/// The library reports by events and errors; what is printed is the program's choice.
+/// The library reports by events and errors; what is printed is the program's choice, and its tests' own.
 fn prints(file: &File) -> Vec<Finding> {
     if !file.path.starts_with(LIBRARY) {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let (mut found, tests) = (Vec::new(), file.test_items());
     for name in ["print", "println", "eprint", "eprintln"] {
         let lines = file.macro_lines(name).into_iter();
+        let lines = lines.filter(|line| !tests.iter().any(|(first, last)| (*first..=*last).contains(line)));
         found.extend(lines.map(|line| finding(file, line, format!("`{name}!` in the library: report an event instead"))));
     }
     let outlets = ["log", "tracing", "io::stdout", "io::stderr", "std::io::stdout", "std::io::stderr"];

@@ -115,15 +115,20 @@ fn explore(faults: usize, kinds: schedule::Kinds, together: bool) -> usize {
     }
 }
 
-#[test]
-fn no_failure_of_a_call_gives_a_connection_two_owners_or_none() {
-    let most: usize = std::env::var(FAULTS).ok().and_then(|faults| faults.parse().ok()).unwrap_or(1);
-    for together in [false, true] {
-        let runs = explore(1, schedule::Kinds::All, together);
-        println!("together: {together}, one fault of each kind: {runs} runs");
-        for faults in 2..=most {
-            let runs = explore(faults, schedule::Kinds::Classes, together);
-            println!("together: {together}, {faults} faults: {runs} runs");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_failure_of_a_call_gives_a_connection_two_owners_or_none() {
+        let most: usize = std::env::var(FAULTS).ok().and_then(|faults| faults.parse().ok()).unwrap_or(1);
+        for together in [false, true] {
+            let runs = explore(1, schedule::Kinds::All, together);
+            println!("together: {together}, one fault of each kind: {runs} runs");
+            for faults in 2..=most {
+                let runs = explore(faults, schedule::Kinds::Classes, together);
+                println!("together: {together}, {faults} faults: {runs} runs");
+            }
         }
     }
 }
