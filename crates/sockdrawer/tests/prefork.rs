@@ -84,6 +84,7 @@ fn main() {
         ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
         ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
         ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
+        ("a_drain_counts_what_a_stopped_process_has", a_drain_counts_what_a_stopped_process_has),
         ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
     ]);
 }
@@ -255,6 +256,16 @@ fn a_shutdown_keeps_its_time() {
     let events = events.lock().expect("no panic").join("\n");
     let counts = ["ReadinessChanged(Draining)", "ListenerRemoved"].map(|event| events.matches(event).count());
     assert_eq!(counts, [1, 1], "{events}");
+    drop(clients);
+}
+
+fn a_drain_counts_what_a_stopped_process_has() {
+    let (pool, at) = start(Config::accept(Echo).processes(2));
+    let clients = many(at, 20);
+    let stopped = pool.status().processes[0];
+    stop(stopped.pid);
+    let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
+    assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "what does not answer counts as cut: {drained:?}");
     drop(clients);
 }
 

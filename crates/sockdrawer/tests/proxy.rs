@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code)]
 mod example;
 
-use common::{PATIENCE, assert_reset, connect, in_time, read, read_all, reset, start};
+use common::{PATIENCE, address_of_its_own, assert_reset, connect, in_time, read, read_all, reset, start};
 use sockdrawer::{Config, Drain, Pool, Selector};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -264,11 +264,9 @@ struct Redis(Child, SocketAddr);
 
 impl Redis {
     fn start() -> Option<Redis> {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let at = free.local_addr().expect("it is bound");
-        drop(free);
+        let at = address_of_its_own();
         let mut command = Command::new("redis-server");
-        command.args(["--port", &at.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args(["--port", &at.port().to_string(), "--bind", &at.ip().to_string(), "--save", "", "--appendonly", "no"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
         let redis = Redis(child, at);
         let until = Instant::now() + PATIENCE;

@@ -23,7 +23,7 @@ mod stats;
 
 use broker::Broker;
 use clients::Clients;
-use common::{PATIENCE, address, connect, echoes, in_time, play, read, read_all, role, say, start, tcp};
+use common::{PATIENCE, address, address_of_its_own, connect, echoes, in_time, play, read, read_all, role, say, start, tcp};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::testing::Driver;
 use sockdrawer::{Closed, Config, Drain, Pool, Selector, Upgrade};
@@ -262,9 +262,7 @@ fn many_threads_ask_by_few_connections_and_each_gets_its_answer() {
 #[test]
 fn a_pool_of_clients_waits_for_a_server_that_is_away() {
     in_time(|| {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let at = free.local_addr().expect("bound");
-        drop(free);
+        let at = address_of_its_own();
         let (pool, clients) = Clients::start(&[&at.to_string()], 4).expect("it starts");
         assert!(pool.wait(PATIENCE, |status| status.counts.connect_failed > 8));
         let none = clients.ask("hello", Duration::from_millis(10)).expect_err("there is no connection");

@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_probe_does_not_rest_where_nothing_listens() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // At an address where no other test listens: the port stays free.
+        let listener = std::net::TcpListener::bind("127.0.95.1:0").expect("a free port");
         let target = Address::Tcp(listener.local_addr().expect("it is bound"));
         let (plan, tally) = (Plan { target, connections: 1, kept: 0, seed: 1, tls: None }, Arc::new(Tally::new()));
         drop(listener);

@@ -5,7 +5,7 @@ use sockdrawer_catalog::Budget;
 use sockdrawer_catalog::acks::{AckPattern, Acks, Client, Consumer, Options, Part};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -125,6 +125,13 @@ impl Consumer for Check {
     }
 }
 
+/// No other test gets the port while the server of a scene is away.
+fn ip_of_its_own() -> Ipv4Addr {
+    static SCENES: AtomicU64 = AtomicU64::new(0);
+    let process = std::process::id();
+    Ipv4Addr::new(127, 192 + (process / 251 % 32) as u8, (process % 251) as u8, SCENES.fetch_add(1, Ordering::Relaxed) as u8)
+}
+
 pub(crate) struct Scene {
     counts: Arc<Counts>,
     server: Pool,
@@ -149,7 +156,7 @@ impl Scene {
     fn with(behaviour: Behaviour, case: &Case, counts: Arc<Counts>) -> Scene {
         let loops = if matches!(case.model, Model::Loops | Model::Tasks) { 2 } else { 1 };
         let config = Config::accept(behaviour).model(case.model).loops(loops).workers(0);
-        let server = Pool::start(config.clone().listen(Address::Tcp(([127, 0, 0, 1], 0).into()))).expect("it starts");
+        let server = Pool::start(config.clone().listen(Address::Tcp((ip_of_its_own(), 0).into()))).expect("it starts");
         let Address::Tcp(at) = server.addresses()[0] else { panic!("it is a TCP address") };
         Scene { counts, server, at, config: config.listen(Address::Tcp(at)) }
     }

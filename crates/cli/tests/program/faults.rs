@@ -185,8 +185,9 @@ fn a_server_that_resets_is_named() {
     assert!(end.stderr.contains("the server reset the connection"), "{end:?}");
 }
 
-/// A socket that has a port of its own. Programs that the test starts do not get it.
-fn bound() -> (OwnedFd, SocketAddr) {
+/// A socket that has a port of its own, so that no other test gets it: as long as it does not listen, a connect is refused. Programs that
+/// the test starts do not get it.
+pub(crate) fn bound() -> (OwnedFd, SocketAddr) {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let address = getsockname(&socket).expect("it is bound");

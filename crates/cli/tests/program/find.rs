@@ -1,5 +1,6 @@
 //! `sockdrawer find`: the most that holds, and what stops more.
 
+use crate::faults::bound;
 use crate::program::Program;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -49,7 +50,7 @@ fn the_most_that_was_asked_for_may_hold_and_the_least_may_not() {
 
 #[test]
 fn a_target_where_nothing_listens_is_no_search() {
-    let deserted = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    let (_bound, deserted) = bound();
     for workload in ["ping", "http"] {
         let end = Program::of(&format!("find {workload} {deserted} --json -")).end();
         assert_eq!((end.code, end.stdout.as_str()), (Some(3), ""), "{end:?}");

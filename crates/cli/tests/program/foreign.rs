@@ -1,6 +1,7 @@
 //! `sockdrawer trial TARGET --change COMMAND` as a user runs it: a server that nothing is done to passes, and what a change costs is
 //! counted in its column.
 
+use crate::faults::bound;
 use crate::web;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -156,8 +157,7 @@ fn a_command_that_fails_is_shown_with_its_words() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_in_one_line() {
-    // Bound and not listening: nobody else gets the port.
-    let refuses = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let (_bound, refuses) = bound();
     let output = trial(&[&refuses.to_string(), "--change", "true"]);
     let all = told(&output);
     assert_eq!(output.status.code(), Some(3), "{all}");

@@ -1,9 +1,9 @@
 //! `sockdrawer load http` against servers that do what servers do: every request is counted once, and as both ends saw it.
 
+use crate::faults::bound;
 use crate::program::{self, End, Program};
 use crate::report::{errors, number, report};
 use crate::web::{Then, Web};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use sockdrawer::testing::private_network;
@@ -369,10 +369,7 @@ fn a_run_that_needs_more_ports_than_there_are_is_refused_before_it_connects() {
 
 #[test]
 fn a_port_with_nobody_on_it_ends_the_run() {
-    // Bound, so that nobody else gets the port, and not listening.
-    let bound = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-    let deserted: SocketAddr = getsockname(&bound).expect("bound").try_into().expect("an address");
+    let (_bound, deserted) = bound();
     for words in ["-n 20 -c 4", "-n 20 -c 4 --keep-alive", "-n 20 -c 4 --rate 10k"] {
         let (end, report) = load(&format!("{deserted} {words}"));
         assert_eq!(end.code, Some(1), "{words}: {report}");

@@ -1,14 +1,13 @@
 //! `sockdrawer load`: its numbers add up, and its exit code says whether all went well.
 
+use crate::faults::bound;
 use crate::program::{Program, load};
 use crate::report::{errors, number, numbers, report};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -19,14 +18,6 @@ fn server(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> Socket
     let address = listener.local_addr().expect("a bound socket has an address");
     thread::spawn(move || listener.incoming().flatten().for_each(&mut serve));
     address
-}
-
-/// An address that refuses as long as the descriptor is open: bound, so that nobody else gets it, and not listening.
-fn deserted() -> (OwnedFd, SocketAddr) {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-    let address = getsockname(&socket).expect("a bound socket has an address");
-    (socket, address.try_into().expect("an IP address, as it was bound to one"))
 }
 
 const CONNECTIONS: [&str; 4] = ["/connections/attempted", "/connections/established", "/connections/failed", "/connections/lost"];
@@ -100,7 +91,7 @@ fn time_ends_a_run() {
 
 #[test]
 fn refused_connects_are_failures_with_their_names() {
-    let (_bound, address) = deserted();
+    let (_bound, address) = bound();
     let end = load(&format!("ping {address} -c 5 -d 20 --json -"));
     let report = report(&end);
     assert_eq!(end.code, Some(1), "{report}");

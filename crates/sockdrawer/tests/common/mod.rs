@@ -7,9 +7,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sockdrawer::testing::private_network;
 use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -63,6 +64,16 @@ pub(crate) fn tcp(address: &Address) -> SocketAddr {
         Address::Tcp(address) => *address,
         other => panic!("{other} is no TCP address"),
     }
+}
+
+/// Where a server listens that begins later, or again: no other test gets the port meanwhile, as the address is this one's alone.
+pub(crate) fn address_of_its_own() -> SocketAddr {
+    static ADDRESSES: AtomicU8 = AtomicU8::new(1);
+    let process = std::process::id();
+    let ip =
+        Ipv4Addr::new(127, 192 + (process / 251 % 32) as u8, (process % 251) as u8, ADDRESSES.fetch_add(1, Ordering::Relaxed));
+    let chosen = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
+    chosen.expect("all of 127.0.0.0/8 is local")
 }
 
 /// A connection whose reads fail when they take too long.
@@ -140,8 +151,9 @@ pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
         let _tells_when_dropped = tells;
         test();
     });
-    let ended = hears.recv_timeout(2 * PATIENCE);
-    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "it hangs");
+    // Many waits, each shorter than its own bound, are no hang.
+    let ended = hears.recv_timeout(6 * PATIENCE);
+    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "the test hangs");
     if let Err(panic) = running.join() {
         std::panic::resume_unwind(panic);
     }

@@ -76,7 +76,7 @@ fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
     let times: &[u64] = if long { &[0, 1000, 5000] } else { &[0, 300] };
     // Two CPUs need longer to wake three hundred processes and to end half of them.
     let most = if bench.model == Model::Fork { 200 } else { 100 };
-    let (each, late) = if long { (100, Duration::from_millis(most)) } else { (3, Duration::from_secs(2)) };
+    let (each, late) = if long { (100, Duration::from_millis(most)) } else { (3, Duration::from_secs(10)) };
     let all = [Peer::Deaf, Peer::Slow, Peer::Idle];
     let crowds: Vec<Vec<Peer>> = if bench.side_by_side() {
         vec![all.into_iter().flat_map(|peer| vec![peer; each]).collect()]
@@ -89,10 +89,16 @@ fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
             let (drained, took, seen) = ended(&pool, at, peers, within, end);
             let cut = seen.iter().filter(|seen| **seen == Seen::Reset).count();
             println!("{}: {} peers within {within:?}: {drained:?} after {took:?}", bench.model, peers.len());
-            assert_eq!(drained, Drained { asked: peers.len(), ended: peers.len() - cut, cut, silent: 0 }, "within {within:?}");
+            assert_eq!(
+                (drained.asked, drained.ended + drained.cut),
+                (peers.len(), peers.len()),
+                "within {within:?}: {drained:?}"
+            );
             assert!(took <= within + late, "{took:?} for {within:?}");
-            let counts = pool.status().counts;
-            assert_eq!(counts.cut, cut as u64, "{counts:#?}");
+            // A loop that has no CPU at the deadline counts as if it had cut all of its connections, though it ends some of them in order.
+            assert!(drained.cut == cut || !long && drained.cut > cut, "within {within:?}: {drained:?}, and {cut} were reset");
+            let counted = |told: u64| (cut as u64..=drained.cut as u64).contains(&told);
+            assert!(pool.wait(PATIENCE, |status| counted(status.counts.cut)), "{drained:?}: {:#?}", pool.status().counts);
         }
     }
     Ok(())

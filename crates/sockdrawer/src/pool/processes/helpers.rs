@@ -139,7 +139,12 @@ impl Core<Helpers> {
             let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
             return Err(Error::NotInModel { model, what, remedy });
         }
-        let channels = self.channels();
+        let (held, channels): (Vec<usize>, Vec<Arc<Channel>>) = {
+            let control = lock(&self.control);
+            let members = control.members.iter().enumerate();
+            members.filter_map(|(index, member)| Some((self.own.held(index), member.running.clone()?))).unzip()
+        };
+        let ends = matches!(op, Op::Drain(_) | Op::Purge(_));
         let within = match &op {
             Op::Drain(Drain { deadline: within, .. }) | Op::Purge(within) => within.saturating_add(TOLD_WITHIN),
             _ => ANSWERS_WITHIN,
@@ -151,11 +156,15 @@ impl Core<Helpers> {
         let until = deadline(Instant::now(), within);
         let asked = channels.iter().zip(ops).map(|(channel, op)| channel.ask_later(Request::Apply(op, selector.clone()), &[]));
         let asked: Vec<_> = asked.collect();
-        let answers = asked.iter().filter_map(|answer| {
+        let answers = asked.iter().zip(held).filter_map(|(answer, held)| {
             match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Outcome(answer)) => Some(*answer),
                 // It is gone, and its connections with it.
                 Err(mpsc::RecvTimeoutError::Disconnected) => Some(Outcome::default()),
+                // As of a loop that does not answer: which of its connections are meant is known only if all are.
+                Err(mpsc::RecvTimeoutError::Timeout) if ends && *selector == Selector::All => {
+                    Some(Outcome { silent: 1, ..Drained { asked: held, ended: 0, cut: held }.into() })
+                }
                 Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
             }
         });
