@@ -426,7 +426,7 @@ impl<S: Service> Table for Slab<S> {
     }
 
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked> {
-        let state = guarded(|| self.service.restore(peer, from))?;
+        let state = guarded(|| from.whole(|from| self.service.restore(peer, from)))?;
         Ok(state.map(|state| self.states.insert(state)))
     }
 

@@ -142,13 +142,13 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     }
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
-        let inner = self.service.restore(peer, from)?;
-        from.next_level();
+        let (within, own) = from.levels();
+        let inner = from.part(within, |from| self.service.restore(peer, from))?;
         let plain = from.bytes()?.to_vec();
         let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
         let (finish, peer_ended) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
         let end_owed = from.u64()? != 0;
-        let filter = self.filtering.restore(from)?;
+        let filter = from.part(own, |from| self.filtering.restore(from))?;
         Ok(Layered { plain, waiting, drain, finish, peer_ended, end_owed, ..self.layered(filter, Stage::Open(inner)) })
     }
 
@@ -263,7 +263,10 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         spare::give(output.bytes);
         // Its bytes are not the socket's: they pass the filter.
-        assert!(!matches!(step, Step::Relay(_)), "a socket under a layer cannot be relayed");
+        assert!(
+            !matches!(step, Step::Relay(_)),
+            "Step::Relay was returned under a layer, whose peer sends other bytes than the protocol gets: send them by notes, or use no layer"
+        );
         self.job |= matches!(step, Step::Work(_) | Step::Delegate(_));
         if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
             self.filter().goodbye(cx.out());
@@ -512,14 +515,15 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         let Stage::Open(protocol) = &mut self.stage else {
             return Err(CannotSave::because("its handshake is under way"));
         };
-        protocol.save(to)?;
+        to.part(|to| protocol.save(to))?;
         to.bytes(&self.plain);
         to.u64(self.waiting.into());
         to.u64(self.drain.into());
         to.u64(self.finish as u64);
         to.u64(self.peer_ended.into());
         to.u64(self.end_owed.into());
-        self.filter().save(to)
+        let filter = self.filter();
+        to.part(|to| filter.save(to))
     }
 
     fn lend(&mut self) -> Option<Lent> {

@@ -4,8 +4,9 @@
 use crate::ipc::operations::{Accepts, Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
 pub(crate) use crate::ipc::plans::{Build, Planned, PoolPlanned, Replace, Replaced};
+pub(crate) use crate::ipc::state_level::{StateLevel, levels, state};
 pub(crate) use crate::ipc::yours::{Noted, Yours};
-use crate::protocol::{Level, Side, State, Wiped};
+use crate::protocol::{Side, State, Wiped};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
 use std::collections::HashMap;
@@ -157,19 +158,6 @@ pub(crate) struct Reads {
     pub(crate) listeners: Vec<String>,
     #[prost(uint64, tag = "4")]
     pub(crate) limit: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
-pub(crate) struct StateLevel {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-    #[prost(uint32, tag = "2")]
-    pub(crate) version: u32,
-    #[prost(uint32, tag = "3")]
-    pub(crate) oldest: u32,
-    /// Of which layers: those of the pool are 0, other listeners have theirs.
-    #[prost(uint32, tag = "4")]
-    pub(crate) set: u32,
 }
 
 /// The commit. What is carried may be secret: it is wiped when this is dropped, and not printed.
@@ -411,23 +399,6 @@ impl Prepared {
     pub(crate) fn reads(&self, pool: &str) -> State {
         self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| state(&reads.state))
     }
-}
-
-/// A state that was sent.
-pub(crate) fn state(levels: &[StateLevel]) -> State {
-    let level = |level: &StateLevel| Level { name: level.name.clone().into(), version: level.version, oldest: level.oldest };
-    let of_set = |set: u32| State::of_levels(levels.iter().filter(|level| level.set == set).map(level));
-    let most = levels.iter().map(|level| level.set).max().unwrap_or(0).min(levels.len() as u32);
-    (1..=most).fold(of_set(0), |state, set| state.or(of_set(set)))
-}
-
-/// The levels of a state, to be sent.
-pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
-    let level = |set: usize, level: &Level| {
-        let Level { name, version, oldest } = level;
-        StateLevel { name: name.to_string(), version: *version, oldest: *oldest, set: set as u32 }
-    };
-    state.sets().enumerate().flat_map(|(set, levels)| levels.iter().map(move |one| level(set, one))).collect()
 }
 
 /// One end of a conversation: to speak.

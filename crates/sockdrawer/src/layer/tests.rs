@@ -418,6 +418,40 @@ fn state_and_half_a_message_move_through_the_layer() {
     assert!(in_handshake.save_and_restore(layer()).is_err(), "a handshake stays where it is");
 }
 
+/// A service that knows as much of a state as this reads.
+struct Knows(fn(&mut Saved<'_>) -> Result<u64, CannotRestore>);
+
+impl Service for Knows {
+    type Protocol = Command;
+    fn open(&self, peer: &Peer) -> Command {
+        Commands.open(peer)
+    }
+    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Command, CannotRestore> {
+        Ok(Command { commands: (self.0)(from)?, remote: None })
+    }
+}
+
+#[test]
+fn a_state_that_is_not_read_whole_is_refused_and_shifts_no_other() {
+    let mut protocol =
+        layer().layered(XorState { established: true, strict: false }, Stage::Open(Command { commands: 7, remote: None }));
+    protocol.plain = b"Pi".to_vec();
+    let mut saved = Saver::default();
+    protocol.save(&mut saved).expect("it is at rest");
+    let restore = |knows| {
+        let layer = Layer::new(Xor { strict: false }, Knows(knows));
+        let restored = layer.restore(&Peer::new(None, Side::Accepted), &mut Saved::versioned(saved.written(), &[3, 1]));
+        restored.map_err(|why| why.to_string())
+    };
+    let why = restore(|_| Ok(0)).err().expect("nothing was read");
+    assert!(why.starts_with("8 of 8 bytes of the saved state were not read"), "{why}");
+    let restored = restore(|from| Ok(from.rest().len() as u64 * u64::from(from.version()))).expect("it may be ignored");
+    assert!(matches!(restored.stage, Stage::Open(Command { commands: 24, .. })), "8 bytes of version 3");
+    assert_eq!(restored.plain, b"Pi", "what the layer has is what it had");
+    let beyond = restore(|from| Ok(from.u64()? + from.u64()?)).err().expect("what follows is the layer's");
+    assert_eq!(beyond, "the saved state is shorter than the service expects");
+}
+
 #[test]
 fn layers_nest() {
     let mut connection = Driver::open(Layer::new(Xor { strict: false }, layer()));

@@ -67,7 +67,7 @@ mod tests;
 ///     zone: String,
 /// }
 ///
-/// // In a service that declares State::of("session", 2).reads_from(1):
+/// // In a service that declares State::of("session", 2).reads(1..=2):
 /// fn restore(from: &mut Saved<'_>) -> Result<Session, CannotRestore> {
 ///     Ok(match from.version() {
 ///         1 => Session { user: from.value::<SessionV1>()?.user, zone: "UTC".to_owned() },
@@ -110,6 +110,16 @@ impl Saver {
         Ok(())
     }
 
+    /// Appends what `save` writes, as a part that ends where it says.
+    pub(crate) fn part(&mut self, save: impl FnOnce(&mut Saver) -> Result<(), CannotSave>) -> Result<(), CannotSave> {
+        let begin = self.bytes.len();
+        self.u64(0);
+        save(self)?;
+        let length = (self.bytes.len() - begin - 8) as u64;
+        self.bytes.put(begin, &length.to_le_bytes());
+        Ok(())
+    }
+
     /// The time at which the state is saved, from which durations that are left are counted: points in time mean nothing in another
     /// process. Under [`testing::Driver`](crate::testing::Driver) it is the time of the test.
     pub fn now(&self) -> Instant {
@@ -125,7 +135,7 @@ impl Saver {
 /// State that was saved, read in the order of writing.
 pub struct Saved<'a> {
     bytes: &'a [u8],
-    /// Of this level and of those around it.
+    /// Of the protocol, then of each filter around it.
     versions: &'a [u32],
 }
 
@@ -153,9 +163,39 @@ impl<'a> Saved<'a> {
         self.versions.first().copied().unwrap_or_default()
     }
 
-    /// What follows is the state of the filter around this one.
-    pub(crate) fn next_level(&mut self) {
-        self.versions = self.versions.get(1..).unwrap_or_default();
+    /// Of a layer, the versions of what is within, and that of its own filter, which comes last.
+    pub(crate) fn levels(&self) -> (&'a [u32], &'a [u32]) {
+        self.versions.split_at(self.versions.len().saturating_sub(1))
+    }
+
+    /// Reads the next part, whose state is of these versions, by `restore`, which is to read all of it.
+    pub(crate) fn part<T>(
+        &mut self,
+        versions: &[u32],
+        restore: impl FnOnce(&mut Saved<'_>) -> Result<T, CannotRestore>,
+    ) -> Result<T, CannotRestore> {
+        Saved { bytes: self.bytes()?, versions }.whole(restore)
+    }
+
+    /// Reads all of it by `restore`.
+    pub(crate) fn whole<T>(
+        &mut self,
+        restore: impl FnOnce(&mut Saved<'_>) -> Result<T, CannotRestore>,
+    ) -> Result<T, CannotRestore> {
+        let length = self.bytes.len();
+        let restored = restore(self)?;
+        match self.bytes.len() {
+            0 => Ok(restored),
+            left => Err(CannotRestore::because(format!(
+                "{left} of {length} bytes of the saved state were not read: read them, or take them by Saved::rest where they may be ignored"
+            ))),
+        }
+    }
+
+    /// Takes all that was not read yet. A [`restore`](crate::Service::restore) that leaves something unread is refused, because it may have
+    /// taken another state for its own; one that knows the beginning only, and ignores what newer builds append, says so by this.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes)
     }
 
     /// The next number.

@@ -2,6 +2,7 @@
 
 use super::saved::CannotRestore;
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// The name and the version of the states that a service saves. Between two builds of a program only states go over that are declared: the
 /// newer one reads those whose name it knows and whose version is among those that it reads.
@@ -9,10 +10,11 @@ use std::borrow::Cow;
 /// ```
 /// use sockdrawer::State;
 ///
-/// // Writes version 4 and still reads what the two releases before it wrote.
-/// let state = State::of("chat", 4).reads_from(2);
+/// // Writes version 4, and reads what the two releases before it wrote and what the next one is going to write.
+/// let state = State::of("chat", 4).reads(2..=5);
 /// assert!(state.can_read(&State::of("chat", 3)).is_ok());
-/// assert!(state.can_read(&State::of("chat", 5)).is_err());
+/// assert!(state.can_read(&State::of("chat", 5)).is_ok());
+/// assert!(state.can_read(&State::of("chat", 6)).is_err());
 /// assert!(state.can_read(&State::none()).is_err());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,8 +32,9 @@ pub(crate) struct Level {
     pub(crate) name: Cow<'static, str>,
     /// The version that is written.
     pub(crate) version: u32,
-    /// The oldest that is read.
+    /// The oldest and the newest that are read.
     pub(crate) oldest: u32,
+    pub(crate) newest: u32,
 }
 
 impl State {
@@ -44,7 +47,8 @@ impl State {
     /// [`Pool::adopt`](crate::Pool::adopt) gives any saved state to [`Service::restore`](crate::Service::restore), which refuses what it does not know:
     /// see [`Saved::version`](crate::Saved::version).
     pub fn of(name: impl Into<Cow<'static, str>>, version: u32) -> State {
-        State { levels: vec![Level { name: name.into(), version, oldest: version }], ..State::default() }
+        let level = Level { name: name.into(), version, oldest: version, newest: version };
+        State { levels: vec![level], ..State::default() }
     }
 
     /// The connections speak to each other, so all of them move at once, with those of all other pools of the program whose states say so: no
@@ -57,11 +61,13 @@ impl State {
         self
     }
 
-    /// Older versions are read too, from this one on.
+    /// Reads these versions too, beside that which is written: older ones, and a newer one that a release is to write when all that it may
+    /// have to go back to read it.
     #[must_use]
-    pub fn reads_from(mut self, oldest: u32) -> State {
+    pub fn reads(mut self, versions: RangeInclusive<u32>) -> State {
         for level in &mut self.levels {
-            level.oldest = oldest.min(level.version);
+            level.oldest = level.version.min(*versions.start());
+            level.newest = level.version.max(*versions.end());
         }
         self
     }
@@ -112,7 +118,12 @@ impl State {
 
     /// Returns the state of these names and versions.
     pub(crate) fn written(names: &[String], versions: &[u32]) -> State {
-        let level = |(name, version): (&String, &u32)| Level { name: name.clone().into(), version: *version, oldest: *version };
+        let level = |(name, version): (&String, &u32)| Level {
+            name: name.clone().into(),
+            version: *version,
+            oldest: *version,
+            newest: *version,
+        };
         State::of_levels(names.iter().zip(versions).map(level))
     }
 
@@ -140,10 +151,10 @@ fn can_read(reads: &[Level], written: &State) -> Result<(), CannotRestore> {
         ));
     }
     for (level, written) in reads.iter().zip(&written.levels) {
-        if level.name != written.name || !(level.oldest..=level.version).contains(&written.version) {
-            let Level { name, version, oldest } = level;
+        if level.name != written.name || !(level.oldest..=level.newest).contains(&written.version) {
+            let Level { name, oldest, newest, .. } = level;
             let (other, at) = (&written.name, written.version);
-            return because(format!("its state is {other} {at}, and the new service reads {name} {oldest} to {version}"));
+            return because(format!("its state is {other} {at}, and the new service reads {name} {oldest} to {newest}"));
         }
     }
     Ok(())
@@ -168,7 +179,7 @@ mod tests {
     #[test]
     fn a_state_is_read_level_by_level() {
         let old = State::of("chat", 3).within(State::of("proxy", 1));
-        let new = State::of("chat", 4).reads_from(3).within(State::of("proxy", 1));
+        let new = State::of("chat", 4).reads(3..=4).within(State::of("proxy", 1));
         assert_eq!(new.can_read(&old), Ok(()));
         assert_eq!((old.to_string().as_str(), old.versions()), ("chat 3 in proxy 1", vec![3, 1]));
         let refused = |new: &State, old: &State| new.can_read(old).expect_err("it is another").to_string();
@@ -179,11 +190,14 @@ mod tests {
         assert_eq!(refused(&new, &State::none()), "its service declares no state");
         assert_eq!(refused(&State::none(), &new), "the new service declares no state");
         assert_eq!(State::of("chat", 3).within(State::none()), State::none());
+        let before = State::of("chat", 3).reads(2..=4).within(State::of("proxy", 1));
+        assert_eq!((before.can_read(&new), before.can_read(&old), before.versions()), (Ok(()), Ok(()), vec![3, 1]));
+        assert_eq!(State::of("chat", 3).reads(1..=2).can_read(&State::of("chat", 3)), Ok(()), "its own is always read");
     }
 
     #[test]
     fn a_pool_reads_the_states_of_all_its_listeners() {
-        let plain = State::of("chat", 4).reads_from(3);
+        let plain = State::of("chat", 4).reads(3..=4);
         let secret = plain.clone().within(State::of("tls", 1));
         let pool = plain.clone().or(secret.clone()).or(plain.clone()).or(State::none());
         assert_eq!(pool.sets().count(), 2);

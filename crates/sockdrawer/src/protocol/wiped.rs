@@ -12,6 +12,11 @@ impl Wiped {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Writes over bytes that are there.
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     fn reserve(&mut self, more: usize) {
         let needed = self.0.len() + more;
         if needed > self.0.capacity() {

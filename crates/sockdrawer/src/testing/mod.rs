@@ -405,7 +405,7 @@ impl<S: Service> Driver<S> {
         }
         let versions = self.service.state().versions();
         let mut saved = Saved::versioned(saver.written(), &versions);
-        let restored = catch_unwind(AssertUnwindSafe(|| service.restore(&self.wire.peer, &mut saved)));
+        let restored = catch_unwind(AssertUnwindSafe(|| saved.whole(|from| service.restore(&self.wire.peer, from))));
         let Ok(Ok(restored)) = restored else { return Err(Box::new(self)) };
         let (due, waiting) = (self.wire.due, self.wire.waiting);
         self.end(Closed::Adopted);

@@ -32,7 +32,7 @@ impl Service for Remembering {
         Remembered(Vec::new())
     }
     fn state(&self) -> State {
-        State::of("remembered", 2).reads_from(1)
+        State::of("remembered", 2).reads(1..=2)
     }
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Remembered, CannotRestore> {
         let _ = (from.version(), from.u64()?);

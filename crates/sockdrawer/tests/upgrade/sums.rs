@@ -26,7 +26,7 @@ pub(crate) struct Sums {
 pub(crate) type OnRestore = Box<dyn FnOnce() + Send>;
 
 pub(crate) fn build(build: u8) -> Sums {
-    Sums { build, state: State::of("sum", build.into()).reads_from(1), on_restore: Mutex::default() }
+    Sums { build, state: State::of("sum", build.into()).reads(1..=build.into()), on_restore: Mutex::default() }
 }
 
 impl Service for Sums {

@@ -163,7 +163,7 @@ impl Core<Helpers> {
                 Err(mpsc::RecvTimeoutError::Disconnected) => Some(Outcome::default()),
                 // As of a loop that does not answer: which of its connections are meant is known only if all are.
                 Err(mpsc::RecvTimeoutError::Timeout) if ends && *selector == Selector::All => {
-                    Some(Outcome { silent: 1, ..Drained { asked: held, ended: 0, cut: held }.into() })
+                    Some(Outcome { silent: 1, ..Drained { asked: held, ended: 0, cut: held, silent: 0 }.into() })
                 }
                 Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
             }

@@ -1,0 +1,44 @@
+//! The name and the versions of a state, on their way to another process.
+
+use crate::protocol::{Level, State};
+
+/// The state of a protocol, or of one filter around it.
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
+pub(crate) struct StateLevel {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) version: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) oldest: u32,
+    /// Of which layers: those of the pool are 0, other listeners have theirs.
+    #[prost(uint32, tag = "4")]
+    pub(crate) set: u32,
+    /// 0: that which is written.
+    #[prost(uint32, tag = "5")]
+    pub(crate) newest: u32,
+}
+
+impl StateLevel {
+    fn of(set: usize, level: &Level) -> StateLevel {
+        let Level { name, version, oldest, newest } = level;
+        StateLevel { name: name.to_string(), version: *version, oldest: *oldest, newest: *newest, set: set as u32 }
+    }
+
+    fn level(&self) -> Level {
+        let StateLevel { name, version, oldest, newest, .. } = self;
+        Level { name: name.clone().into(), version: *version, oldest: *oldest, newest: *newest.max(version) }
+    }
+}
+
+/// A state that was sent.
+pub(crate) fn state(levels: &[StateLevel]) -> State {
+    let of_set = |set: u32| State::of_levels(levels.iter().filter(|level| level.set == set).map(StateLevel::level));
+    let most = levels.iter().map(|level| level.set).max().unwrap_or(0).min(levels.len() as u32);
+    (1..=most).fold(of_set(0), |state, set| state.or(of_set(set)))
+}
+
+/// The levels of a state, to be sent.
+pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
+    state.sets().enumerate().flat_map(|(set, levels)| levels.iter().map(move |level| StateLevel::of(set, level))).collect()
+}
