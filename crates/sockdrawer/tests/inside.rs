@@ -4,7 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, connect, echoes, start};
 use sockdrawer::{
-    Config, Context, Drain, Input, Job, JobResult, Model, Peer, Pool, Protocol, Selector, Service, Step, admission::Reject,
+    Config, Context, Drain, Input, Job, JobResult, Model, Peer, Pool, Protocol, Selector, Service, Step,
+    admission::{Limits, PerPeer, Reject},
     observe::Event,
 };
 use std::io::{BufRead, BufReader, Write};
@@ -110,6 +111,55 @@ fn a_method_that_waits_says_so_in_a_callback_and_works_in_a_job() {
         }
         *shared.lock().expect("no panic") = None;
     }
+}
+
+type Change = fn(Config) -> Config;
+
+/// What waits for loops when it changes, and the setting that is named; and a change that waits for none.
+const CHANGES: [(&str, Change); 4] = [
+    ("loops", |config| config.loops(3)),
+    ("listen", |config| config.listen("127.0.0.1:0")),
+    ("admission", |config| config.admission(Limits::default().per_peer(PerPeer::address(1_000)))),
+    ("", |config| config.limit(100)),
+];
+
+/// Makes the change whose number it receives, and sends what is said of it, in a line.
+struct Changer(Shared);
+
+impl Service for Changer {
+    type Protocol = Changer;
+    fn open(&self, _peer: &Peer) -> Changer {
+        Changer(self.0.clone())
+    }
+}
+
+impl Protocol for Changer {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let number = usize::from(input.take_all()[0]);
+        let pool = self.0.lock().expect("no panic").clone().expect("started");
+        let changed = pool.update(CHANGES[number].1).map_err(|error| error.to_string());
+        answer(changed.map(|_| ()), cx)
+    }
+}
+
+#[test]
+fn a_change_that_waits_for_loops_is_refused_in_a_callback() {
+    let shared = Shared::default();
+    let (pool, at) = start(Config::accept(Changer(shared.clone())).loops(2));
+    *shared.lock().expect("no panic") = Some(pool.clone());
+    for (number, (setting, change)) in (0..).zip(CHANGES) {
+        let began = Instant::now();
+        let said = ask(at, number);
+        // A wait for itself would take five.
+        assert!(began.elapsed() < Duration::from_secs(4), "{setting}: {:?}", began.elapsed());
+        let refused =
+            said.starts_with(&format!("{setting}: its change waits for the loop that a callback of this pool holds up"));
+        assert!(refused || setting.is_empty() && said.is_empty(), "{setting}: {said:?}");
+        // Elsewhere it is made.
+        pool.update(change).expect("it can be changed");
+    }
+    assert_eq!((pool.config().loops, pool.addresses().len(), pool.config().limit), (3, 2, Some(100)));
+    *shared.lock().expect("no panic") = None;
 }
 
 #[test]

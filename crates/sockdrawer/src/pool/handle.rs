@@ -30,7 +30,8 @@ use std::time::Duration;
 /// one, or call [`Pool::shutdown`] or [`Pool::join`]. A service of the pool that holds a clone keeps it alive: such a pool ends by a shutdown.
 ///
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
-/// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
+/// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. A change of loops, of addresses or of the
+/// count of peers waits for loops, and is refused there with [`Error::Invalid`]. All other methods panic at once, with a
 /// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker (without workers a job runs in the loop), or from another thread; in async code, with the feature `tokio`, await
 /// `update_async`, `drain_async` and `shutdown_async`.
 ///
@@ -84,6 +85,7 @@ fn note_observer(config: &Config) {
 impl Pool {
     /// # Panics
     /// In a callback or an observer of this pool.
+    #[track_caller]
     fn waits(&self, method: &str) {
         if let Some(code) = self.manager.waited_code() {
             panic!(
@@ -93,12 +95,14 @@ impl Pool {
     }
 
     /// Panics in an observer, which is called while the pool is locked. Callbacks may call what this guards, because it waits for no loop.
+    #[track_caller]
     fn locks(&self, method: &str) {
         if self.manager.waited_code() == Some(user_code::OBSERVER) {
             self.waits(method);
         }
     }
 
+    #[track_caller]
     fn apply(&self, method: &str, op: Op, selector: &Selector) -> Outcome {
         self.waits(method);
         // What a model cannot do there is done to none.
@@ -151,12 +155,14 @@ impl Pool {
     }
 
     /// The running configuration, to change a copy of it.
+    #[track_caller]
     pub fn config(&self) -> Config {
         self.locks("config");
         self.manager.config()
     }
 
     /// Where it listens, with real ports.
+    #[track_caller]
     pub fn addresses(&self) -> Vec<Address> {
         self.locks("addresses");
         self.manager.addresses()
@@ -167,6 +173,7 @@ impl Pool {
     ///
     /// # Errors
     /// What is wrong with the wanted configuration by itself, as [`Pool::reconfigure`] says it.
+    #[track_caller]
     pub fn plan(&self, wanted: &Config) -> Result<Plan, Error> {
         self.locks("plan");
         checked_plan(&self.manager.config(), wanted)
@@ -181,6 +188,7 @@ impl Pool {
     /// # Errors
     /// What is wrong with the wanted configuration, or what the system refuses; [`Error::Conflict`] when the pool was changed since
     /// it was taken. The pool goes on as it was.
+    #[track_caller]
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         self.locks("reconfigure");
         note_observer(&wanted);
@@ -203,6 +211,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::reconfigure`], but for conflicts.
+    #[track_caller]
     pub fn update(&self, mut change: impl FnMut(Config) -> Config) -> Result<Applied, Error> {
         loop {
             match self.reconfigure(change(self.config())) {
@@ -239,18 +248,21 @@ impl Pool {
 
     /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more. Readiness is false
     /// before the first loop stops.
+    #[track_caller]
     pub fn suspend(&self) {
         self.waits("suspend");
         self.manager.set_accept_state(&AcceptState::Suspended);
     }
 
     /// Turns away all that come, and those that wait, until [`Pool::resume`]; they are counted as rejected. Connections stay.
+    #[track_caller]
     pub fn refuse(&self, how: Reject) {
         self.waits("refuse");
         self.manager.set_accept_state(&AcceptState::Refusing(how));
     }
 
     /// Goes on after [`Pool::suspend`] or [`Pool::refuse`].
+    #[track_caller]
     pub fn resume(&self) {
         self.waits("resume");
         self.manager.set_accept_state(&AcceptState::Open);
@@ -260,6 +272,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSuchListener`] when the pool does not listen there.
+    #[track_caller]
     pub fn suspend_listener(&self, address: &Address) -> Result<(), Error> {
         self.waits("suspend_listener");
         self.manager.set_listener_accept_state(address, &AcceptState::Suspended)
@@ -269,6 +282,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::suspend_listener`].
+    #[track_caller]
     pub fn refuse_listener(&self, address: &Address, how: Reject) -> Result<(), Error> {
         self.waits("refuse_listener");
         self.manager.set_listener_accept_state(address, &AcceptState::Refusing(how))
@@ -278,6 +292,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::suspend_listener`].
+    #[track_caller]
     pub fn resume_listener(&self, address: &Address) -> Result<(), Error> {
         self.waits("resume_listener");
         self.manager.set_listener_accept_state(address, &AcceptState::Open)
@@ -286,6 +301,7 @@ impl Pool {
     /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new
     /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are; in
     /// [`Model::Fork`](crate::Model::Fork) none can.
+    #[track_caller]
     pub fn adopt(&self, selector: &Selector) -> Adopted {
         self.apply("adopt", Op::Adopt, selector).adopted
     }
@@ -293,6 +309,7 @@ impl Pool {
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
     /// all have ended, at the deadline at the latest: what is left then is cut off. A connection that moves from another process to this one
     /// at that moment may be missed.
+    #[track_caller]
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         Drained::told(self.apply("drain", Op::Drain(how), selector))
     }
@@ -300,12 +317,14 @@ impl Pool {
     /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
     /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
     /// ended, after `within` at the latest. A connection that moves from another process to this one at that moment may be missed.
+    #[track_caller]
     pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         Drained::told(self.apply("purge", Op::Purge(within), selector))
     }
 
     /// Ends connections with a reset. Returns how many, all of them as [`Drained::cut`]. Those whose loop user code keeps from answering for 5 s are not
     /// among them, nor are those of a process that does not answer ([`Drained::silent`]): they end as soon as it goes on.
+    #[track_caller]
     pub fn kill(&self, selector: &Selector) -> Drained {
         let outcome = self.apply("kill", Op::Kill, selector);
         Drained { silent: outcome.silent, ..Drained::of((0, outcome.done)) }
@@ -313,6 +332,7 @@ impl Pool {
 
     /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns
     /// how many. None in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
+    #[track_caller]
     pub fn tag(&self, selector: &Selector, text: &str) -> usize {
         self.apply("tag", Op::Tag(text.to_owned()), selector).done
     }
@@ -324,6 +344,7 @@ impl Pool {
     /// # Errors
     /// [`Error::InboxFull`] when a loop is slower than its senders; the other loops' connections got the note.
     /// [`Error::NotInModel`] in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
+    #[track_caller]
     pub fn notify(&self, selector: &Selector, bytes: impl Into<Arc<[u8]>>) -> Result<(), Error> {
         self.locks("notify");
         let answer = self.manager.apply(Op::Notify(bytes.into()), selector)?;
@@ -332,6 +353,7 @@ impl Pool {
 
     /// Gives live connections the socket options of the running configuration; how many took them. None in
     /// [`Model::Fork`](crate::Model::Fork).
+    #[track_caller]
     pub fn apply_options(&self, selector: &Selector) -> usize {
         self.waits("apply_options");
         let options = self.manager.config().settings.options;
@@ -340,12 +362,14 @@ impl Pool {
 
     /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for. None for one in a
     /// process of its own.
+    #[track_caller]
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         self.apply("options", Op::Options, &Selector::Id(id)).options
     }
 
     /// How long the slowest loop, thread or helper process took until it looked at this question: as long waits what comes on a
     /// connection there. None: one did not answer within 5 s, because user code keeps it busy.
+    #[track_caller]
     pub fn ping(&self) -> Option<Duration> {
         let answer = self.apply("ping", Op::Ping(monotonic()), &Selector::All);
         (answer.silent == 0).then_some(answer.slowest)
@@ -361,6 +385,7 @@ impl Pool {
     /// The connections that match, as [`Pool::connections`] lists them, one by one in the order of their numbers, for lists that are too long
     /// for memory. A loop is asked for at most 256 connections at a time, as the list goes on, and serves the others in between. A connection that stays
     /// for all of that time is in the list once; those that come and go meanwhile are in it or not.
+    #[track_caller]
     pub fn each_connection(&self, selector: &Selector) -> impl Iterator<Item = ConnectionStatus> + use<'_> {
         let (selector, mut next) = (selector.clone(), Some(Page::first(selector)));
         let parts = std::iter::from_fn(move || {
@@ -374,6 +399,7 @@ impl Pool {
 
     /// Visits what [`Service::local`](crate::Service::local) made, in each loop and for each live generation, where it is a
     /// `T`; runs on the loops' threads.
+    #[track_caller]
     pub fn gather<T: 'static, R: Send + 'static>(&self, visit: impl Fn(&mut T) -> R + Send + Sync + 'static) -> Vec<R> {
         self.waits("gather");
         let results = Arc::new(Mutex::new(Vec::new()));
@@ -387,18 +413,21 @@ impl Pool {
     }
 
     /// What it is now.
+    #[track_caller]
     pub fn status(&self) -> Status {
         self.locks("status");
         self.manager.status()
     }
 
     /// Waits until the status satisfies `condition`; false when `within` passed first.
+    #[track_caller]
     pub fn wait(&self, within: Duration, mut condition: impl FnMut(&Status) -> bool) -> bool {
         self.waits("wait");
         self.manager.wait(within, &mut condition)
     }
 
     /// Ends the pool: accepts what already waits in the kernel, stops listening, drains all connections and stops its threads.
+    #[track_caller]
     pub fn shutdown(&self, how: Drain) -> Drained {
         self.waits("shutdown");
         self.manager.shutdown(how, SHUT_DOWN)
@@ -408,6 +437,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Stopped`] when it gave up, with the reason.
+    #[track_caller]
     pub fn join(&self) -> Result<(), Error> {
         self.waits("join");
         self.manager.join()

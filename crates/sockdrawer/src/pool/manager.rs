@@ -71,6 +71,13 @@ impl<M: Members> Manager for Core<M> {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
+        if let Some(code) = self.waited_code()
+            && let Some(setting) = M::awaited(&lock(&self.control).config, &wanted)
+        {
+            let reason =
+                format!("its change waits for the loop that {code} of this pool holds up: call it from a job or another thread");
+            return Err(Error::Invalid { setting, reason });
+        }
         let (applied, _before, begun) = self.change(wanted).inspect_err(|_| self.retirements.carry_out_left())?;
         self.retirements.settle(&begun);
         Ok(Applied { took: began.elapsed(), ..applied })

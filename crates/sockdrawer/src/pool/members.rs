@@ -84,6 +84,10 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn undo(core: &Core<Self>, control: &Control<Self>, change: &Changing<'_, Self>);
     /// The change comes into force; what every pool has is changed afterwards.
     fn commit(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config, next: Option<Self::Next>, limit: Option<usize>);
+    /// Returns the setting whose change waits for members that may be calling a service at that moment.
+    fn awaited(_before: &Config, _wanted: &Config) -> Option<&'static str> {
+        None
+    }
     /// The change is in force, and sockets are where they should be.
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
     /// Has every member take connections, or not, as the control says by now. One that hangs is waited for until then.

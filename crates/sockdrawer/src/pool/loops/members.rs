@@ -119,12 +119,22 @@ impl Members for Loops {
         core.commit_loops(control, wanted, next, limit);
     }
 
+    fn awaited(before: &Config, wanted: &Config) -> Option<&'static str> {
+        let counts_peers = wanted.limits().is_some_and(|limits| limits.per_peer.is_some());
+        let waits = [
+            ("loops", before.loops != wanted.loops),
+            ("listen", before.listened() != wanted.listened()),
+            ("connect", !same_dialer(before, wanted)),
+            ("admission", counts_peers && !is_same_policy(&*before.admission, &*wanted.admission)),
+        ];
+        waits.into_iter().find(|(_, differs)| *differs).map(|(setting, _)| setting)
+    }
+
     fn committed(core: &Core<Loops>, control: &Control<Loops>, before: &Config) {
-        let config = &control.config;
-        if before.loops != config.loops || before.listened() != config.listened() || !same_dialer(before, config) {
+        if Loops::awaited(before, &control.config).is_some() {
             core.settle(&Core::members_inboxes(control));
         }
-        if !is_same_policy(&*before.admission, &*config.admission) {
+        if !is_same_policy(&*before.admission, &*control.config.admission) {
             core.count_peers(control);
         }
     }
