@@ -3,6 +3,7 @@
 mod common;
 
 use common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
+use sockdrawer::observe::Event;
 use sockdrawer::{Config, Context, Input, Model, Peer, Protocol, Receiving, Service, Step};
 use std::io::Write;
 use std::sync::Mutex;
@@ -63,4 +64,35 @@ fn input_comes_above_the_high_water_mark_where_the_service_says_so() {
             assert_empty(&pool);
         });
     }
+}
+
+/// Takes more than there is.
+struct Greedy;
+
+impl Service for Greedy {
+    type Protocol = Greedy;
+    fn open(&self, _peer: &Peer) -> Greedy {
+        Greedy
+    }
+}
+
+impl Protocol for Greedy {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take(3);
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_protocol_that_takes_too_much_is_told_how_much_and_where_it_did() {
+    let (tells, told) = channel();
+    let (_pool, at) = start(Config::accept(Greedy).observer(move |event: &Event| {
+        if let Event::ConnectionPanicked { message, .. } = event {
+            tells.send(message.clone()).expect("the test listens");
+        }
+    }));
+    connect(at).write_all(b"ab").expect("it stands");
+    let message = told.recv_timeout(PATIENCE).expect("told");
+    assert!(message.starts_with("a protocol took 3 bytes of its input, where 2 are left: "), "{message}");
+    assert!(message.contains(concat!(", at ", file!())), "{message}");
 }

@@ -69,6 +69,7 @@ impl Config {
     /// # Panics
     /// For a pool that connects.
     #[must_use]
+    #[track_caller]
     pub fn listeners(mut self, change: impl FnOnce(&mut Vec<Listening>)) -> Config {
         match &mut self.endpoint {
             Endpoint::Accept { listeners, .. } => change(listeners),
@@ -82,6 +83,7 @@ impl Config {
     /// # Panics
     /// For a pool that connects.
     #[must_use]
+    #[track_caller]
     pub fn backlog(mut self, connections: u32) -> Config {
         match &mut self.endpoint {
             Endpoint::Accept { backlog, .. } => *backlog = connections,
@@ -103,6 +105,7 @@ impl Config {
     /// # Panics
     /// For a pool that accepts.
     #[must_use]
+    #[track_caller]
     pub fn connecting(mut self, change: impl FnOnce(&mut Connecting)) -> Config {
         match &mut self.endpoint {
             Endpoint::Connect(connecting) => change(connecting),

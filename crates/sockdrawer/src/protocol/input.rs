@@ -71,8 +71,11 @@ impl<'a> Input<'a> {
     /// # Panics
     /// When there are fewer than `count`: a bug of the protocol, which ends its connection.
     #[inline]
+    #[track_caller]
     pub fn take(&mut self, count: usize) -> &'a [u8] {
-        assert!(count <= self.bytes.len(), "a protocol took more than there is");
+        if count > self.bytes.len() {
+            took_too_much(count, self.bytes.len());
+        }
         let (piece, rest) = std::mem::take(&mut self.bytes).split_at_mut(count);
         self.bytes = rest;
         piece
@@ -133,9 +136,10 @@ impl<'a> Input<'a> {
     ///
     /// # Panics
     /// When `delimiter` is empty: a bug of the protocol, which ends its connection.
+    #[track_caller]
     pub fn until(&mut self, delimiter: &[u8]) -> Option<&'a [u8]> {
         let at = match delimiter {
-            [] => panic!("a delimiter has at least one byte"),
+            [] => panic!("a protocol looked for an empty delimiter: it has at least one byte"),
             [byte] => find(*byte, self.bytes),
             longer => memchr::memmem::find(self.bytes, longer),
         }?;
@@ -229,6 +233,13 @@ impl<'a> Input<'a> {
     pub(crate) fn has_no_line(&self) -> bool {
         self.bytes_without_line() == self.bytes.len()
     }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn took_too_much(count: usize, there: usize) -> ! {
+    panic!("a protocol took {count} bytes of its input, where {there} are left: ask Input::bytes, or take by Input::exactly")
 }
 
 fn find(byte: u8, bytes: &[u8]) -> Option<usize> {

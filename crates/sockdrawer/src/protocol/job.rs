@@ -1,7 +1,7 @@
 //! Jobs, which are work too slow for a loop, and their results.
 
 use crate::sys::inline::{InlineCall, InlineValue};
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Work too slow for a loop. It runs on a worker; with 0 workers it runs in the loop.
@@ -61,10 +61,18 @@ impl JobResult {
     ///
     /// # Panics
     /// When `T` is not the type the job returned: a bug of the protocol.
+    #[track_caller]
     pub fn take<T: 'static>(self) -> Result<T, JobError> {
-        self.0
-            .map_err(|failure| failure.error)
-            .map(|value| value.take().ok().expect("a protocol takes its job's result as the type the job returned"))
+        match self.0.map_err(|failure| failure.error)?.take() {
+            Ok(value) => Ok(value),
+            Err(other) => {
+                panic!(
+                    "a job's result is a {}, and was taken as a {}: take what the job returns",
+                    other.type_name(),
+                    type_name::<T>()
+                )
+            }
+        }
     }
 }
 
@@ -84,4 +92,16 @@ pub enum JobError {
     /// The workers' queue is full; the job was not run.
     #[error("the workers' queue is full")]
     QueueFull,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_of_another_type_names_both() {
+        let panic = catch_unwind(AssertUnwindSafe(|| Job::new(|| 7_u32).run().take::<String>())).expect_err("a u32 is no String");
+        let text = panic.downcast::<String>().expect("a text");
+        assert!(text.starts_with("a job's result is a u32, and was taken as a alloc::string::String"), "{text}");
+    }
 }

@@ -4,7 +4,7 @@
 //! its `Table` are instantiated for that type and are the only code that looks at the bytes.
 #![allow(unsafe_code)]
 
-use std::any::TypeId;
+use std::any::{TypeId, type_name};
 use std::mem::{MaybeUninit, align_of, size_of};
 
 /// Maximum size of an inline value in bytes.
@@ -15,6 +15,7 @@ struct Bytes(MaybeUninit<[u8; INLINE_BYTES]>);
 
 struct Table {
     type_id: fn() -> TypeId,
+    type_name: fn() -> &'static str,
     /// Drops the value at the pointer.
     drop: unsafe fn(*mut u8),
     /// Calls the `FnOnce` at the pointer, which moves the closure out. None for plain values.
@@ -75,7 +76,15 @@ unsafe impl Send for InlineValue {}
 impl InlineValue {
     /// Stores `value`; a larger value does not compile.
     pub(crate) fn new<T: Send + 'static>(value: T) -> InlineValue {
-        InlineValue(Cell::new(value, const { &Table { type_id: TypeId::of::<T>, drop: drop_at::<T>, call: None } }))
+        InlineValue(Cell::new(
+            value,
+            const { &Table { type_id: TypeId::of::<T>, type_name: type_name::<T>, drop: drop_at::<T>, call: None } },
+        ))
+    }
+
+    /// The name of the value's type.
+    pub(crate) fn type_name(&self) -> &'static str {
+        (self.0.table.type_name)()
     }
 
     /// Takes the value; the error is the unchanged `InlineValue`, if the value is of another type.
@@ -98,7 +107,9 @@ unsafe impl Send for InlineCall {}
 impl InlineCall {
     /// Stores `function`; a larger closure does not compile.
     pub(crate) fn new<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(function: F) -> InlineCall {
-        let table = const { &Table { type_id: TypeId::of::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) } };
+        let table = const {
+            &Table { type_id: TypeId::of::<F>, type_name: type_name::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) }
+        };
         InlineCall(Cell::new(function, table))
     }
 
@@ -120,6 +131,7 @@ mod tests {
     fn a_value_comes_back_and_only_as_its_own_type() {
         let value = InlineValue::new(7_u32);
         let Err(value) = value.take::<u64>() else { panic!("a u32 is no u64") };
+        assert_eq!(value.type_name(), "u32");
         assert_eq!(value.take::<u32>().ok(), Some(7));
     }
 

@@ -23,7 +23,7 @@ fn pieces_are_held_while_more_is_taken() {
 }
 
 #[test]
-#[should_panic(expected = "a protocol took more than there is")]
+#[should_panic(expected = "a protocol took 3 bytes of its input, where 2 are left")]
 fn more_than_there_is_cannot_be_taken() {
     Input::new(&mut [1, 2]).take(3);
 }
@@ -77,7 +77,7 @@ fn a_search_for_another_delimiter_is_none_for_a_line() {
 }
 
 #[test]
-#[should_panic(expected = "a delimiter has at least one byte")]
+#[should_panic(expected = "an empty delimiter: it has at least one byte")]
 fn an_empty_delimiter_is_refused() {
     Input::new(&mut [1, 2]).until(b"");
 }
