@@ -133,7 +133,7 @@ impl Protocol for Busy {
     fn notified(&mut self, note: Note, _cx: &mut Context<'_>) -> Step {
         // Holds the loop up while its inbox fills.
         if let Ok(until) = note.take::<mpsc::Receiver<()>>() {
-            until.recv().expect("the test goes on");
+            until.recv_timeout(PATIENCE).expect("the test goes on");
         }
         Step::Continue
     }

@@ -381,7 +381,7 @@ impl Service for Slowly {
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Kept, CannotRestore> {
         if let Some((restores, goes_on)) = &self.0 {
             restores.send(()).expect("the test listens");
-            goes_on.lock().expect("no panic").recv().expect("let go");
+            goes_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("let go");
         }
         Ok(Kept)
     }

@@ -322,7 +322,7 @@ fn waking_comes_while_a_job_runs_in_a_pool_and_in_the_driver() {
             Call::Opened => {
                 cx.wake_below(0);
                 let works = works.clone();
-                Step::Work(Job::new(move || works.lock().expect("no panic").recv().is_ok()))
+                Step::Work(Job::new(move || works.lock().expect("no panic").recv_timeout(PATIENCE).is_ok()))
             }
             Call::Writable => {
                 count.fetch_add(1, SeqCst);

@@ -90,7 +90,7 @@ impl Protocol for Blocks {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes() == b"block" {
             self.0.send(()).expect("the test listens");
-            self.1.lock().expect("no panic").recv().expect("the test goes on");
+            self.1.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
         }
         cx.send(input.bytes());
         input.take_all();

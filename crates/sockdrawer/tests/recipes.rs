@@ -272,7 +272,7 @@ fn a_pool_of_clients_waits_for_a_server_that_is_away() {
         thread::spawn(move || tells.send(clients.ask("hello", PATIENCE)));
         let since = Instant::now();
         answers(0, TcpListener::bind(at).expect("the port is free again"));
-        assert_eq!(answer.recv().expect("no panic").expect("the server is there"), b"0: hello");
+        assert_eq!(answer.recv_timeout(PATIENCE).expect("an answer").expect("the server is there"), b"0: hello");
         assert!(since.elapsed() < PATIENCE);
         assert!(pool.wait(PATIENCE, |status| status.connections == 4));
     });

@@ -275,7 +275,7 @@ impl Service for Counted {
     fn local(&self) -> Box<Local> {
         if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
             match &self.waits {
-                Some(waits) => _ = waits.lock().expect("no panic").recv(),
+                Some(waits) => _ = waits.lock().expect("no panic").recv_timeout(PATIENCE),
                 None => panic!("no more of them"),
             }
         }

@@ -191,7 +191,7 @@ fn a_relay_to_a_connection_that_is_busy_ends_both() {
             let service = script(move |call, cx, side| match call {
                 Call::Opened if side == Side::Connected => {
                     let works = works.clone();
-                    let work = move || _ = works.lock().expect("no panic").recv();
+                    let work = move || _ = works.lock().expect("no panic").recv_timeout(PATIENCE);
                     if !delegated {
                         return Step::Work(Job::new(work));
                     }

@@ -79,7 +79,7 @@ impl Protocol for Stopping {
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         let (go, may) = channel();
         // After the test, nothing is in the way.
-        let _ = self.0.send(go).is_ok().then(|| may.recv());
+        let _ = self.0.send(go).is_ok().then(|| may.recv_timeout(PATIENCE));
         Step::Close
     }
 }

@@ -325,10 +325,10 @@ fn mined() -> (Pool, TcpStream, TcpStream, Handle) {
     let (pool, address) = start(Config::accept(Miner(tells)).loops(1).workers(1));
     let mut other = connect(address);
     assert!(echoes(&mut other, b"x"));
-    hears.recv().expect("opened");
+    hears.recv_timeout(PATIENCE).expect("opened");
     let mut lost = connect(address);
     assert!(echoes(&mut lost, b"x"));
-    let handle = hears.recv().expect("opened");
+    let handle = hears.recv_timeout(PATIENCE).expect("opened");
     (pool, other, lost, handle)
 }
 

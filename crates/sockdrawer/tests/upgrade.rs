@@ -38,6 +38,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sums::{add, answer, build, message};
 
@@ -460,12 +461,12 @@ fn what_a_service_shares_comes_along() {
     let at = address(&old);
     let mut client = many_sums(at, 1).remove(0);
     let (new, ready, hears) = serve(Address::Tcp(at), || panic!("on purpose"));
-    assert!(ready.is_ok() && hears.recv() == Ok(vec![7; 300_000]));
+    assert!(ready.is_ok() && hears.recv_timeout(PATIENCE) == Ok(vec![7; 300_000]));
     moved(&old, &new, 1);
     let (_, ready, hears) = serve(Address::Tcp(at), Vec::new);
     let refused = ready.expect_err("what it shares is not there").to_string();
     assert!(refused.contains("what is carried as topics could not be written: a panic"), "{refused}");
-    assert!(hears.recv().is_err());
+    assert!(hears.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected));
     assert_eq!((add(&mut client, 1), add(&mut connect(at), 1).1), ((1, 2), 1), "the one before goes on");
 }
 

@@ -1,6 +1,6 @@
 //! `sockdrawer load`: its numbers add up, and its exit code says whether all went well.
 
-use crate::faults::bound;
+use crate::faults::{PATIENCE, bound};
 use crate::program::{Program, load};
 use crate::report::{errors, number, numbers, report};
 use rustix::process::Signal;
@@ -179,7 +179,7 @@ fn unanswered(words: &str) -> (Program, [Asked; 2]) {
     let mut program = Program::start(&words.collect::<Vec<_>>());
     let first = program.line();
     assert!(first.starts_with("2 connections"), "the plan comes first: {first}");
-    let next = || comes.recv().expect("a connection");
+    let next = || comes.recv_timeout(PATIENCE).expect("a connection");
     (program, [next(), next()])
 }
 

@@ -33,7 +33,7 @@ fn told(secured: &Secured) -> mpsc::Receiver<()> {
         // The server is killed at the end.
         drop(heard);
     });
-    changed.recv().expect("it hears");
+    changed.recv_timeout(PATIENCE).expect("it hears");
     changed
 }
 

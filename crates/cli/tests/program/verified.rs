@@ -331,7 +331,7 @@ pub(crate) fn under<T>(clients: &mut [Client], act: impl FnOnce() -> T) -> T {
         }
         drop(told);
         // All speak by then.
-        (0..SPEAKERS).for_each(|_| rounds.recv().expect("a round"));
+        (0..SPEAKERS).for_each(|_| rounds.recv_timeout(PATIENCE).expect("a round"));
         let came = act();
         stop.store(true, Ordering::SeqCst);
         halves.iter_mut().for_each(|client| client.says_the_rest());

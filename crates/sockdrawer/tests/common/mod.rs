@@ -382,7 +382,7 @@ impl Protocol for Held {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes() == b"h" {
             self.holds.send(()).expect("the test listens");
-            self.lets_go.lock().expect("no panic").recv().expect("let go");
+            self.lets_go.lock().expect("no panic").recv_timeout(PATIENCE).expect("let go");
         }
         cx.send(input.bytes());
         input.take_all();

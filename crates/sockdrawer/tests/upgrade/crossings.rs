@@ -34,7 +34,7 @@ fn those_that_a_purge_ends_do_not_move() {
     // None that was frozen is closed twice, or goes on elsewhere.
     clients.iter_mut().for_each(|client| assert!(end(client).expect("in order").is_empty()));
     assert!(old.join().is_ok());
-    let purged = purged.recv().expect("it was done");
+    let purged = purged.recv_timeout(PATIENCE).expect("it was done");
     assert_eq!((purged.asked, purged.ended, purged.cut), (100, 100, 0));
     assert_eq!((old.status().counts.moved_out, new.status().counts.moved_in), (0, 0));
     assert_eq!(add(&mut connect(at), 1), (2, 1));
@@ -56,7 +56,7 @@ fn those_that_are_cut_at_once_do_not_move() {
     for client in &mut clients {
         assert_eq!(end(client).expect_err("cut off").kind(), ErrorKind::ConnectionReset);
     }
-    let ended = ended.recv().expect("it was done");
+    let ended = ended.recv_timeout(PATIENCE).expect("it was done");
     assert_eq!((ended.asked, ended.cut), (40, 40));
     assert!(new.wait(PATIENCE, |status| status.connections == 0), "{:#?}", new.status());
     assert_eq!((add(&mut connect(at), 1), new.status().counts.moved_in), ((2, 1), 0));

@@ -68,7 +68,7 @@ fn lend<F: Filtering, S: Service>(connection: &mut Driver<Layer<F, S>>, sends: &
         peer.read_to_end(&mut all).expect("an end");
         told.send(all).expect("the test waits");
     });
-    tells.recv().expect("the peer told")
+    tells.recv_timeout(Duration::from_secs(30)).expect("the peer told")
 }
 
 fn lender(strict: bool) -> Driver<Layer<Xor, Lender>> {

@@ -35,10 +35,14 @@ impl Helpers {
     /// Counts what a killed process has left as cut with it, since there were so many.
     pub(super) fn cut_rest(&self, index: usize, before: usize) -> usize {
         let children = if index == 0 { self.shared_counters.children() } else { 0 };
-        (0..children).for_each(|slot| _ = self.shared_counters.child(slot).cut());
-        // The permit of a child that has ended in order may still be with its helper.
-        let left = if children > 0 { 0 } else { self.held(index) };
-        left.max(self.cut(index) - before)
+        let pages = (0..children).map(|slot| self.shared_counters.child(slot));
+        // The permit of a child that has ended in order may still be with its helper. A program says nothing of its end.
+        let in_order = pages.filter(|page| !page.cut() && page.has_ended_in_order()).count();
+        let left = self.held(index).saturating_sub(in_order);
+        let counted = self.cut(index) - before;
+        let lost = Counts { cut: left.saturating_sub(counted) as u64, ..Counts::default() };
+        self.shared_counters.counters(index, 0).add_all(&lost);
+        left.max(counted)
     }
 
     pub(super) fn signalled(&self) -> Vec<(i32, u64)> {
