@@ -451,10 +451,9 @@ impl Reference {
         });
     }
 
-    /// The next pool has the configuration of the one before it, and begins anew with what is no part of that.
+    /// The next pool has the configuration of the one before it, and what is suspended or refuses does so there; generations and restarts begin anew.
     fn upgrade(&mut self) {
-        (self.generation, self.restarts, self.intake) = (1, 0, Intake::Open);
-        self.places.iter_mut().for_each(|place| place.intake = Intake::Open);
+        (self.generation, self.restarts) = (1, 0);
         let origin = self.origin();
         self.served.iter_mut().for_each(|one| one.origin = origin);
     }
