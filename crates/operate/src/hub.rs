@@ -2,7 +2,7 @@
 
 use crate::log::{Entry, Log};
 use crate::notify::Manager;
-use crate::operator::PATIENCE;
+use crate::print::PATIENCE;
 use crate::{print, words};
 use serde_json::{Value, json};
 use sockdrawer::Group;

@@ -5,6 +5,9 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
+/// How long the end of a program waits for the last lines to be written.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
 /// One line on standard output, there at once: other programs wait for it. A reader that went away is no error.
 ///
 /// # Errors

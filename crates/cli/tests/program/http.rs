@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sockdrawer::testing::private_network;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, TcpListener};
 use std::process::Command;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};

@@ -5,6 +5,7 @@
 
 mod calls;
 mod clock;
+pub(crate) mod descendants;
 #[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(feature = "processes")]

@@ -5,7 +5,7 @@ use super::options::last_error;
 use super::{Errno, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -32,24 +32,6 @@ pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
 /// Kills a process. Returns false if it was gone.
 pub(crate) fn kill(process: &OwnedFd) -> bool {
     pidfd_send_signal(process, Signal::KILL).is_ok()
-}
-
-/// Kills a process that is no helper, and what it has started and has not ended since: a shell around a program dies without that.
-pub(crate) fn kill_with_descendants(pid: u32) {
-    let descendants = children(pid);
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended.
-        let _ = kill_process(pid, Signal::KILL);
-    }
-    descendants.into_iter().for_each(kill_with_descendants);
-}
-
-/// The children of a process: of each of its threads. None where the kernel does not say.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-    let all: String = threads.map(of_thread).collect();
-    all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Waits for a process to end, and kills it after `within`.
@@ -133,33 +115,4 @@ fn close_each(first: u32, last: u32) -> Result<()> {
         let _ = unsafe { libc::close(number.cast_signed()) };
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_shell_has_started_is_killed_with_it() {
-        let mut shell = Command::new("sh").args(["-c", "sleep 1000 & wait"]).spawn().expect("a shell");
-        let until = Instant::now() + Duration::from_secs(20);
-        let started = loop {
-            if let [started, ..] = children(shell.id())[..] {
-                break started;
-            }
-            assert!(Instant::now() < until, "waited for the shell to start a program");
-            std::thread::yield_now();
-        };
-        kill_with_descendants(shell.id());
-        shell.wait().expect("a child");
-        // Its parent is gone: another process reaps it, or leaves it dead.
-        let lives = || {
-            let stat = std::fs::read_to_string(format!("/proc/{started}/stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with(['Z', 'X']))
-        };
-        while lives() {
-            assert!(Instant::now() < until, "waited for the end of what the shell has started");
-            std::thread::yield_now();
-        }
-    }
 }

@@ -8,7 +8,7 @@ use super::{Carry, MEETS_AT, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
-use crate::sys::{Errno, Result, passing, process, signals};
+use crate::sys::{Errno, Result, descendants, passing, signals};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -105,7 +105,7 @@ impl Meeting {
             Err(reason) => {
                 // It may come later, or what it has started, and would take over then.
                 if !successor.has_ended() {
-                    process::kill_with_descendants(successor.child.id());
+                    descendants::kill_with_descendants(successor.child.id());
                 }
                 refuse(reason);
             }
