@@ -81,6 +81,8 @@ pub(crate) trait Moving: Members {
     }
     /// So many connects have begun in another process.
     fn begin_behind(_own: &Self::State, _begun: u64) {}
+    /// Gives members what was carried from another process since they began.
+    fn build_anew(_core: &Core<Self>, _control: &mut Control<Self>) {}
 }
 
 /// A pool that can be handed over and taken over.
@@ -354,6 +356,7 @@ impl<M: Moving> Movable for Core<M> {
         {
             let mut control = lock(&self.control);
             M::begin_behind(&control.own, held.begun);
+            M::build_anew(self, &mut control);
             if let Some(accepts) = AcceptState::heard(held.accepts.as_ref()) {
                 control.accepts_then.get_or_insert(accepts);
             }

@@ -359,6 +359,7 @@ impl Upgrade {
     /// this name; where the predecessor does not, `read` is not called. Connections that stay in the predecessor, and in a pool whose
     /// connections do not move [together](crate::State::together) all of them for a moment, go on with what is there. The bytes are the
     /// service's own: give them a version. They may be secret: copies that this library makes are wiped after use, and none is printed.
+    /// A pool of processes then asks its service for its [`Recipe`](crate::Recipe) once more; another one is built before the first connection.
     ///
     /// Connections that change what is carried are to move [together](crate::State::together): whatever another one changes between `write` and its own
     /// move is lost. All that is carried may have 64 MiB, and no connection is answered while it is written and read. [`Saver`](crate::Saver) and

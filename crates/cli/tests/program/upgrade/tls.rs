@@ -72,24 +72,26 @@ fn connections_under_tls_go_on_through_upgrades() {
 
 #[test]
 fn a_session_is_resumed_after_an_upgrade() {
-    let secured = Secured::start("upgrade-resumed", "");
-    let config = trusting(&secured.certificates, true);
-    let visit = |number: u64| {
-        let mut client = Client::connect(&config, &secured.at, number);
-        client.exchanges(100);
-        let was_resumed = client.was_resumed();
-        client.ends();
-        was_resumed
-    };
-    assert!(!visit(0) && visit(1));
-    for number in 2..5 {
-        // One that lingers may stay.
-        _ = secured.upgrade();
-        assert!(visit(number), "its ticket is of the process before");
-        assert!(visit(number), "its ticket is of this process");
-        let handshakes = secured.status()["tls"]["handshakes"].clone();
-        // Also those of the processes before.
-        assert_eq!(handshakes, serde_json::json!({ "full": 1, "resumed": 2 * number - 1, "failed": 0 }));
+    for model in ["loops", "threads", "prefork", "fork"] {
+        let secured = Secured::start(&format!("upgrade-resumed-{model}"), &format!("model = \"{model}\""));
+        let config = trusting(&secured.certificates, true);
+        let visit = |number: u64| {
+            let mut client = Client::connect(&config, &secured.at, number);
+            client.exchanges(100);
+            let was_resumed = client.was_resumed();
+            client.ends();
+            was_resumed
+        };
+        assert!(!visit(0) && visit(1), "{model}");
+        for number in 2..5 {
+            // One that lingers may stay.
+            _ = secured.upgrade();
+            assert!(visit(number), "{model}: its ticket is of the process before");
+            assert!(visit(number), "{model}: its ticket is of this process");
+            // Also those of the processes before.
+            let wanted = serde_json::json!({ "full": 1, "resumed": 2 * number - 1, "failed": 0 });
+            assert_eq!(secured.status()["tls"]["handshakes"], wanted, "{model}");
+        }
     }
 }
 

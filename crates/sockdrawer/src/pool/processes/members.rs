@@ -5,7 +5,7 @@ use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers, State, live_generations, parts};
 use super::registry::generated;
 use super::supervise::News;
-use super::wire::{Generated, Reply, Request, Tuning};
+use super::wire::{Generated, Reply, Request, Start, Tuning};
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
@@ -158,7 +158,9 @@ impl Members for Helpers {
     }
 
     fn is_current(control: &Control<Helpers>, announced: &Announced) -> bool {
-        announced.revision == control.revision.number() && announced.start.accept_state == control.accept_state
+        let Start { generated, accept_state, .. } = &announced.start;
+        let is_built_so = generated.id == control.generation && *accept_state == control.accept_state;
+        is_built_so && announced.revision == control.revision.number()
     }
 
     fn join(control: &mut Control<Helpers>, life: u64, _running: &Arc<Channel>) {

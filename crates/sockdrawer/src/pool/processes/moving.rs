@@ -1,10 +1,12 @@
 //! Connections of helpers that move to another program, or come from there: the pool's side of it, and the helper's. They pass the pool's
 //! process, which keeps none of them.
 
+use super::change::agree;
 use super::channel::Channel;
 use super::helper::Helper;
 use super::helpers::Helpers;
 use super::refusals::other;
+use super::registry::generated;
 use super::wire::{Move, Moved, Reply, Request};
 use crate::clock::deadline;
 use crate::config::Model;
@@ -79,6 +81,17 @@ impl Moving for Helpers {
 
     fn thaw(core: &Core<Helpers>) {
         core.channels().iter().for_each(|channel| _ = channel.let_go(Vec::new()));
+    }
+
+    /// A helper has a copy of what its recipe says, such as keys of tickets, which was written before the keys of the predecessor came.
+    /// Where one cannot build it, all go on with what they have.
+    fn build_anew(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+        let next = generated(&control.config, control.generation + 1);
+        let Some(next) = next.ok().filter(|next| next.recipe != control.own.generated.recipe) else { return };
+        match agree(control.running(), || Request::Prepare(next.clone())) {
+            Ok(()) => core.switch_to(control, next),
+            Err(_) => _ = agree(control.running(), || Request::Forget),
+        }
     }
 }
 
