@@ -443,12 +443,12 @@ fn a_state_that_is_not_read_whole_is_refused_and_shifts_no_other() {
         let restored = layer.restore(&Peer::new(None, Side::Accepted), &mut Saved::versioned(saved.written(), &[3, 1]));
         restored.map_err(|why| why.to_string())
     };
-    let why = restore(|_| Ok(0)).err().expect("nothing was read");
+    let why = restore(|_| Ok(0)).expect_err("nothing was read");
     assert!(why.starts_with("8 of 8 bytes of the saved state were not read"), "{why}");
     let restored = restore(|from| Ok(from.rest().len() as u64 * u64::from(from.version()))).expect("it may be ignored");
     assert!(matches!(restored.stage, Stage::Open(Command { commands: 24, .. })), "8 bytes of version 3");
     assert_eq!(restored.plain, b"Pi", "what the layer has is what it had");
-    let beyond = restore(|from| Ok(from.u64()? + from.u64()?)).err().expect("what follows is the layer's");
+    let beyond = restore(|from| Ok(from.u64()? + from.u64()?)).expect_err("what follows is the layer's");
     assert_eq!(beyond, "the saved state is shorter than the service expects");
 }
 

@@ -250,7 +250,7 @@ fn of_two_that_start_on_a_stale_path_one_begins() {
     for round in 0..50 {
         let place = Place::new(&format!("stale-{round}"));
         // As of a process that was killed.
-        bind(&packet_socket(), &SocketAddrUnix::new(&place.0).expect("a path")).expect("a free path");
+        bind(packet_socket(), &SocketAddrUnix::new(&place.0).expect("a path")).expect("a free path");
         let barrier = Barrier::new(2);
         // None is ready: the other gives up.
         let start = || {
