@@ -1,5 +1,6 @@
 //! State that the program inherits from what starts it: shells, supervisors, `nohup`, wrappers.
 
+use crate::operated::Operated;
 use crate::program::{End, Program};
 use rustix::process::Signal;
 use std::io::{Read, Write};
@@ -134,6 +135,23 @@ fn a_hangup_that_is_ignored_is_told() {
     let told = end.stderr.matches("SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload").count();
     assert!(told == 1 && !end.stderr.contains("reload by SIGHUP"), "{end:?}");
     std::fs::remove_dir_all(folder).expect("it is there");
+}
+
+/// The table of descriptors, which otherwise grows in steps that stop every accept for milliseconds.
+#[test]
+fn a_raised_limit_has_room_for_its_descriptors() {
+    let size = |pid: u32| -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("the kernel says so");
+        size.trim().parse().expect("a number")
+    };
+    let file = |limit| format!("[pool.echo]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\nloops = 1\nlimit = {limit}\n");
+    let server = Operated::start("raised", &file(100));
+    assert!(size(server.pid()) < 6_000, "{}", size(server.pid()));
+    server.write(&file(6_000));
+    server.says("reload");
+    assert!(size(server.pid()) >= 6_000, "{}", size(server.pid()));
+    assert_eq!(server.end().code, Some(0));
 }
 
 /// Kernels before 5.9, and container profiles that do not know the call, as `ENOSYS` or `EPERM`.

@@ -17,7 +17,7 @@ use crate::pool::listeners::ListenerEntry;
 use crate::pool::members::Visit;
 use crate::pool::members::{Changing, Members};
 use crate::pool::plan::is_same_policy;
-use crate::pool::validate::effective_limit;
+use crate::pool::validate::{effective_limit, make_room};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use crate::sys::System;
@@ -66,7 +66,15 @@ impl Members for Loops {
 
     fn limit(&self, own: &State, wanted: &Config) -> Result<Option<usize>, Error> {
         // Among several processes the limit is not this one's matter.
-        if self.shared.process.is_some() { Ok(None) } else { effective_limit(wanted, own.others).map(Some) }
+        if self.shared.process.is_some() {
+            return Ok(None);
+        }
+        let limit = effective_limit(wanted, own.others)?;
+        if limit > self.shared.limiter.limit() {
+            // Made at once, and not in steps while connections come.
+            make_room(wanted, limit, own.others);
+        }
+        Ok(Some(limit))
     }
 
     fn live_generations(core: &Core<Loops>, control: &mut Control<Loops>, _wanted: &Config) -> Vec<(u32, usize)> {
