@@ -114,7 +114,8 @@ pub struct Settings {
     pub max_unsent: Option<usize>,
     /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
     /// longer. Time does not count while a job runs, its input is paused ([`Context::pause`](crate::Context::pause)), or the protocol has its timer set, or the
-    /// connection is delegated. Default: none, no timeout.
+    /// connection is delegated. Only for a [`Service`](crate::Service): what a handler or another program reads, the loop does not see, so that
+    /// [`Pool::start`](crate::Pool::start) refuses it with one. Default: none, no timeout.
     pub idle: Option<Duration>,
     /// How long a closed connection reads and discards, waiting for the peer's end. Default: 2 s.
     pub linger: Duration,

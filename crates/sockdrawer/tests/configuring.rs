@@ -221,3 +221,25 @@ fn what_a_program_holds_prints_in_short() {
     let error = "127.0.0.1".parse::<Address>().expect_err("no port");
     assert_eq!(format!("{error:?}"), error.to_string(), "main prints errors by Debug");
 }
+
+/// It would bound nothing there, and half a request would stay open for ever.
+#[test]
+fn an_idle_timeout_is_refused_where_the_loop_does_not_see_what_is_read() {
+    let refused = |behaviour: sockdrawer::Behaviour, model: Model, instead: &str| {
+        let config = Config::accept(behaviour).model(model).listen("127.0.0.1:0");
+        assert!(Pool::check(&config).is_ok(), "{model} without it");
+        let config = config.settings(|settings| settings.idle = Some(Duration::from_secs(9)));
+        match Pool::check(&config) {
+            Err(Error::Invalid { setting: "settings.idle", reason }) => assert!(reason.contains(instead), "{reason}"),
+            other => panic!("{model}: {other:?}"),
+        }
+    };
+    refused(sockdrawer::Behaviour::blocking(|_| Ok(())), Model::Threads, "give its reads a timeout");
+    #[cfg(feature = "processes")]
+    refused(sockdrawer::Behaviour::exec("cat", ["-u"]), Model::Fork, "bound its reads there");
+    #[cfg(feature = "tokio")]
+    {
+        refused(sockdrawer::Behaviour::task(|_, _| async {}), Model::Tasks, "tokio::time::timeout");
+        refused(sockdrawer::Behaviour::listener(), Model::Tasks, "timeout for heads");
+    }
+}

@@ -88,6 +88,21 @@ fn validate_settings(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks that what reads the connections is held by the idle timeout: only a service is, whose input passes the loop.
+fn validate_idle(config: &Config) -> Result<(), Error> {
+    let instead = match config.behaviour.service().kind() {
+        Kind::Protocol => return Ok(()),
+        Kind::Blocking => "a blocking handler reads its connection itself: leave idle out, and give its reads a timeout",
+        Kind::Program => "another program reads its connection itself: leave idle out, and bound its reads there",
+        #[cfg(feature = "tokio")]
+        Kind::Task => {
+            "async code reads its connection itself: leave idle out, and put tokio::time::timeout around its reads; HTTP servers have a timeout for heads"
+        }
+    };
+    let refused = || Error::Invalid { setting: "settings.idle", reason: instead.to_owned() };
+    if config.settings.idle.is_some() { Err(refused()) } else { Ok(()) }
+}
+
 /// Checks what types cannot.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
     validate_addresses(config)?;
@@ -118,6 +133,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid("max_generations", "fewer than 2: the one in force counts, so none could ever follow it");
     }
     validate_settings(&config.settings)?;
+    validate_idle(config)?;
     if let Endpoint::Connect(connecting) = &config.endpoint {
         validate_connecting(connecting, config.limit)?;
     }
