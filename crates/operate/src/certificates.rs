@@ -1,6 +1,7 @@
 //! Certificates that are renewed while the program runs: a new generation of their pools.
 
 use crate::failure::Failure;
+use crate::listen::sets;
 use crate::operator::{Operator, spawn};
 use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
@@ -20,7 +21,7 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
             // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
             watched.add(&state.document);
             let differs = |(name, tls): (&String, &PoolTls)| {
-                state.document.pools.get(name).is_some_and(|pool| tls.content != content(&pool.values))
+                state.document.pools.get(name).is_some_and(|pool| tls.content != content(&sets(&pool.values)))
             };
             if state.refused_files.is_some() || state.tls.iter().any(differs) {
                 look(&now);

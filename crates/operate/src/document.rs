@@ -10,11 +10,11 @@ mod whole;
 pub use schema::schema;
 pub(crate) use whole::rehearsed;
 
-use crate::pool_settings::{SETTINGS, wrong_setting};
+use crate::listen;
+use crate::pool_settings::SETTINGS;
 use crate::program_settings;
 use crate::protocol::Protocol;
-use crate::setting::unknown;
-use crate::setting::{Setting, Value, Values};
+use crate::setting::{Setting, Value, Values, unknown, wrong_setting};
 use crate::{layers, written};
 use read::{At, Entry, Tree};
 use serde::ser::SerializeMap;
@@ -313,7 +313,7 @@ impl Reader<'_> {
         };
         let place = at.map(|at| read::position(self.text, at));
         place.into_iter().for_each(|place| _ = self.places.values.insert(format!("{table}{key}"), place));
-        let parse = |tree: &Tree| match tree.text() {
+        let parse = |tree: &Tree| match written(setting, tree)? {
             // Some reasons name the value themselves.
             Some(text) => setting
                 .parse(&text)
@@ -337,6 +337,23 @@ impl Reader<'_> {
             },
         }
     }
+}
+
+/// Returns a value as a command line has it. None: it is no value of a setting.
+fn written(setting: &Setting, tree: &Tree) -> Result<Option<String>, String> {
+    let Tree::Table(entries) = tree else { return Ok(tree.text()) };
+    if setting.name != "listen" {
+        return Ok(None);
+    }
+    let values = |(key, _, tree, _): &(String, At, Tree, At)| {
+        let one = |tree: &Tree| tree.text().ok_or_else(|| format!("{key}: a {} is no value of it", tree.kind()));
+        match tree {
+            Tree::List(all) => all.iter().map(|(tree, _)| one(tree)).collect::<Result<Vec<_>, _>>(),
+            tree => one(tree).map(|text| vec![text]),
+        }
+    };
+    let entries = entries.iter().map(|entry| Ok((entry.0.as_str(), values(entry)?)));
+    listen::text(&entries.collect::<Result<Vec<_>, String>>()?).map(Some)
 }
 
 #[cfg(test)]

@@ -1,28 +1,54 @@
 //! What lies between a pool's sockets and its protocol, by the pool's settings.
 
-use crate::setting::{Text, Values, Wrong};
-use crate::tls::{self, PoolTls};
+use crate::setting::{Kind, Setting, Text, Values, Wrong};
+use crate::tls;
 use sockdrawer::Behaviour;
 use sockdrawer::layer::proxy_header::{Accepts, Source};
+use sockdrawer::listening::Listening;
+use sockdrawer_tls::Server;
 
 pub(crate) const PROXY_PROTOCOL: &str = "proxy-protocol";
 
-/// What layers are made of, but for the content of files.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    tls::SETTINGS.iter().map(|setting| setting.name).chain([PROXY_PROTOCOL])
+const SOURCES: Text = Text { form: "SOURCE[,SOURCE]...", check: |text| accepts(text).map(drop) };
+
+pub(crate) const PROXY: Setting = Setting::new(
+    PROXY_PROTOCOL,
+    Kind::Text(SOURCES),
+    "Whose connections have to begin with a PROXY header, v1 or v2: from=10.0.0.0/8 for a network or an address, unix for all at Unix sockets, with commas between. The real address of the peer counts for everything then; other peers' headers are not believed",
+)
+.unless_given("none");
+
+/// Returns the settings of which layers are made.
+pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
+    tls::SETTINGS.iter().chain([const { &PROXY }])
 }
 
-pub(crate) const SOURCES: Text = Text { form: "SOURCE[,SOURCE]...", check: |text| accepts(text).map(drop) };
+/// Returns the names of the settings of which layers are made.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    settings().map(|setting| setting.name)
+}
 
-/// The behaviour behind its layers: what is read first is put around it last.
-pub(crate) fn layered(behaviour: Behaviour, values: &Values, tls: Option<&PoolTls>) -> Result<Behaviour, Wrong> {
-    let behaviour = match tls {
-        Some(tls) => behaviour.layered(tls.server.clone()),
+/// Puts a behaviour behind its layers: what is read first is put around it last.
+pub(crate) fn layered(behaviour: Behaviour, values: &Values, server: Option<&Server>) -> Result<Behaviour, Wrong> {
+    let behaviour = match server {
+        Some(server) => behaviour.layered(server.clone()),
         None => behaviour,
     };
     match values.text(PROXY_PROTOCOL) {
         Some(text) => Ok(behaviour.layered(accepts(text).map_err(|why| (PROXY_PROTOCOL, why))?)),
         None => Ok(behaviour),
+    }
+}
+
+/// Gives a listener its layers.
+pub(crate) fn at_listener(listening: Listening, values: &Values, server: Option<&Server>) -> Result<Listening, String> {
+    let listening = match server {
+        Some(server) => listening.layered(server.clone()),
+        None => listening,
+    };
+    match values.text(PROXY_PROTOCOL) {
+        Some(text) => Ok(listening.layered(accepts(text)?)),
+        None => Ok(listening),
     }
 }
 

@@ -1,5 +1,7 @@
-//! Where a pool listens, as it is written: an address with options, or the name of sockets that systemd has made.
+//! Where a pool listens, as it is written: an address with options and layers, or the name of sockets that systemd has made.
 
+use crate::layers::{self, PROXY_PROTOCOL};
+use crate::setting::{Text, Values, Wrong};
 use crate::users;
 use sockdrawer::Address;
 use sockdrawer::listening::{ListenOptions, Listening};
@@ -10,12 +12,17 @@ const SYSTEMD: &str = "systemd:";
 /// The options of an address.
 const KEYS: [&str; 7] = ["limit", "v6-only", "freebind", "transparent", "device", "mode", "owner"];
 
+/// The setting of where a pool listens.
+pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| parse(text).map(drop) };
+
 /// Where a pool listens.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub(crate) place: Place,
     limit: Option<usize>,
     options: ListenOptions,
+    /// What its layers are made of.
+    pub(crate) layers: Values,
 }
 
 /// An address, or the name of sockets that systemd has made.
@@ -36,6 +43,77 @@ impl At {
         listening.limit = self.limit;
         listening.options(self.options.clone())
     }
+
+    /// Returns whether this is written of that listener.
+    pub(crate) fn is_of(&self, listening: &Listening) -> bool {
+        match &self.place {
+            Place::Address(address) => *address == listening.address,
+            Place::Systemd(name) => listening.name.as_ref() == Some(name),
+        }
+    }
+}
+
+/// Returns the names of what may be written with an address, beside it.
+pub(crate) fn keys() -> Vec<&'static str> {
+    KEYS.into_iter().chain(layers::names()).collect()
+}
+
+/// Returns the text of a listener that a file has as a table, of the key and the values of each entry.
+///
+/// # Errors
+/// What cannot be written so.
+pub(crate) fn text(entries: &[(&str, Vec<String>)]) -> Result<String, String> {
+    let Some((_, address)) = entries.iter().find(|(key, _)| *key == "address") else {
+        return Err("has no address: write { address = \"127.0.0.1:9000\", ... }".to_owned());
+    };
+    let mut text = address.join(",");
+    for (key, values) in entries.iter().filter(|(key, _)| *key != "address") {
+        for value in values {
+            let mut parts: Vec<&str> = value.split(',').collect();
+            if *key != PROXY_PROTOCOL && parts.len() > 1 {
+                return Err(format!("{key} = {value:?}: a comma ends a value here: use a name without one"));
+            }
+            // Only what looks like an option is read as one.
+            parts.sort_by_key(|part| part.contains('='));
+            text += &format!(",{key}={}", parts.join(","));
+        }
+    }
+    Ok(text)
+}
+
+/// Returns the values of which layers are made: those of the pool, and those of each of its listeners in order.
+pub(crate) fn sets(values: &Values) -> Vec<Values> {
+    let listeners = values.list("listen").iter().map(|text| parse(text).map(|at| at.layers).unwrap_or_default());
+    std::iter::once(values.clone()).chain(listeners).collect()
+}
+
+/// Checks that layers are written for the whole pool or at its listeners: of both it would not be clear which come first.
+pub(crate) fn check_layers(values: &Values) -> Result<(), Wrong> {
+    let of_pool = layers::names().find(|name| values.has(name));
+    let at = sets(values).iter().skip(1).position(|set| !set.0.is_empty());
+    match of_pool.zip(at) {
+        Some((name, at)) => {
+            let text = &values.list("listen")[at];
+            Err((
+                "listen",
+                format!("{text} has layers of its own, and {name} is for all addresses: write {name} at those that have it"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Takes over the layers of a running pool's listeners where they are made of what they were: others would be another generation.
+pub(crate) fn keep_layers(listening: &mut [Listening], wanted: &Values, running: &[Listening], before: &Values) {
+    let at = |values: &Values| -> Vec<At> { values.list("listen").iter().flat_map(|text| parse(text)).collect() };
+    let (wanted, before) = (at(wanted), at(before));
+    for new in listening.iter_mut().filter(|new| !new.layers.is_empty()) {
+        let of = |all: &[At]| all.iter().find(|at| at.is_of(new)).map(|at| at.layers.clone());
+        let old = running.iter().find(|old| old.address == new.address);
+        if let Some(old) = old.filter(|_| of(&wanted) == of(&before)) {
+            new.layers = old.layers.clone();
+        }
+    }
 }
 
 /// Reads `ADDR[,KEY=VALUE]...`.
@@ -53,8 +131,15 @@ pub(crate) fn parse(text: &str) -> Result<At, String> {
         Some(name) => Place::Systemd(name.to_owned()),
         None => Place::Address(rest.parse().map_err(|error: sockdrawer::AddressError| error.to_string())?),
     };
-    let mut at = At { place, limit: None, options: ListenOptions::default() };
-    given.into_iter().rev().try_for_each(|(key, value)| set(&mut at, key, value))?;
+    let mut at = At { place, limit: None, options: ListenOptions::default(), layers: Values::default() };
+    let mut given = given.into_iter().rev().peekable();
+    while let Some((key, value)) = given.next() {
+        let mut value = value.to_owned();
+        while let Some((_, more)) = given.next_if(|(next, _)| key == PROXY_PROTOCOL && *next == "from") {
+            value += &format!(",from={more}");
+        }
+        set(&mut at, key, &value)?;
+    }
     if matches!(at.place, Place::Systemd(_)) && at.options != ListenOptions::default() {
         return Err(format!("{rest} is bound already: limit is its only option here, set the others in the socket unit"));
     }
@@ -78,7 +163,12 @@ fn set(at: &mut At, key: &str, value: &str) -> Result<(), String> {
         "device" => at.options.device = Some(value.to_owned()),
         "mode" => at.options.mode = Some(mode(value)?),
         "owner" => (at.options.user, at.options.group) = owner(value)?,
-        _ => return Err(crate::setting::unknown("option of an address", key, &KEYS)),
+        _ => {
+            let setting = layers::settings().find(|setting| setting.name == key);
+            let setting = setting.ok_or_else(|| crate::setting::unknown("option of an address", key, &keys()))?;
+            let value = setting.parse(value).map_err(|why| format!("{key}={value}: {why}"))?;
+            at.layers.set(setting, value);
+        }
     }
     Ok(())
 }
@@ -108,6 +198,32 @@ fn owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_layers_of_its_own() {
+        let at =
+            parse("[::]:9443,limit=5,tls-cert=a.pem,tls-key=a.key,tls-cert=b.pem,proxy-protocol=unix,from=::1,from=10.0.0.0/8");
+        let at = at.expect("it is right");
+        assert_eq!((at.limit, at.layers.list("tls-cert")), (Some(5), &["a.pem".to_owned(), "b.pem".to_owned()][..]));
+        assert_eq!(at.layers.text("proxy-protocol"), Some("unix,from=::1,from=10.0.0.0/8"));
+        let entries = [
+            ("limit", vec!["5".to_owned()]),
+            ("address", vec!["[::]:9443".to_owned()]),
+            ("tls-cert", vec!["a.pem".to_owned(), "b.pem".to_owned()]),
+            ("proxy-protocol", vec!["from=::1,unix".to_owned()]),
+        ];
+        let expected = "[::]:9443,limit=5,tls-cert=a.pem,tls-cert=b.pem,proxy-protocol=unix,from=::1";
+        assert_eq!(text(&entries).as_deref(), Ok(expected));
+        assert!(text(&entries[..1]).is_err_and(|why| why.contains("has no address")));
+        assert!(text(&[entries[1].clone(), ("tls-cert", vec!["a,b".to_owned()])]).is_err_and(|why| why.contains("comma")));
+        for (text, why) in [
+            ("127.0.0.1:1,tls-certs=a", "did you mean `tls-cert`?"),
+            ("127.0.0.1:1,proxy-protocol=10.0.0.0/8", "proxy-protocol=10.0.0.0/8: has"),
+            ("127.0.0.1:1,backlog=7", "unknown option of an address `backlog`"),
+        ] {
+            assert!(options(text).is_err_and(|error| error.contains(why)), "{text}: {:?}", options(text));
+        }
+    }
 
     fn options(text: &str) -> Result<ListenOptions, String> {
         parse(text).map(|at| at.options)

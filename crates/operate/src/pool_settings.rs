@@ -1,8 +1,8 @@
 //! The settings of a pool: the one table of what each is, and what it does to the pool's configuration.
 
 use crate::layers;
-use crate::listen::{self, Place};
-use crate::setting::{Kind, LISTEN, Setting, Text, Value, Values, Wrong};
+use crate::listen::{self, LISTEN, Place};
+use crate::setting::{Kind, Setting, Text, Value, Values, Wrong, unknown};
 use crate::tls::{self, PoolTls};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
 use sockdrawer::listening::Listening;
@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// The names of the models, for the setting `model`.
 const MODELS: &[&str] = &["single", "threads", "fork", "prefork", "loops", "tasks"];
+/// Settings of the policy [`Limits`].
+const OF_LIMITS: [&str; 3] = ["on-full", "max-per-peer", "accept-rate"];
+/// Settings of [`Restarts`].
+const OF_RESTARTS: [&str; 2] = ["restarts", "restarts-within"];
 /// Models with any number of loops and workers.
 const WITH_LOOPS: &[Model] = &[Model::Prefork, Model::Loops, Model::Tasks];
 
@@ -33,6 +37,7 @@ struct Draft<'a> {
     restarts: Restarts,
     keepalive: Option<Keepalive>,
     sockets: &'a dyn Sockets,
+    tls: Option<&'a PoolTls>,
 }
 
 /// Sockets that were made before the program began.
@@ -79,7 +84,8 @@ impl PoolSetting {
     }
 }
 
-const PEER_LIMIT: Text = Text { form: "N[/PREFIX]", check: |text| peer_limit(text).map(drop) };
+const ON_FULL: Text = Text { form: "backpressure|reject [TEXT]", check: |text| on_full(text).map(drop) };
+const PEER_LIMIT: Text = Text { form: "N[/PREFIX][ reject TEXT]", check: |text| peer_limit(text).map(drop) };
 const ALARM: Text = Text { form: "AT/CLEAR", check: |text| alarm(text).map(drop) };
 
 const LISTENING: &str = "Listening";
@@ -94,7 +100,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     setting(
         "listen",
         Kind::List(LISTEN),
-        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME; of a path ,mode=0660 ,owner=USER:GROUP. May be repeated",
+        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME; of a path ,mode=0660 ,owner=USER:GROUP; and layers of its own: ,proxy-protocol=SOURCES and the settings of TLS, such as ,tls-cert=FILE ,tls-key=FILE. In files also a table, { address = \"0.0.0.0:9443\", tls-cert = \"chain.pem\" }. May be repeated",
         "127.0.0.1:9000",
         listen_at,
     )
@@ -107,14 +113,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
         |draft, value| put(draft, value, |config, count| *config = config.clone().backlog(u32::try_from(count).unwrap_or(u32::MAX))),
     )
     .of(LISTENING),
-    setting(
-        layers::PROXY_PROTOCOL,
-        Kind::Text(layers::SOURCES),
-        "Whose connections have to begin with a PROXY header, v1 or v2: from=10.0.0.0/8 for a network or an address, unix for all at Unix sockets, with commas between. The real address of the peer counts for everything then; other peers' headers are not believed",
-        "none",
-        keeps,
-    )
-    .of(LISTENING),
+    PoolSetting { setting: layers::PROXY, models: &[], apply: keeps }.of(LISTENING),
     of_tls(0),
     of_tls(1),
     of_tls(2),
@@ -171,12 +170,13 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     .of(LIMITS),
     setting(
         "on-full",
-        Kind::Choice(&["backpressure", "reject"]),
-        "What happens to a connection above the limit: it waits in the kernel's queue, or is accepted and closed",
+        Kind::Text(ON_FULL),
+        "What happens to a connection above the limit: it waits in the kernel's queue, or is accepted, sent this text if there is one, as a line, and closed",
         "backpressure",
         |draft, value| {
-            let rejects = *value == Value::Text("reject".to_owned());
-            draft.limits.on_full = if rejects { OnFull::Reject(Reject::Fin) } else { OnFull::Backpressure };
+            if let Value::Text(text) = value {
+                draft.limits.on_full = on_full(text)?;
+            }
             Ok(())
         },
     )
@@ -184,11 +184,14 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     setting(
         "max-per-peer",
         Kind::Text(PEER_LIMIT),
-        "Maximum of connections per client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many bits); connections above it are closed",
+        "Maximum of connections per client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many bits); connections above it are sent this text if there is one, as a line, and closed",
         "none",
         |draft, value| {
             if let Value::Text(text) = value {
-                draft.limits.per_peer = Some(peer_limit(text)?);
+                let said = draft.limits.per_peer.take().map(|of_program| of_program.reject);
+                let limit = peer_limit(text)?;
+                let reject = if limit.reject == Reject::Fin { said.unwrap_or(Reject::Fin) } else { limit.reject };
+                draft.limits.per_peer = Some(PerPeer { reject, ..limit });
             }
             Ok(())
         },
@@ -436,23 +439,47 @@ fn keepalive(draft: &mut Draft<'_>, value: &Value, change: impl FnOnce(&mut Keep
 fn listen_at(draft: &mut Draft<'_>, value: &Value) -> Result<(), String> {
     let Value::List(texts) = value else { return Ok(()) };
     let mut listening = Vec::new();
-    for text in texts {
+    for (number, text) in texts.iter().enumerate() {
         let at = listen::parse(text)?;
-        match &at.place {
-            Place::Address(address) => listening.push(at.listening(Listening::new(address.clone()))),
-            Place::Systemd(name) => listening.extend(draft.sockets.named(name)?.into_iter().map(|made| at.listening(made))),
+        let made = match &at.place {
+            Place::Address(address) => vec![Listening::new(address.clone())],
+            Place::Systemd(name) => draft.sockets.named(name)?,
+        };
+        let server = draft.tls.and_then(|tls| tls.servers.get(number + 1)?.as_ref());
+        for made in made {
+            listening.push(layers::at_listener(at.listening(made), &at.layers, server)?);
         }
     }
     update(draft, |config| config.listeners(|all| *all = listening));
     Ok(())
 }
 
+fn on_full(text: &str) -> Result<OnFull, String> {
+    match text.split_once(' ').unwrap_or((text, "")) {
+        ("backpressure", "") => Ok(OnFull::Backpressure),
+        ("reject", said) => Ok(OnFull::Reject(reject(said))),
+        _ => Err(unknown("on-full", text, &["backpressure", "reject"])),
+    }
+}
+
+/// How a connection is turned away that is sent this text.
+fn reject(said: &str) -> Reject {
+    match said.trim_start() {
+        "" => Reject::Fin,
+        said if said.ends_with('\n') => Reject::text(said),
+        said => Reject::text(&format!("{said}\n")),
+    }
+}
+
 fn peer_limit(text: &str) -> Result<PerPeer, String> {
+    let (text, said) = text.split_once(" reject").unwrap_or((text, ""));
     let (most, prefix) = text.split_once('/').unwrap_or((text, "32"));
     let most = count::parse(most).ok().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
     let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
     match (most, prefix) {
-        (Some(most), Some(prefix)) => Ok(PerPeer { prefixes: Prefixes { v4: prefix, v6: 4 * prefix }, ..PerPeer::address(most) }),
+        (Some(most), Some(prefix)) => {
+            Ok(PerPeer { max: most, prefixes: Prefixes { v4: prefix, v6: 4 * prefix }, reject: reject(said) })
+        }
         (Some(_), None) => Err("has no prefix of 0 to 32 bits: write one such as 50/24".to_owned()),
         (None, _) => Err("not a limit for each peer: write at least 1, such as 10 or 50/24".to_owned()),
     }
@@ -498,12 +525,6 @@ pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a setting, as a sentence.
-pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
-    let colon = if why.starts_with("is ") { "" } else { ":" };
-    format!("{name}{colon} {why}")
-}
-
 /// The configuration of a pool: what its protocol begins with, and what the settings say.
 pub(crate) fn configure(
     mut begun: Config,
@@ -511,12 +532,27 @@ pub(crate) fn configure(
     tls: Option<&PoolTls>,
     sockets: &dyn Sockets,
 ) -> Result<Config, Wrong> {
-    let (limits, restarts) = (Limits::default(), Restarts::default());
+    // What the file says is applied to what the program has set.
+    let limits = begun.limits().cloned();
+    if let (None, Some(name)) = (&limits, OF_LIMITS.into_iter().find(|name| values.has(name))) {
+        return Err((
+            name,
+            "is a setting of limits, and this program has an admission policy of its own: leave it out".to_owned(),
+        ));
+    }
+    let restarts = begun.restarts.data();
+    if let (None, Some(name)) = (&restarts, OF_RESTARTS.into_iter().find(|name| values.has(name))) {
+        return Err((name, "is for restarts, of which this program has a policy of its own: leave it out".to_owned()));
+    }
+    let (has_limits, has_restarts) = (limits.is_some(), restarts.is_some());
     let idle = Duration::ZERO;
     let probes = Keepalive { idle, interval: Duration::from_secs(15), probes: 4 };
-    let keepalive = values.has("keepalive").then_some(probes);
-    begun.behaviour = layers::layered(begun.behaviour, values, tls)?;
-    let mut draft = Draft { config: begun, limits, restarts, keepalive, sockets };
+    let of_program = begun.settings.options.keepalive;
+    let keepalive = if values.has("keepalive") { Some(of_program.unwrap_or(probes)) } else { of_program };
+    listen::check_layers(values)?;
+    begun.behaviour = layers::layered(begun.behaviour, values, tls.and_then(|tls| tls.servers.first()?.as_ref()))?;
+    let (limits, restarts) = (limits.unwrap_or_default(), restarts.unwrap_or_default());
+    let mut draft = Draft { config: begun, limits, restarts, keepalive, sockets, tls };
     for PoolSetting { setting, models, apply } in &SETTINGS {
         let Some(value) = values.0.get(setting.name) else { continue };
         if !models.is_empty() && !models.contains(&draft.config.model) {
@@ -531,8 +567,15 @@ pub(crate) fn configure(
         apply(&mut draft, value).map_err(|why| (setting.name, why))?;
     }
     draft.config.settings.options.keepalive = draft.keepalive;
-    let Draft { config, limits, restarts, .. } = draft;
-    let mut config = config.admission(limits);
-    config.restarts = Arc::new(restarts);
+    let Draft { mut config, limits, restarts, .. } = draft;
+    if has_limits {
+        config = config.admission(limits);
+    }
+    if has_restarts {
+        config.restarts = Arc::new(restarts);
+    }
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests;

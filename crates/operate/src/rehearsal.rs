@@ -1,8 +1,9 @@
 //! What the system would refuse of a configuration, found by asking it.
 
 use crate::document::{Document, Known, rehearsed};
-use crate::pool_settings::{wrong_of, wrong_setting};
+use crate::pool_settings::wrong_of;
 use crate::protocol::Protocol;
+use crate::setting::wrong_setting;
 use sockdrawer::{Address, Config, Endpoint, Pool};
 use std::path::PathBuf;
 

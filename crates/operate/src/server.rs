@@ -6,17 +6,18 @@ use crate::change::{Changed, REFUSED, Unchanged};
 use crate::document::{Document, Known, Places, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
+use crate::listen;
 use crate::moves::{Move, UnderWay};
 use crate::notify::Line;
-use crate::pool_settings::{configure, wrong_of, wrong_setting};
+use crate::pool_settings::{configure, wrong_of};
 use crate::protocol::Protocol;
-use crate::setting::Wrong;
+use crate::setting::{Wrong, wrong_setting};
 use crate::systemd::Passed;
 use crate::tls::{self, PoolTls};
 use crate::watched::Watched;
 use planning::Work;
 use sockdrawer::observe::{Event, Observer, Readiness, Status};
-use sockdrawer::{Config, Drain, Drained, Error, Pool, Upgrade};
+use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Upgrade};
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,7 +195,7 @@ impl Server {
     fn configure(&self, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
         let protocol = self.known().protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        let tls = tls::of(&of.values, &self.tickets)?;
+        let tls = tls::of(&listen::sets(&of.values), &self.tickets)?;
         Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
     }
 
@@ -208,7 +209,7 @@ impl Server {
         let (mut config, tls) = self.configure(to)?;
         let protocol = self.known().protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.differing(&from.values, &to.values).is_empty();
-        let other_files = !old.zip(tls.as_ref()).is_none_or(|(old, new)| old.server.is_same(&new.server));
+        let other_files = old.zip(tls.as_ref()).is_some_and(|(old, new)| old.differs(new));
         // To start with an expired certificate may be meant; to replace a good one by it is not.
         let refused = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::refused_now(&tls.certificates));
         if let (true, Some(why), None) = (other_files, refused(tls.as_ref()), refused(old)) {
@@ -217,8 +218,15 @@ impl Server {
         if is_same && !other_files {
             config.behaviour = running.behaviour.clone();
         }
+        if let (false, Endpoint::Accept { listeners, .. }) = (other_files, &running.endpoint) {
+            config = config.listeners(|wanted| listen::keep_layers(wanted, &to.values, listeners, &from.values));
+        }
         config.observer.clone_from(&running.observer);
-        Ok(Reconfigured { config, tls, only_files: is_same && other_files })
+        Ok(Reconfigured {
+            config,
+            tls,
+            only_files: is_same && other_files && from.values.list("listen") == to.values.list("listen"),
+        })
     }
 
     /// Changes all pools to what is wanted; `based_on` is the revision, and a change that is based on another is refused. Either everything is

@@ -1,6 +1,5 @@
 //! Settings: one definition gives the key in a file, the option of a command line, its help, and its part of the JSON schema.
 
-use crate::listen;
 use crate::written;
 use serde::Serialize;
 use sockdrawer_catalog::time;
@@ -49,6 +48,12 @@ impl Kind {
 
 /// What is wrong with a setting.
 pub(crate) type Wrong = (&'static str, String);
+
+/// Says in a sentence that a setting is wrong.
+pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
+    let colon = if why.starts_with("is ") { "" } else { ":" };
+    format!("{name}{colon} {why}")
+}
 
 /// How a text is written.
 #[derive(Clone, Copy)]
@@ -300,9 +305,6 @@ impl Values {
 
 /// Any text with something in it.
 pub(crate) const PATH: Text = Text { form: "PATH", check: |text| socket_path(text) };
-/// Where a pool listens.
-pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| listen::parse(text).map(drop) };
-
 /// `sun_path` has 108 bytes (unix(7)), one of them a NUL.
 const MAX_PATH: usize = 107;
 

@@ -1,6 +1,6 @@
 //! TLS of pools: certificates and keys are read from files, which are looked at again when they change.
 
-use crate::setting::{Kind, Setting, Text, Values, Wrong, not_empty};
+use crate::setting::{Kind, Setting, Text, Values, Wrong, not_empty, wrong_setting};
 use serde::Serialize;
 use sockdrawer_tls::{ClientCertificates, Error, Identity, Protocol, Server, ServerOptions, Tickets};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,8 @@ pub(crate) const SETTINGS: [Setting; 10] = [
 /// The TLS of a pool, as it is in force.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolTls {
-    pub(crate) server: Server,
+    /// Of the pool, and of each of its listeners in order.
+    pub(crate) servers: Vec<Option<Server>>,
     pub(crate) certificates: Vec<Certificate>,
     /// Of its files, just before they were read.
     pub(crate) content: u64,
@@ -106,8 +107,31 @@ pub(crate) struct Certificate {
     begins: Option<u64>,
 }
 
-/// What the settings of a pool say; None: no TLS.
-pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, Wrong> {
+impl PoolTls {
+    /// Returns whether another server is in the place of one of these.
+    pub(crate) fn differs(&self, other: &PoolTls) -> bool {
+        let mut both = self.servers.iter().flatten().zip(other.servers.iter().flatten());
+        both.any(|(one, other)| !one.is_same(other))
+    }
+}
+
+/// What the settings of a pool and of its listeners say, in this order; None: no TLS.
+pub(crate) fn of(sets: &[Values], tickets: &Tickets) -> Result<Option<PoolTls>, Wrong> {
+    let mut all = PoolTls { servers: Vec::new(), certificates: Vec::new(), content: content(sets) };
+    for (at, set) in sets.iter().enumerate() {
+        let served = server(set, tickets).map_err(|(setting, why)| match at.checked_sub(1) {
+            None => (setting, why),
+            Some(listener) => ("listen", format!("{}: {}", sets[0].list("listen")[listener], wrong_setting(setting, &why))),
+        })?;
+        let (server, certificates) = served.unzip();
+        all.servers.push(server);
+        all.certificates.extend(certificates.into_iter().flatten());
+    }
+    Ok(Some(all).filter(|all| all.servers.iter().any(Option::is_some)))
+}
+
+/// The server of a pool or of a listener, and its certificates.
+fn server(values: &Values, tickets: &Tickets) -> Result<Option<(Server, Vec<Certificate>)>, Wrong> {
     let (chains, keys) = (values.list(CERTIFICATE), values.list(KEY));
     if chains.is_empty() {
         let stray = SETTINGS.iter().map(|setting| setting.name).find(|name| values.has(name));
@@ -117,7 +141,7 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
         let (certificates, keys) = (chains.len(), keys.len());
         return Err((KEY, format!("is needed once for each {CERTIFICATE}: certificates: {certificates}, keys: {keys}")));
     }
-    let (content, mut identities) = (content(values), Vec::new());
+    let mut identities = Vec::new();
     for (chain, key) in chains.iter().zip(keys) {
         is_file(CERTIFICATE, chain)?;
         is_file(KEY, key)?;
@@ -137,16 +161,16 @@ pub(crate) fn of(values: &Values, tickets: &Tickets) -> Result<Option<PoolTls>, 
         Error::Pem { why, .. } => (AUTHORITIES, format!("{}: {why}", values.text(AUTHORITIES).unwrap_or_default())),
         _ => (CERTIFICATE, error.to_string()),
     })?;
-    Ok(Some(PoolTls { server, certificates, content }))
+    Ok(Some((server, certificates)))
 }
 
 /// Tells one content of a pool's files, or why one cannot be read, from another.
-pub(crate) fn content(values: &Values) -> u64 {
+pub(crate) fn content(sets: &[Values]) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    for file in files(values).filter(|file| file.is_file()) {
+    for file in files(sets).into_iter().filter(|file| file.is_file()) {
         file.hash(&mut hasher);
-        match sockdrawer_tls::read_pem(file) {
+        match sockdrawer_tls::read_pem(&file) {
             Ok(bytes) => bytes.hash(&mut hasher),
             Err(error) => error.to_string().hash(&mut hasher),
         }
@@ -187,10 +211,13 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
     Ok(options.key_log(values.text(KEY_LOG).map(PathBuf::from)))
 }
 
-/// The files of a pool's certificates, keys and authorities.
-pub(crate) fn files(values: &Values) -> impl Iterator<Item = &Path> {
-    let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| values.list(name));
-    lists.map(Path::new).chain(values.text(AUTHORITIES).map(Path::new))
+/// The files of certificates, keys and authorities, of a pool and of its listeners.
+pub(crate) fn files(sets: &[Values]) -> Vec<PathBuf> {
+    let of = |set: &Values| -> Vec<PathBuf> {
+        let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| set.list(name));
+        lists.map(PathBuf::from).chain(set.text(AUTHORITIES).map(PathBuf::from)).collect()
+    };
+    sets.iter().flat_map(of).collect()
 }
 
 fn now() -> u64 {

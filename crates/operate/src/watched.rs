@@ -2,6 +2,7 @@
 //! on the way to them.
 
 use crate::document::Document;
+use crate::listen::sets;
 use crate::tls::files;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
@@ -61,7 +62,7 @@ impl Watched {
 
 /// Where the files are, and where those are that links lead to.
 fn directories(document: &Document) -> BTreeSet<PathBuf> {
-    document.pools.values().flat_map(|pool| files(&pool.values)).flat_map(directories_of).collect()
+    document.pools.values().flat_map(|pool| files(&sets(&pool.values))).flat_map(|file| directories_of(&file)).collect()
 }
 
 /// Of one file: its own, that of what it leads to, and that of each link on the way.

@@ -118,6 +118,7 @@ const GOOD: &[&str] = &[
     "drain = \"0s\"",
     "keepalive = 30\nkeepalive-probes = 3",
     "on-full = \"reject\"",
+    "on-full = \"reject ERR full\"",
     "spin = \"50us\"",
     "restarts-within = \"1m\"",
     "[pool.x]\nprotocol = \"http\"\nlisten = [9000]\nslow-duration = 1",

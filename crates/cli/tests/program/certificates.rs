@@ -1,7 +1,7 @@
 //! Certificates that are renewed while a server runs, in each way in which files are replaced; and what cannot be used, which changes nothing.
 
 use crate::operated::Operated;
-use crate::secured::{Client, connect};
+use crate::secured::{Asks, Client, connect};
 use crate::tls::{Certificate, certificate};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -275,4 +275,54 @@ fn status_and_metrics_tell_when_it_expires_and_a_rollback_goes_back_to_files_as_
     server.is_renewed();
     server.shows(&first);
     assert!(server.says("status").contains("revision 3 "), "another content is no revision");
+}
+
+#[test]
+fn a_port_under_tls_stands_beside_a_plain_one_of_its_pool() {
+    let (own, other) = (certificate(|_| {}), certificate(|_| {}));
+    let file = |name: &str| {
+        format!(
+            "[pool.echo]\nprotocol = \"echo\"\nlisten = [\"127.0.0.1:0\", {{ address = \"127.0.0.2:0\", limit = 5, tls-cert = \"{name}.pem\", \
+             tls-key = [\"{name}.key\"] }}, \"127.0.0.3:0,tls-cert=a.pem,tls-key=a.key,proxy-protocol=unix,from=127.0.0.0/8\"]\n"
+        )
+    };
+    let mut server = Operated::told("certificates-beside", &file("a"), |server| {
+        server.put("a", &own);
+        server.put("b", &other);
+    });
+    let status: serde_json::Value = serde_json::from_str(&server.says("status --json")).expect("JSON");
+    let at = |number: usize| status["pools"]["echo"]["listeners"][number]["address"].as_str().expect("it listens").to_owned();
+    let mut plain = std::net::TcpStream::connect(at(0)).expect("it listens");
+    let mut is_echoed = || {
+        let mut answer = [0; 5];
+        plain.write_all(b"plain").and_then(|()| std::io::Read::read_exact(&mut plain, &mut answer)).expect("it is served");
+        assert_eq!(&answer, b"plain");
+    };
+    is_echoed();
+    let mut secret = connect(&at(1));
+    assert!(secret.was_shown(&own));
+    let header = "PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n";
+    let behind = Client::connect(&at(2), &Asks { header, ..Asks::default() }).expect("a header, and TLS behind it");
+    assert!(behind.was_shown(&own) && server.says("connections").contains("192.0.2.1:7"));
+    assert_eq!(server.says("reload"), "nothing to change: revision 1 is in force\n");
+    // Another certificate at one port, and then another content of a file.
+    server.write(&file("b"));
+    let said = server.says("reload");
+    assert!(said.contains("other layers on 127.0.0.2:0"), "the port is named: {said}");
+    assert!(connect(&at(1)).was_shown(&other));
+    server.put("b", &own);
+    server.is_renewed();
+    assert!(connect(&at(1)).was_shown(&own));
+    secret.is_answered().expect("it goes on");
+    is_echoed();
+    for (wrong, why) in [
+        (file("c"), "pool.echo.listen: 127.0.0.2:0,limit=5,tls-cert=c.pem,tls-key=c.key: tls-cert: c.pem: "),
+        (file("b") + "tls-cert = \"a.pem\"\ntls-key = \"a.key\"\n", "has layers of its own, and tls-cert is for all addresses"),
+        (file("b") + "model = \"prefork\"\n", "prefork has the same layers at all addresses"),
+        ("[pool.echo]\nprotocol = \"echo\"\nlisten = { tls-cert = \"a.pem\" }\n".to_owned(), "has no address"),
+    ] {
+        server.write(&wrong);
+        let refused = server.ctl("reload");
+        assert!(refused.code != Some(0) && refused.stderr.contains(why), "{refused:?}");
+    }
 }

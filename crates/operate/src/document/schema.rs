@@ -1,6 +1,7 @@
 //! The JSON schema of a configuration, from the tables of settings.
 
 use super::{MAX_NAME, OWN, POOL};
+use crate::listen;
 use crate::pool_settings::SETTINGS;
 use crate::program_settings;
 use crate::protocol::Protocol;
@@ -62,6 +63,17 @@ fn property(setting: &Setting) -> (String, Value) {
         schema["anyOf"][0]["maximum"] = json!(max);
     }
     let default = if setting.default.is_empty() { String::new() } else { format!(". Unless given: {}", setting.default) };
+    if setting.name == "on-full" {
+        schema = json!({"type": "string", "pattern": "^(backpressure|reject( [^\\u0000]*)?)$"});
+    }
+    if setting.name == "listen" {
+        let text = json!({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]});
+        let keys: Map<String, Value> =
+            listen::keys().into_iter().chain(["address"]).map(|key| (key.to_owned(), text.clone())).collect();
+        let table = json!({"type": "object", "properties": keys, "required": ["address"], "additionalProperties": false});
+        let one = json!({"anyOf": [{"type": "string"}, {"type": "number"}, table]});
+        schema = json!({"anyOf": [one, {"type": "array", "items": one}]});
+    }
     schema["description"] = json!(format!("{}{default}.", setting.help));
     (setting.name.to_owned(), schema)
 }

@@ -1,5 +1,6 @@
 //! What a pool's settings have to be together: its protocol, its model and all else.
 
+use crate::listen::sets;
 use crate::pool_settings::{Sockets, configure, wrong_of};
 use crate::protocol::Protocol;
 use crate::setting::{Values, Wrong};
@@ -36,7 +37,7 @@ pub(crate) fn rehearsed(protocol: &Protocol, values: &Values) -> Result<Config, 
 
 fn config(protocol: &Protocol, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
     let begun = (protocol.build)(values).map_err(|why| ("protocol", why))?;
-    let tls = tls::of(values, &Tickets::new())?;
+    let tls = tls::of(&sets(values), &Tickets::new())?;
     configure(begun, values, tls.as_ref(), sockets)
 }
 
