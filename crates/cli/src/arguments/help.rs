@@ -48,7 +48,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
         &[
             "find ping 10.0.0.1:9000 --threshold 'p99<100ms'",
             "find http://127.0.0.1:8080/ --vary rate --threshold 'p99<20ms'",
-            "find http://127.0.0.1:8080/ --close server --vary connect-rate --max 20k",
+            "find http://10.0.0.1/ --close server --vary connect-rate --max 20k",
         ],
     ),
     ("report", &["report run"]),
