@@ -8,6 +8,7 @@ use super::{Carry, MEETS_AT, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{Errno, Result, descendants, passing, signals};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -171,9 +172,21 @@ impl Met {
     }
 }
 
+/// The other process has refused this one, and has told the reason to the program that asked.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Returns the reason, which need not be told to the other process again: by then it may take that for the last word of a later build.
+pub(super) fn refused(Refused { reason }: Refused) -> String {
+    IS_REFUSED.store(true, Ordering::Relaxed);
+    reason
+}
+
 /// Tells the process that has started this one as its next build why this one does not take over, which is the answer to the program that asked for it.
 /// Elsewhere it does nothing. Call it before a program ends with an error that the new build's operator is to read.
 pub fn give_up(reason: &str) {
+    if IS_REFUSED.load(Ordering::Relaxed) {
+        return;
+    }
     let variable = |name| std::env::var_os(name);
     let (Some(replaces), Some(path)) = (variable(REPLACES), variable(MEETS_AT)) else { return };
     let Ok(socket) = passing::packet_connect(Path::new(&path)) else { return };

@@ -2,7 +2,7 @@
 
 use super::before::{Before, Stayed};
 use super::talk::{Room, Talk};
-use super::{Build, Carry, Named};
+use super::{Build, Carry, Named, meeting};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
@@ -113,7 +113,7 @@ impl Predecessor {
         };
         let welcome = match said {
             Said::Welcome(welcome) => welcome,
-            Said::Refused(refused) => return Err(refused.reason),
+            Said::Refused(refused) => return Err(meeting::refused(refused)),
             _ => return Err("what it says is not understood".to_owned()),
         };
         // The kernel's word for it would be the process that opened the meeting place, however long ago.
@@ -164,7 +164,7 @@ impl Predecessor {
                 go.pools = std::mem::take(&mut go.pools).into_iter().map(Held::believed).collect();
                 go
             }
-            Ok((Said::Refused(refused), _)) => return Err(refused.reason),
+            Ok((Said::Refused(refused), _)) => return Err(meeting::refused(refused)),
             Ok(_) => return Err("what it says is not understood".to_owned()),
             // It has died: its listeners are this process's, and it has no connections.
             Err(Errno::PIPE) if pools.iter().all(|named| named.pool.listens()) => Go::default(),
