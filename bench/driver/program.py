@@ -10,7 +10,7 @@ from .failure import Failure
 from .paths import ROOT
 from .process import START_SECONDS, end, spawn
 
-CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer", "--quiet",
+CARGO = ["cargo", "build", "--profile", "dist", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer", "--quiet",
          "--message-format=json-render-diagnostics"]
 LISTENING = "listening on "
 

@@ -5,7 +5,7 @@ from driver.failure import PeerFailure
 from driver.paths import BUILD, PEERS, ROOT, relative
 from driver.peers import OURS, Peer, locked, output, run
 
-BROKER = os.path.join("target", "release", "examples", "broker")
+BROKER = os.path.join("target", "dist", "examples", "broker")
 # What each speaks, if not the lines of our own example.
 PROTOCOLS = {"nats": "nats", "mosquitto": "mqtt"}
 # Its first PING comes two seconds after a connection, whatever is said here; the next ones not in a run.
@@ -30,7 +30,7 @@ def ours(path):
 
     def build():
         if not path:
-            run("broker", ["cargo", "build", "--release", "--locked", "-p", "sockdrawer", "--example", "broker"], ROOT)
+            run("broker", ["cargo", "build", "--profile", "dist", "--locked", "-p", "sockdrawer", "--example", "broker"], ROOT)
         if not os.access(binary, os.X_OK):
             raise PeerFailure(f"{relative(binary)} is no program: give --sockdrawer one, or build the example broker")
 

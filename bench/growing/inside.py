@@ -32,5 +32,5 @@ def generations(_program, _say):
 
 def timers(_program, _say):
     with tempfile.NamedTemporaryFile("r", suffix=".txt") as file:
-        ran(["cargo", "test", "--quiet", "--release", "--package", "sockdrawer", "--lib", "timer::growth"], {"SOCKDRAWER_TIMERS": file.name})
+        ran(["cargo", "test", "--quiet", "--profile", "dist", "--package", "sockdrawer", "--lib", "timer::growth"], {"SOCKDRAWER_TIMERS": file.name})
         return pairs("timers", file.read())

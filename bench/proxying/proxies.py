@@ -15,7 +15,7 @@ from driver.server import Server
 from driver.written import save
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-EXAMPLE = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer", "--example", "proxy", "--quiet",
+EXAMPLE = ["cargo", "build", "--profile", "dist", "--locked", "--package", "sockdrawer", "--example", "proxy", "--quiet",
            "--message-format=json-render-diagnostics"]
 RUST = os.path.join(PEERS, "rust")
 RUST_TARGET = os.path.join(BUILD, "rust")
