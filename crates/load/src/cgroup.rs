@@ -7,6 +7,12 @@ use std::path::{Path, PathBuf};
 /// Version 1 says "no limit" by a number of this size, or by one a page below it.
 const UNLIMITED: u64 = 1 << 62;
 
+/// Of version 1 and of 2: the files of the maximum of memory and of its use, and what can be dropped of that.
+const MEMORY: [(&str, &str, &str); 2] = [
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("memory.max", "memory.current", "inactive_file"),
+];
+
 /// The limits that apply to a process; None: there is none of this kind, or it cannot be seen from here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
@@ -62,7 +68,9 @@ impl Limits {
 
     /// Reads those of `process` on the machine whose files begin at `root`.
     fn read(root: &Path, process: &str) -> Limits {
-        let way = |controller| Way::of(root, process, controller);
+        let text = |path: PathBuf| fs::read_to_string(root.join("proc").join(path)).unwrap_or_default();
+        let (groups, mounts) = (text(Path::new(process).join("cgroup")), text("self/mountinfo".into()));
+        let way = |controller| Way::of(root, &groups, &mounts, controller);
         Limits {
             cpu: way("cpu").and_then(|way| way.quota()),
             memory: way("memory").and_then(|way| way.memory()),
@@ -91,10 +99,24 @@ impl Throttling {
     }
 }
 
+impl Room {
+    /// Reads again what is left, of a maximum of memory.
+    pub(crate) fn memory_left(&self) -> u64 {
+        let used = self.file.parent().and_then(memory_used);
+        self.max.saturating_sub(used.unwrap_or(0))
+    }
+}
+
+/// Reads how much memory a cgroup uses. Pages of files that can be dropped at once are no use of it.
+fn memory_used(folder: &Path) -> Option<u64> {
+    MEMORY.iter().find_map(|(_, used, dropped)| {
+        let used = number(&folder.join(used))?;
+        Some(used.saturating_sub(entry(&folder.join("memory.stat"), dropped).unwrap_or(0)))
+    })
+}
+
 impl Way {
-    fn of(root: &Path, process: &str, controller: &str) -> Option<Way> {
-        let groups = fs::read_to_string(root.join("proc").join(process).join("cgroup")).ok()?;
-        let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    fn of(root: &Path, groups: &str, mounts: &str, controller: &str) -> Option<Way> {
         let named = |is: &dyn Fn(&str) -> bool| {
             groups.lines().find_map(|line| {
                 let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -103,11 +125,11 @@ impl Way {
         };
         let has = |list: &str| list.split(',').any(|name| name == controller);
         // Both versions may be there; a controller belongs to one of them.
-        let of_v1 = named(&has).zip(mount(&mounts, "cgroup", &has));
+        let of_v1 = named(&has).zip(mount(mounts, "cgroup", &has));
         let is_v2 = of_v1.is_none();
         let (path, (mounted, at)) = match of_v1 {
             Some(found) => found,
-            None => named(&str::is_empty).zip(mount(&mounts, "cgroup2", &|_| true))?,
+            None => named(&str::is_empty).zip(mount(mounts, "cgroup2", &|_| true))?,
         };
         let at = root.join(at.trim_start_matches('/'));
         // A container that sees a part of the hierarchy sees its own cgroup as the mount itself.
@@ -136,16 +158,8 @@ impl Way {
         self.folders.iter().filter_map(of).min_by(|one, other| one.cpus.total_cmp(&other.cpus))
     }
 
-    /// Pages of files that can be dropped at once are no use of memory.
     fn memory(&self) -> Option<Room> {
-        let (max, used, dropped) = match self.is_v2 {
-            true => ("memory.max", "memory.current", "inactive_file"),
-            false => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        };
-        self.room(max, |folder| {
-            let dropped = entry(&folder.join("memory.stat"), dropped).unwrap_or(0);
-            number(&folder.join(used)).map(|used| used.saturating_sub(dropped))
-        })
+        self.room(if self.is_v2 { MEMORY[1].0 } else { MEMORY[0].0 }, memory_used)
     }
 
     fn tasks(&self) -> Option<Room> {

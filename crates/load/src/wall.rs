@@ -92,8 +92,8 @@ impl Evidence {
     pub(crate) fn see(&mut self, sample: &Sample, client: Option<f64>, memory_left: Option<f64>) {
         self.memory_left = memory_left.into_iter().chain(self.memory_left).min_by(f64::total_cmp);
         self.client.extend(client);
-        if self.allowed.memory.is_some() {
-            let left = Limits::own().memory.map(|room| float(room.left) / float(room.max.max(1)));
+        if let Some(room) = &self.allowed.memory {
+            let left = Some(float(room.memory_left()) / float(room.max.max(1)));
             self.allowed_left = left.into_iter().chain(self.allowed_left).min_by(f64::total_cmp);
         }
         let Some(server) = &sample.server else { return };

@@ -72,7 +72,8 @@ fn has(secured: &Secured, pid: u32, wanted: usize, secrets: &[Vec<u8>], of: &str
     loop {
         clients(secured, 2).0.into_iter().for_each(Client::ends);
         let found = copies(pid, secrets);
-        if found.iter().all(|copies| *copies == wanted) {
+        // A live connection's secret may stand on a stack, too, until that is needed again.
+        if found.iter().all(|copies| if wanted == 0 { *copies == 0 } else { *copies >= wanted }) {
             return;
         }
         assert!(Instant::now() < until, "of secrets of connections that {of} there are so many copies: {found:?}");
