@@ -119,11 +119,15 @@ impl State {
         options[choice]
     }
 
+    /// Whether there is a message for this process, or the end of the other one.
+    fn has_news(&self, side: usize) -> bool {
+        !self.sides[side].queue.is_empty() || self.sides[1 - side].closed
+    }
+
     fn can_run(&self, side: usize) -> bool {
-        let Process { queue, waits, stopped, done, .. } = &self.sides[side];
-        let ready = waits.is_none_or(|wait| {
-            wait.hears && (!queue.is_empty() || self.sides[1 - side].closed) || wait.until.is_some_and(|until| until <= self.now)
-        });
+        let Process { waits, stopped, done, .. } = &self.sides[side];
+        let ready =
+            waits.is_none_or(|wait| wait.hears && self.has_news(side) || wait.until.is_some_and(|until| until <= self.now));
         !done && ready && stopped.is_none_or(|until| until <= self.now)
     }
 
@@ -246,6 +250,23 @@ pub(super) struct End {
     pub(super) side: usize,
 }
 
+impl End {
+    /// Begins a call that hears, with its fault, and waits until there is something to hear, or until then.
+    fn begin_hearing(&self, until: Option<Instant>) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.world.begin_call(self.side);
+        match state.choose(false) {
+            Fault::Fails(errno) => return Err(errno),
+            Fault::Killed => self.world.die(state, self.side),
+            Fault::Stopped => state = self.world.stop(state, self.side),
+            _ => {}
+        }
+        if !state.has_news(self.side) {
+            state = self.world.block(state, self.side, Wait { until, hears: true });
+        }
+        Ok(state)
+    }
+}
+
 impl Drop for End {
     fn drop(&mut self) {
         self.world.state().sides[self.side].closed = true;
@@ -294,39 +315,16 @@ impl Line for End {
     }
 
     fn receive(&self, until: Option<Instant>) -> Result<Heard> {
-        let (world, side) = (&self.world, self.side);
-        let mut state = world.begin_call(side);
-        match state.choose(false) {
-            Fault::Fails(errno) => return Err(errno),
-            Fault::Killed => world.die(state, side),
-            Fault::Stopped => state = world.stop(state, side),
-            _ => {}
-        }
-        let ready = |state: &State| !state.sides[side].queue.is_empty() || state.sides[1 - side].closed;
-        if !ready(&state) {
-            state = world.block(state, side, Wait { until, hears: true });
-        }
-        match state.sides[side].queue.pop_front() {
+        let mut state = self.begin_hearing(until)?;
+        match state.sides[self.side].queue.pop_front() {
             Some((said, descriptors)) => Ok((said, Some(descriptors))),
-            None if state.sides[1 - side].closed => Err(Errno::PIPE),
+            None if state.sides[1 - self.side].closed => Err(Errno::PIPE),
             None => Err(Errno::AGAIN),
         }
     }
 
     fn wait_beside(&self, _: Option<BorrowedFd<'_>>, until: Instant) -> Result<[bool; 2]> {
-        let (world, side) = (&self.world, self.side);
-        let mut state = world.begin_call(side);
-        match state.choose(false) {
-            Fault::Fails(errno) => return Err(errno),
-            Fault::Killed => world.die(state, side),
-            Fault::Stopped => state = world.stop(state, side),
-            _ => {}
-        }
-        let ready = |state: &State| !state.sides[side].queue.is_empty() || state.sides[1 - side].closed;
-        if !ready(&state) {
-            state = world.block(state, side, Wait { until: Some(until), hears: true });
-        }
-        if ready(&state) { Ok([true, false]) } else { Err(Errno::AGAIN) }
+        if self.begin_hearing(Some(until))?.has_news(self.side) { Ok([true, false]) } else { Err(Errno::AGAIN) }
     }
 
     fn end_later(self: Arc<Self>, last: Said) {
