@@ -1,7 +1,7 @@
-//! Sends back every byte that a client sends, by TLS: `echo CHAIN KEY`, which are files of PEM. To try it:
+//! Sends back every byte that a client sends, by TLS: `echo_tls CHAIN KEY`, which are files of PEM. To try it:
 //!
 //!     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out chain.pem -subj /CN=localhost
-//!     cargo run -p sockdrawer-tls --example echo chain.pem key.pem
+//!     cargo run -p sockdrawer-tls --example echo_tls chain.pem key.pem
 //!     openssl s_client -connect 127.0.0.1:9443
 use sockdrawer::layer::Layer;
 use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
