@@ -240,7 +240,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 fn a_shutdown_keeps_its_time() {
-    const TIME: Duration = Duration::from_secs(1);
+    const TIME: Duration = Duration::from_secs(3);
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
     let config = Config::accept(Echo).processes(2);

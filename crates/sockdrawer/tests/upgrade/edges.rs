@@ -289,7 +289,8 @@ fn what_may_stay_no_longer_is_asked_to_end() {
 fn more_than_can_be_carried_ends_the_upgrade() {
     let place = Place::new("too-long");
     let serve = |number, at| {
-        let upgrade = place.upgrade().begin().expect("it begins");
+        // A debug build wipes such a message byte by byte, for a second of CPU each time.
+        let upgrade = place.upgrade().within(4 * PATIENCE).begin().expect("it begins");
         upgrade.carry("much", || vec![7; 65 << 20], |_| ()).expect("it has begun");
         let pool = upgrade.start("sums", config(build(number)).listen(at)).expect("it starts");
         (upgrade.ready(), pool)
