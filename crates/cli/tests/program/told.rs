@@ -1,7 +1,7 @@
 //! What a result says of a run that did not do what it was asked for.
 
 use crate::program::{End, Program, load};
-use crate::report::{number, report};
+use crate::report::{number, numbers, report};
 use crate::web::{Then, Web};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
