@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
         Ctl::Apply(arguments) => asking.apply(&arguments),
         Ctl::Reload(change) => asking.change("POST", &target("/reload", &dry_run(change.dry_run)), &[], b"", ""),
         Ctl::Rollback(change) => asking.change("POST", &target("/rollback", &dry_run(change.dry_run)), &[], b"", ""),
+        Ctl::Revisions => asking.revisions(),
         Ctl::Suspend(at) => asking.accepting("/suspend", at, "suspended"),
         Ctl::Resume(at) => asking.accepting("/resume", at, "resumed"),
         Ctl::Drain(drain) => {
@@ -168,6 +169,12 @@ impl Asking {
             toml::to_string(&config).map_err(|error| Failure::run(format_args!("the answer is no configuration: {error}")))?;
         let revision = revision.map_or(String::new(), |revision| format!("{REVISION}{revision}\n"));
         print::line(format_args!("{revision}{}", config.trim_end())).map(|()| Exit::Ok)
+    }
+
+    fn revisions(&mut self) -> Result<Exit, Failure> {
+        let (text, _) = self.ask("GET", "/revisions", &[], b"")?;
+        let shown = if self.json { text.trim_end().to_owned() } else { parsed::<show::Revisions>(&text)?.words() };
+        print::line(shown).map(|()| Exit::Ok)
     }
 
     fn apply(&mut self, arguments: &ApplyArguments) -> Result<Exit, Failure> {

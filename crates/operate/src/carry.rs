@@ -4,6 +4,7 @@
 use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::operator::Operator;
+use crate::revisions::{Cause, Kept, Revision, Revisions};
 use crate::totals::Carried;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,8 +17,8 @@ const NAME: &str = "operate";
 /// The keys of session tickets, which are secret, go apart from it: as bytes that are wiped after use.
 const TICKETS: &str = "operate tls tickets";
 /// The form of the bytes: another one is not read.
-const VERSION: u32 = 1;
-/// Configurations that are carried have at most so many bytes: the oldest are left out.
+const VERSION: u32 = 2;
+/// Revisions that are carried have at most so many bytes, and so have their configurations: the oldest are left out.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -25,8 +26,9 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 struct Bag {
     version: u32,
     revision: u64,
-    /// The configurations before, and the one in force.
-    documents: Vec<Value>,
+    /// The configurations before, and the one in force, each with the revision that brought it.
+    documents: Vec<(u64, Value)>,
+    revisions: Vec<Revision>,
     counted: Carried,
 }
 
@@ -44,16 +46,24 @@ fn write(operator: &Weak<Operator>) -> Vec<u8> {
     let Some(operator) = operator.upgrade() else { return Vec::new() };
     let counted = operator.ledger.write(&operator.server);
     let state = operator.server.state();
+    let Revisions { list, kept, brought_by } = state.revisions;
+    let current = Kept { revision: brought_by, document: state.document };
+    let documents = kept.iter().chain([&current]).map(|kept| (kept.revision, json!(*kept.document)));
+    let (documents, revisions) = (newest(documents), newest(list.iter().map(|revision| Revision::clone(revision))));
+    serde_json::to_vec(&Bag { version: VERSION, revision: state.revision, documents, revisions, counted }).unwrap_or_default()
+}
+
+/// As many of the last ones as may be carried.
+fn newest<T: Serialize>(all: impl DoubleEndedIterator<Item = T>) -> Vec<T> {
     let mut left = MAX_BYTES;
-    let all = state.history.iter().chain([&state.document]).map(|document| json!(**document));
-    let fits = |document: &Value| {
-        let fits = left.checked_sub(document.to_string().len());
+    let fits = |one: &T| {
+        let fits = left.checked_sub(serde_json::to_vec(one).map_or(MAX_BYTES, |bytes| bytes.len()));
         left = fits.unwrap_or(0);
         fits.is_some()
     };
-    let mut documents: Vec<Value> = all.rev().take_while(fits).collect();
-    documents.reverse();
-    serde_json::to_vec(&Bag { version: VERSION, revision: state.revision, documents, counted }).unwrap_or_default()
+    let mut newest: Vec<T> = all.rev().take_while(fits).collect();
+    newest.reverse();
+    newest
 }
 
 /// What this build does not understand is left out: it goes on without.
@@ -62,19 +72,27 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     if bag.version != VERSION {
         return;
     }
-    let Bag { revision, documents, counted, .. } = bag;
+    let Bag { revision, documents, revisions, counted, .. } = bag;
     let server = &operator.server;
     let current = server.state().document;
-    let parse = |document: &Value| {
+    let parse = |(revision, document): &(u64, Value)| {
         let document = operator.parse(&document.to_string(), Format::Json).ok()?;
         // What concerns the whole program is not changed while it runs, by a rollback either.
-        Some(Arc::new(Document { program: current.program.clone(), ..document }))
+        let document = Arc::new(Document { program: current.program.clone(), ..document });
+        Some(Kept { revision: *revision, document })
     };
-    let mut history: Vec<Arc<Document>> = documents.iter().filter_map(parse).collect();
-    // A rollback goes back to another configuration.
-    history.pop_if(|last| *last == current);
+    let before = Revisions {
+        list: revisions.into_iter().map(Arc::new).collect(),
+        kept: documents.iter().filter_map(parse).collect(),
+        brought_by: revision,
+    };
     let totals = counted.totals();
-    server.go_on(revision + 1, history, (totals.changes, totals.failed_changes));
+    let by = match operator.version() {
+        "" => format!("pid {}", std::process::id()),
+        version => format!("pid {}, version {version}", std::process::id()),
+    };
+    let cause = Cause { what: "upgrade", by: &by };
+    server.go_on(revision + 1, before, cause, (totals.changes, totals.failed_changes));
     server.hub.lost.store(totals.events_lost, Ordering::Relaxed);
     if let Some(log) = server.hub.log() {
         log.go_on(totals.lines_dropped, totals.lines_suppressed);

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::listen::sets;
 use crate::operator::{Operator, spawn};
+use crate::revisions::Cause;
 use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
 use std::sync::{Arc, Weak};
@@ -36,7 +37,8 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
 fn look(operator: &Operator) {
     let server = &operator.server;
     let before = server.state().refused_files;
-    let result = server.change(|state| Ok((*state.document).clone()), None, false);
+    let cause = Cause { what: "certificates", by: "its files" };
+    let result = server.change(|state| Ok((*state.document).clone()), None, false, cause);
     let refused = result.as_ref().err().map(ToString::to_string);
     server.note_refused_files(refused.clone());
     let is_news = match &result {
@@ -44,6 +46,6 @@ fn look(operator: &Operator) {
         Err(_) => before != refused,
     };
     if is_news {
-        operator.told("its files", "certificates", &result);
+        operator.told(cause, &result);
     }
 }

@@ -1,24 +1,25 @@
 //! What a change of the configuration would do, step by step, and what came of it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sockdrawer::changing::How;
 use sockdrawer_catalog::time;
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// None: the whole program.
     pub(crate) pool: Option<String>,
     pub(crate) setting: String,
-    pub(crate) how: &'static str,
+    pub(crate) how: Cow<'static, str>,
     pub(crate) detail: String,
 }
 
 impl Step {
     pub(crate) fn new(pool: &str, setting: &str, how: &'static str, detail: impl Into<String>) -> Step {
-        Step { pool: Some(pool.to_owned()), setting: setting.to_owned(), how, detail: detail.into() }
+        Step { pool: Some(pool.to_owned()), setting: setting.to_owned(), how: how.into(), detail: detail.into() }
     }
 
     pub(crate) fn how(how: How) -> &'static str {

@@ -10,6 +10,8 @@ use crate::metrics;
 use crate::operator::{News, Operator, Places};
 use crate::program_settings;
 use crate::replaced::Report;
+use crate::revisions::{Cause, Revision};
+use crate::server::State;
 use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
@@ -128,22 +130,23 @@ struct Route {
 
 const DRY_RUN: &str = "dry-run";
 
-static ROUTES: [Route; 19] = [
+static ROUTES: [Route; 20] = [
     Route { method: "GET", path: "/status", parameters: &[], answer: |asked| Ok(json_answer(200, &status::of(asked.operator))) },
     Route { method: "GET", path: "/config", parameters: &[], answer: get_config },
+    Route { method: "GET", path: "/revisions", parameters: &[], answer: get_revisions },
     Route { method: "PUT", path: "/config", parameters: &[DRY_RUN], answer: put_config },
     Route {
         method: "POST",
         path: "/reload",
         parameters: &[DRY_RUN],
-        answer: |asked| changed(asked, "reload", asked.operator.reload(asked.dry_run()?)),
+        answer: |asked| changed(asked, "reload", asked.operator.reload(asked.dry_run()?, asked.cause("reload"))),
     },
     Route {
         method: "POST",
         path: "/rollback",
         parameters: &[DRY_RUN],
         answer: |asked| {
-            let result = asked.operator.server.roll_back(asked.based_on()?, asked.dry_run()?);
+            let result = asked.operator.server.roll_back(asked.based_on()?, asked.dry_run()?, asked.cause("rollback"));
             changed(asked, "rollback", result)
         },
     },
@@ -194,6 +197,10 @@ fn json_answer(status: u16, value: &impl serde::Serialize) -> Answer {
 }
 
 impl Asked<'_> {
+    fn cause<'a>(&'a self, what: &'a str) -> Cause<'a> {
+        Cause { what, by: self.by }
+    }
+
     /// A parameter that is there, or `true` or `false`.
     fn is(&self, name: &str) -> Result<bool, Refusal> {
         match self.request.parameter(name) {
@@ -270,30 +277,11 @@ impl Asked<'_> {
         Ok(json_answer(200, &json!({"pools": names})))
     }
 
-    /// Whether what a selector names is there: an address that no pool listens at, or the number of no connection, is a slip of the pen.
-    fn are_there(&self, pools: &[(String, Pool)]) -> Result<(), Refusal> {
-        if let Some(Ok(address)) = self.request.parameter("listener").map(str::parse::<Address>) {
-            let known: Vec<Address> = pools.iter().flat_map(|(_, pool)| pool.addresses()).collect();
-            if !known.contains(&address) {
-                let known: Vec<String> = known.iter().map(Address::to_string).collect();
-                return Err(Answer::error(404, format_args!("nothing listens at {address}: there are {}", known.join(", "))));
-            }
-        }
-        let is_alone = self.request.query.iter().filter(|(name, _)| connections::SELECTORS.contains(&name.as_str())).count() == 1;
-        let id = self.request.parameter("id").filter(|_| is_alone);
-        let Some(id) = id.and_then(|id| id.parse().ok()) else { return Ok(()) };
-        let selector = sockdrawer::Selector::Id(sockdrawer::ConnectionId(id));
-        match pools.iter().any(|(_, pool)| !pool.connections(&selector).is_empty()) {
-            true => Ok(()),
-            false => Err(Answer::error(404, format_args!("no connection has the number {id}: it may have ended"))),
-        }
-    }
-
     /// The connections that are meant. Those of whole pools must be asked for by `all`.
     fn selected(&self) -> Result<(Vec<(String, Pool)>, sockdrawer::Selector), Refusal> {
         let pools = self.pools()?;
         match (connections::selector(self.request)?, self.is("all")?) {
-            (Some(selector), false) => self.are_there(&pools).map(|()| (pools, selector)),
+            (Some(selector), false) => connections::are_there(&selector, &pools).map(|()| (pools, selector)),
             (None, true) => Ok((pools, sockdrawer::Selector::All)),
             (Some(_), true) => Err(Answer::error(400, "all and a selector exclude each other: leave one out")),
             (None, false) => {
@@ -311,6 +299,14 @@ fn etag(revision: u64) -> String {
 fn get_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     let state = asked.operator.server.state();
     Ok(json_answer(200, &*state.document).field("ETag", etag(state.revision)))
+}
+
+fn get_revisions(asked: &Asked<'_>) -> Result<Answer, Refusal> {
+    let State { revision, revisions, .. } = asked.operator.server.state();
+    let list: Vec<&Revision> = revisions.list.iter().map(|one| &**one).collect();
+    let goes_back_to = revisions.kept.last().map(|kept| kept.revision);
+    let answer = json!({"revision": revision, "rollback_to": goes_back_to, "revisions": list});
+    Ok(json_answer(200, &answer).field("ETag", etag(revision)))
 }
 
 fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
@@ -334,13 +330,14 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
         }
         why => why,
     });
-    let result = document.and_then(|document| asked.operator.server.change(|_| Ok(document), based_on, dry_run));
+    let put = |document| asked.operator.server.change(|_| Ok(document), based_on, dry_run, asked.cause("change"));
+    let result = document.and_then(put);
     changed(asked, "change", result)
 }
 
 /// What came of a change, and its event.
 fn changed(asked: &Asked<'_>, what: &str, result: Result<Changed, Unchanged>) -> Result<Answer, Refusal> {
-    asked.operator.told(asked.by, what, &result);
+    asked.operator.told(asked.cause(what), &result);
     match result {
         Ok(changed) => Ok(json_answer(200, &changed).field("ETag", etag(changed.revision))),
         Err(Unchanged::Conflict { current, based_on }) => {

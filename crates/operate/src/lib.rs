@@ -63,6 +63,7 @@ mod program_settings;
 mod protocol;
 mod rehearsal;
 pub mod replaced;
+mod revisions;
 #[cfg(test)]
 mod security;
 mod server;

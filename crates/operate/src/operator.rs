@@ -5,6 +5,7 @@ use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::origin::Origin;
 use crate::replaced::Report;
+use crate::revisions::Cause;
 use crate::server::{Server, has_ended};
 use crate::totals::Ledger;
 use serde_json::json;
@@ -112,7 +113,7 @@ impl Operator {
     }
 
     /// Reads the file again, and changes the pools to what it says.
-    pub(crate) fn reload(&self, dry_run: bool) -> Result<Changed, Unchanged> {
+    pub(crate) fn reload(&self, dry_run: bool, cause: Cause<'_>) -> Result<Changed, Unchanged> {
         if !self.origin.is_file() {
             let why = "there is no file to read again: start with --config FILE, or change the configuration by PUT /config";
             return Err(Unchanged::Refused(why.to_owned()));
@@ -121,7 +122,7 @@ impl Operator {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let change = || {
             let document = self.origin.load().map_err(Unchanged::Wrong)?;
-            self.server.change(|_| Ok(document), None, dry_run)
+            self.server.change(|_| Ok(document), None, dry_run, cause)
         };
         if dry_run {
             return change();
@@ -146,7 +147,7 @@ impl Operator {
     }
 
     /// Tells what came of a change that was to be made.
-    pub(crate) fn told(&self, by: &str, what: &str, result: &Result<Changed, Unchanged>) {
+    pub(crate) fn told(&self, Cause { what, by }: Cause<'_>, result: &Result<Changed, Unchanged>) {
         let hub = &self.server.hub;
         match result {
             Ok(changed) if changed.committed => {
@@ -236,7 +237,8 @@ impl Operator {
     }
 
     fn reload_by_signal(&self) {
-        self.told("SIGHUP", "reload", &self.reload(false));
+        let cause = Cause { what: "reload", by: "SIGHUP" };
+        self.told(cause, &self.reload(false, cause));
     }
 
     /// Starts a new build, and says what came of it.

@@ -1,6 +1,6 @@
 //! What SECURITY.md says, held against the program.
 
-use crate::{control, document, log, metrics, pool_settings, server};
+use crate::{control, document, log, metrics, pool_settings, revisions};
 use sockdrawer::layer::proxy_header::{Accepts, Header};
 use sockdrawer_catalog::count::{parse, thousands};
 
@@ -23,7 +23,7 @@ fn the_limits_on_input_are_those_that_are_written_down() {
         ("Connections of the control socket", control::PLACES.clients, ""),
         ("Collectors", metrics::PLACES.clients, ""),
         ("Requests of the control socket", control::PLACES.answers, ""),
-        ("Revisions", server::MOST_HISTORY, ""),
+        ("Revisions", revisions::MAX_REVISIONS, ""),
         ("Lines of the log", log::MOST_LINES, ""),
     ];
     for (begins, limit, unit) in limits {

@@ -11,6 +11,7 @@ use crate::moves::{Move, UnderWay};
 use crate::notify::Line;
 use crate::pool_settings::{configure, wrong_of};
 use crate::protocol::Protocol;
+use crate::revisions::{Cause, Kept, Revisions};
 use crate::setting::{Wrong, wrong_setting};
 use crate::systemd::Passed;
 use crate::tls::{self, PoolTls};
@@ -25,8 +26,6 @@ use std::time::{Duration, Instant};
 
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
-/// Configurations that a rollback can go back to.
-pub(crate) const MOST_HISTORY: usize = 32;
 
 /// The pools of a program.
 pub(crate) struct Server {
@@ -59,8 +58,7 @@ pub(crate) struct State {
     pub(crate) pools: BTreeMap<String, Pool>,
     /// Of those pools that have it.
     pub(crate) tls: BTreeMap<String, PoolTls>,
-    /// Configurations before this one, the last one last.
-    pub(crate) history: Vec<Arc<Document>>,
+    pub(crate) revisions: Revisions,
     /// The last change, and how long it took.
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
@@ -145,7 +143,11 @@ impl Server {
             all_tls.extend(tls.map(|tls| (name.clone(), tls)));
         }
         self.watched.add(&document);
-        *lock(&self.state) = State { revision: 1, document: Arc::new(document), pools, tls: all_tls, ..State::default() };
+        let file = document.places.file.clone();
+        let by = if self.of_command_line { "the command line" } else { &file };
+        let revisions = Revisions::begin(Cause { what: "start", by });
+        *lock(&self.state) =
+            State { revision: 1, document: Arc::new(document), pools, tls: all_tls, revisions, ..State::default() };
         Ok(())
     }
 
@@ -236,16 +238,18 @@ impl Server {
         wanted: impl FnOnce(&State) -> Result<Document, Unchanged>,
         based_on: Option<u64>,
         dry_run: bool,
+        cause: Cause<'_>,
     ) -> Result<Changed, Unchanged> {
-        self.change_to(wanted, based_on, (dry_run, false))
+        self.change_to(wanted, based_on, (dry_run, false), cause)
     }
 
-    /// Goes back where the wanted configuration is the last one of the history, which loses it then.
+    /// Goes back where the wanted configuration is the last one that is kept, which is forgotten then.
     fn change_to(
         &self,
         wanted: impl FnOnce(&State) -> Result<Document, Unchanged>,
         based_on: Option<u64>,
         (dry_run, goes_back): (bool, bool),
+        cause: Cause<'_>,
     ) -> Result<Changed, Unchanged> {
         let _changing = lock(&self.changing);
         let (since, state) = (Instant::now(), self.state());
@@ -281,22 +285,19 @@ impl Server {
         let revision = state.revision + u64::from(!is_same);
         let took = since.elapsed();
         let mut now = lock(&self.state);
-        let mut history = std::mem::take(&mut now.history);
-        if is_same {
-            // A rollback goes back to another configuration.
-        } else if goes_back {
-            history.pop();
-        } else {
-            history.push(state.document);
+        let mut revisions = std::mem::take(&mut now.revisions);
+        let plan = unchanged.plan.clone();
+        match (is_same, goes_back) {
+            (true, _) => revisions.other_files(revision, cause, plan),
+            (false, true) => revisions.went_back(revision, cause, plan),
+            (false, false) => revisions.changed(revision, cause, plan, state.document),
         }
-        let excess = history.len().saturating_sub(MOST_HISTORY);
-        history.drain(..excess);
         *now = State {
             revision,
             document: Arc::new(document),
             pools,
             tls: all_tls,
-            history,
+            revisions,
             last_change: Some(took),
             changes: state.changes + 1,
             ..now.clone()
@@ -311,18 +312,12 @@ impl Server {
     }
 
     /// Goes back to the configuration before the one in force. Once more: to the one before that.
-    pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool) -> Result<Changed, Unchanged> {
-        let before = |state: &State| match state.history.last() {
-            Some(document) => Ok(Document::clone(document)),
-            None => {
-                let why = format!(
-                    "there is no revision before this one: revision {} has the configuration of the start, or the oldest that is kept ({MOST_HISTORY})",
-                    state.revision
-                );
-                Err(Unchanged::Refused(why))
-            }
+    pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool, cause: Cause<'_>) -> Result<Changed, Unchanged> {
+        let before = |state: &State| {
+            let Kept { document, .. } = state.revisions.before(state.revision)?;
+            Ok(Document::clone(document))
         };
-        self.change_to(before, based_on, (dry_run, true))
+        self.change_to(before, based_on, (dry_run, true), cause)
     }
 
     pub(crate) fn note_failed_change(&self) {
@@ -333,11 +328,12 @@ impl Server {
         lock(&self.state).refused_files = why;
     }
 
-    /// Goes on where the process before this one stopped: with the revision that follows on its own, with the configurations before that,
+    /// Goes on where the process before this one stopped: with the revision that follows on its own, with those before that,
     /// and with its changes, those that failed included.
-    pub(crate) fn go_on(&self, revision: u64, history: Vec<Arc<Document>>, (changes, failed_changes): (u64, u64)) {
+    pub(crate) fn go_on(&self, revision: u64, before: Revisions, cause: Cause<'_>, (changes, failed_changes): (u64, u64)) {
         let mut state = lock(&self.state);
-        *state = State { revision, history, changes, failed_changes, ..state.clone() };
+        let revisions = before.go_on(revision, cause, &state.document);
+        *state = State { revision, revisions, changes, failed_changes, ..state.clone() };
     }
 
     /// What is wrong with a setting of a pool. The command line knows no pools.

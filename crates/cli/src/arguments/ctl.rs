@@ -60,6 +60,8 @@ pub(crate) enum Ctl {
     Reload(Change),
     /// Go back to the configuration before the one in force.
     Rollback(Change),
+    /// List the last revisions of the configuration: when, by whom, what each changed, and where a rollback goes.
+    Revisions,
     /// Accept no more; what is connected goes on.
     Suspend(At),
     /// Accept again.

@@ -194,6 +194,51 @@ impl Changed {
     }
 }
 
+/// The last revisions, and where a rollback goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Revisions {
+    revision: u64,
+    rollback_to: Option<u64>,
+    revisions: Vec<Revision>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Revision {
+    revision: u64,
+    at: f64,
+    what: String,
+    by: String,
+    back_to: Option<u64>,
+    plan: Vec<Step>,
+}
+
+impl Revisions {
+    /// The newest last, each with a line for each step.
+    pub(super) fn words(&self) -> String {
+        let mut lines = Vec::new();
+        for Revision { revision, at, what, by, back_to, plan } in &self.revisions {
+            let at = UNIX_EPOCH + Duration::try_from_secs_f64(*at).unwrap_or_default();
+            let at = humantime::format_rfc3339_seconds(at);
+            let back_to = back_to.map_or(String::new(), |number| format!(", back to revision {number}"));
+            lines.push(format!("revision {revision}, {at}: {what} by {by}{back_to}"));
+            lines.extend(plan.iter().map(|Step { pool, setting, how, detail }| {
+                let pool = pool.as_deref().unwrap_or("(program)");
+                format!("  {pool}: {setting}: {how} ({detail})")
+            }));
+        }
+        let revision = self.revision;
+        lines.push(match self.rollback_to {
+            Some(number) => {
+                format!("revision {revision} is in force; a rollback goes back to the configuration of revision {number}")
+            }
+            None => format!("revision {revision} is in force; no configuration before it is kept for a rollback"),
+        });
+        lines.iter().map(|line| plain(line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// An event as a line: the time of day in UTC, the pool, and what happened.
 pub(super) fn event(line: &str) -> String {
     #[derive(Default, Deserialize)]

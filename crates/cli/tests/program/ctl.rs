@@ -60,7 +60,8 @@ fn a_change_shows_its_plan_and_is_undone_by_a_rollback() {
     assert!(server.says("rollback").contains("revision 3 is in force") && limit() == "1,000");
     let refused = server.ctl("rollback");
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
-    assert!(refused.stderr.starts_with("error: there is no revision before this one"), "{}", refused.stderr);
+    let bottom = "error: revision 3 has the configuration of the start: there is none before it; see ctl revisions";
+    assert!(refused.stderr.starts_with(bottom), "{}", refused.stderr);
     // All mistakes, each with its place; what runs goes on.
     server.write(&TWO_POOLS.replace("limit = 1000", "limt = 5").replace("\"ping\"", "\"pong\""));
     let wrong = server.ctl("reload");
@@ -72,6 +73,131 @@ fn a_change_shows_its_plan_and_is_undone_by_a_rollback() {
     );
     assert!(server.says("status").contains("revision 3"));
     assert_eq!(server.end().code, Some(0));
+}
+
+/// Lines without their times and pids.
+fn undated(text: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let words = line.split(' ').filter(|word| !word.starts_with("20") && !word.ends_with(')') || line.starts_with(' '));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn revisions_say_who_changed_what_and_where_a_rollback_goes() {
+    let server = Operated::start("ctl-revisions", TWO_POOLS);
+    let uid = rustix::process::geteuid().as_raw();
+    let last = |words: &str| words.lines().last().map(str::to_owned).expect("a line");
+    assert_eq!(undated(&server.says("revisions"))[0], "revision 1, start by a.toml");
+    for (count, limit) in ["2000", "3000", "4000"].into_iter().enumerate() {
+        server.write(&TWO_POOLS.replace("1000", limit));
+        assert!(server.says("reload").contains(&format!("revision {} is in force", count + 2)));
+    }
+    fs::write(server.path("other.toml"), server.says("config").replace("4000", "5000")).expect("a file");
+    server.says("apply other.toml");
+    server.says("rollback");
+    let goes_to =
+        |number| format!("revision {}; a rollback goes back to the configuration of revision {number}", "6 is in force");
+    let list = server.says("revisions");
+    let expected = [
+        "revision 1, start by a.toml".to_owned(),
+        format!("revision 2, reload by uid {uid} (pid"),
+        "  echo: limit: in place (1000 to 2000)".to_owned(),
+        format!("revision 3, reload by uid {uid} (pid"),
+        "  echo: limit: in place (2000 to 3000)".to_owned(),
+        format!("revision 4, reload by uid {uid} (pid"),
+        "  echo: limit: in place (3000 to 4000)".to_owned(),
+        format!("revision 5, change by uid {uid} (pid"),
+        "  echo: limit: in place (4000 to 5000)".to_owned(),
+        format!("revision 6, rollback by uid {uid} (pid back to revision 4"),
+        "  echo: limit: in place (5000 to 4000)".to_owned(),
+        goes_to(3),
+    ];
+    let list = undated(&list.replace("),", ")"));
+    assert_eq!(list, expected);
+    let json: serde_json::Value = serde_json::from_str(&server.says("revisions --json")).expect("JSON");
+    assert_eq!((json["revision"].as_u64(), json["rollback_to"].as_u64()), (Some(6), Some(3)));
+    assert_eq!(json["revisions"].as_array().map(Vec::len), Some(6), "{json}");
+    // What was there before is told to the end, and a change after it goes on from there.
+    for back_to in ["3", "2", "1"] {
+        server.says("rollback");
+        assert!(server.says("revisions").contains(&format!("back to revision {back_to}\n")));
+    }
+    let refused = server.ctl("rollback");
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("revision 9 has the configuration of the start"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(last(&server.says("revisions")), "revision 9 is in force; no configuration before it is kept for a rollback");
+    server.says("reload");
+    assert_eq!(
+        last(&server.says("revisions")),
+        "revision 10 is in force; a rollback goes back to the configuration of revision 1"
+    );
+}
+
+#[test]
+fn a_selector_that_names_what_is_not_there_is_refused_by_each_verb() {
+    let server = Operated::start("ctl-named", TWO_POOLS);
+    let _stays = connect(&server.addresses[0]);
+    for verb in ["drain --within 5s", "purge", "kill", "adopt"] {
+        for (selector, why) in [
+            ("--id 999999", Some("no connection has the number 999999: it may have ended")),
+            ("--tag nobody", Some("no connection has the tag nobody: it may have ended")),
+            ("--listener 127.0.0.1:1", Some("nothing listens at 127.0.0.1:1: there are 127.0.0.1:")),
+            ("--listener unix:/none --older-than 0s", Some("nothing listens at unix:/none: there are")),
+            ("--generation 7", Some("generation 7 has not begun: the newest is 1")),
+            ("--before 7", Some("generation 7 has not begun: the newest is 1")),
+            ("--all --pool web", Some("no pool is named web: there are echo, ping")),
+            ("--id 1 --pool web", Some("no pool is named web: there are echo, ping")),
+            // These name nothing: that none matches is an answer.
+            ("--generation 1 --pool ping", None),
+            ("--before 1", None),
+            ("--peer 10.0.0.0/8", None),
+            ("--older-than 1h", None),
+            ("--all --pool ping", None),
+        ] {
+            let end = server.ctl(&format!("{verb} {selector}"));
+            match why {
+                Some(why) => {
+                    let told = (end.code, end.stdout.as_str(), end.stderr.lines().count());
+                    assert!(
+                        told == (Some(1), "", 1) && end.stderr.starts_with(&format!("error: {why}")),
+                        "{verb} {selector}: {}",
+                        end.stderr
+                    );
+                }
+                None => assert!(
+                    end.code == Some(0) && end.stdout.starts_with("0 "),
+                    "{verb} {selector}: {}{}",
+                    end.stdout,
+                    end.stderr
+                ),
+            }
+        }
+    }
+    for verb in ["suspend", "resume"] {
+        for (selector, why) in
+            [("--listener 127.0.0.1:1", "127.0.0.1:1"), ("--pool web", "no pool is named web: there are echo, ping")]
+        {
+            let end = server.ctl(&format!("{verb} {selector}"));
+            assert!(
+                (end.code, end.stdout.as_str()) == (Some(1), "") && end.stderr.contains(why),
+                "{verb} {selector}: {}",
+                end.stderr
+            );
+        }
+    }
+    assert_eq!(row(&server.says("status"), "echo")[4], "1", "none was touched");
+    // An address that was removed is a name for as long as connections from there are left.
+    let old = &server.addresses[0];
+    server.write(&TWO_POOLS.replacen("127.0.0.1:0", "127.0.0.2:0", 1));
+    server.says("reload");
+    assert_eq!(server.says(&format!("kill --listener {old}")), "1 killed\n");
+    let gone = server.ctl(&format!("kill --listener {old}"));
+    assert!(gone.code == Some(1) && gone.stderr.contains("nothing listens at"), "{}{}", gone.stdout, gone.stderr);
 }
 
 #[test]

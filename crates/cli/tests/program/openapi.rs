@@ -135,6 +135,11 @@ fn each_operation_of_the_file_answers_as_the_file_says() {
     assert!(file.ask(&mut client, ("POST", "/upgrade?dry-run"), &[], "").1.contains("\"plan\""));
     let (_, upgraded) = file.ask(&mut client, ("POST", "/upgrade"), &[], "");
     assert!(upgraded.contains("\"result\""), "{upgraded}");
+    let (_, revisions) = file.ask(&mut Client::at(server.path("c.sock")), ("GET", "/revisions"), &[], "");
+    assert!(
+        revisions.contains("\"what\":\"reload\"") && revisions.contains("\"what\":\"upgrade\""),
+        "a new build goes on with the list: {revisions}"
+    );
     assert_eq!(file.ask(&mut Client::at(server.path("c.sock")), ("POST", "/stop"), &[], "").0, 200);
     assert_eq!(server.has_ended().code, Some(0));
     assert!(file.left.is_empty(), "never asked for: {:#?}", file.left);
@@ -176,6 +181,8 @@ fn changes(file: &mut File, client: &mut Client, server: &Operated, right: &str)
     for status in [200, 200, 200, 409] {
         assert_eq!(file.ask(client, ("POST", "/rollback"), &[], "").0, status);
     }
+    let (_, revisions) = file.ask(client, ("GET", "/revisions"), &[], "");
+    assert!(revisions.contains("\"back_to\":1") && revisions.contains("\"rollback_to\":null"), "{revisions}");
     server.write(right);
 }
 
@@ -184,7 +191,7 @@ fn connections(file: &mut File, client: &mut Client, server: &Operated) {
     let _connections = [connect(address), connect(address)];
     let (_, list) = file.ask(client, ("GET", "/connections"), &[], "");
     assert_eq!(list.lines().count(), 2, "{list}");
-    let selectors = format!("pool=echo&id=1&generation=1&before=9&peer=127.0.0.0%2F8&older-than=1h&tag=none&listener={address}");
+    let selectors = format!("pool=echo&id=1&generation=1&before=2&peer=127.0.0.0%2F8&older-than=1h&tag=none&listener={address}");
     assert_eq!(file.ask(client, ("GET", &format!("/connections?{selectors}")), &[], ""), (200, String::new()));
     assert_eq!(file.ask(client, ("GET", "/connections?pool=web"), &[], "").0, 404);
     for what in ["/suspend", "/resume"] {

@@ -39,6 +39,39 @@ pub(super) fn selector(request: &Request) -> Result<Option<Selector>, Answer> {
     })
 }
 
+/// Refuses a selector that names what is not there, which is a slip of the pen: an address at which no pool listens and from which no connection
+/// is left, a generation that has not begun, or alone the number or tag of no connection. Ages and networks name nothing.
+pub(super) fn are_there(selector: &Selector, pools: &[(String, Pool)]) -> Result<(), Answer> {
+    let matches = || pools.iter().any(|(_, pool)| pool.each_connection(selector).next().is_some());
+    let why = match selector {
+        Selector::Every(all) => {
+            // Of several, each may be right where no connection matches all.
+            let names = |one: &&Selector| matches!(one, Selector::Listener(_) | Selector::Generation(_) | Selector::Before(_));
+            return all.iter().filter(names).try_for_each(|one| are_there(one, pools));
+        }
+        Selector::Listener(address) => {
+            let known: Vec<Address> = pools.iter().flat_map(|(_, pool)| pool.addresses()).collect();
+            if known.contains(address) || matches() {
+                return Ok(());
+            }
+            let known: Vec<String> = known.iter().map(Address::to_string).collect();
+            format!("nothing listens at {address}: there are {}", known.join(", "))
+        }
+        Selector::Generation(number) | Selector::Before(number) => {
+            let newest = pools.iter().map(|(_, pool)| pool.status().generation).max().unwrap_or_default();
+            let first = newest + u32::from(matches!(selector, Selector::Before(_)));
+            if *number <= first {
+                return Ok(());
+            }
+            format!("generation {number} has not begun: the newest is {newest}")
+        }
+        Selector::Id(ConnectionId(id)) if !matches() => format!("no connection has the number {id}: it may have ended"),
+        Selector::Tag(tag) if !matches() => format!("no connection has the tag {tag}: it may have ended"),
+        _ => return Ok(()),
+    };
+    Err(Answer::error(404, why))
+}
+
 fn network(text: &str) -> Option<Selector> {
     let (address, prefix) = text.split_once('/').unwrap_or((text, ""));
     let address: IpAddr = address.parse().ok()?;

@@ -5,7 +5,8 @@ use crate::change::{REFUSED, Step, Unchanged};
 use crate::document::{Document, Places, PoolDocument};
 use crate::moves::{self, Move, Wanted};
 use crate::pool_settings::in_files;
-use crate::setting::{Value, Wrong};
+use crate::revisions::from_to;
+use crate::setting::Wrong;
 use crate::tls::{self, PoolTls};
 use sockdrawer::changing::Change;
 use sockdrawer::{Config, Pool};
@@ -33,12 +34,6 @@ impl Work {
     }
 }
 
-/// As a plan shows it.
-fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
-    let show = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
-    format!("{} to {}", show(from), show(to))
-}
-
 impl Server {
     /// All steps, and what they need.
     pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
@@ -47,7 +42,7 @@ impl Server {
             let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
             if from != to {
                 let detail = format!("{}, not while the program runs", from_to(from, to));
-                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED, detail });
+                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED.into(), detail });
             }
         }
         let mut only_files = Vec::new();

@@ -6,6 +6,8 @@ use crate::notify::Manager;
 use sockdrawer::{Context, Input, Peer, Protocol as Callbacks, Service, Step};
 use std::sync::mpsc::channel;
 
+const CAUSE: Cause<'_> = Cause { what: "change", by: "a test" };
+
 struct Silent;
 
 impl Service for Silent {
@@ -52,7 +54,7 @@ fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
                 }
                 Ok(document(server, &["first", "second"]))
             };
-            server.change(wanted, None, false)
+            server.change(wanted, None, false, CAUSE)
         });
         has_begun.recv().expect("a change begins");
         server.shut_down();
@@ -60,7 +62,7 @@ fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
     });
     let statuses: Vec<Status> = server.state().pools.values().map(Pool::status).collect();
     assert!(statuses.len() == 2 && statuses.iter().all(has_ended), "{statuses:?}");
-    let refused = server.change(|_| Ok(document(&server, &["third"])), None, false);
+    let refused = server.change(|_| Ok(document(&server, &["third"])), None, false, CAUSE);
     assert!(matches!(refused, Err(Unchanged::Refused(_))), "{refused:?}");
 }
 
@@ -72,7 +74,7 @@ fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ende
     let address = second.addresses().remove(0).to_string();
     let client = std::net::TcpStream::connect(address).expect("it listens");
     assert!(second.wait(Duration::from_secs(20), |status| status.connections == 1), "{:?}", second.status());
-    server.change(|_| Ok(document(&server, &["first"])), None, false).expect("a pool may go");
+    server.change(|_| Ok(document(&server, &["first"])), None, false, CAUSE).expect("a pool may go");
     assert_eq!(
         (server.connections(), server.longest_drain()),
         (1, Duration::from_secs(1)),
