@@ -294,6 +294,8 @@ pub(crate) trait Table: Send {
     fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
+    /// Returns whether it is still to be learned who the peer is.
+    fn awaits_peer(&mut self, slot: u32) -> bool;
     /// What the state lends with its connection.
     fn lend(&mut self, slot: u32) -> Option<Lent>;
     /// Calls `closed` of the state and drops it.
@@ -455,6 +457,11 @@ impl<S: Service> Table for Slab<S> {
 
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked> {
         guarded(|| self.states.at(slot).save(to))
+    }
+
+    fn awaits_peer(&mut self, slot: u32) -> bool {
+        // Only layers say so, and these read a value: it has no guard because it cannot panic.
+        self.states.at(slot).awaits_peer()
     }
 
     fn lend(&mut self, slot: u32) -> Option<Lent> {

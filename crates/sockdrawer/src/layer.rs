@@ -92,6 +92,10 @@ use finish::Finish;
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
 
+/// The first number of a saved state: how far its connection was.
+const HANDSHAKE: u64 = 0;
+const OPEN: u64 = 1;
+
 /// A service whose connections pass a filter. Layers nest.
 #[derive(Debug)]
 pub struct Layer<F, S> {
@@ -103,6 +107,21 @@ impl<F: Filtering, S: Service> Layer<F, S> {
     /// A service whose connections pass a filter of `filtering`, then reach `service`.
     pub fn new(filtering: F, service: S) -> Layer<F, S> {
         Layer { filtering, service: Arc::new(service) }
+    }
+
+    /// A connection whose handshake has taken `took` so far.
+    fn shaking(&self, filter: F::Filter, peer: &Peer, took: Duration) -> Layered<F::Filter, S> {
+        let handshake = Handshake {
+            service: self.service.clone(),
+            peer: peer.clone(),
+            timeout: self.filtering.handshake_timeout(),
+            learns: self.filtering.learns_peer_address(),
+            awaits_peer: self.learns_peer_address(),
+            is_saved: self.filtering.saves_handshakes(),
+            took,
+            began: None,
+        };
+        self.layered(filter, Stage::Handshake(Box::new(handshake)))
     }
 
     fn layered(&self, filter: F::Filter, stage: Stage<S>) -> Layered<F::Filter, S> {
@@ -136,13 +155,18 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     type Protocol = Layered<F::Filter, S>;
 
     fn open(&self, peer: &Peer) -> Self::Protocol {
-        let (timeout, learns) = (self.filtering.handshake_timeout(), self.filtering.learns_peer_address());
-        let handshake = Handshake { service: self.service.clone(), peer: peer.clone(), timeout, learns, began: None };
-        self.layered(self.filtering.filter(peer), Stage::Handshake(Box::new(handshake)))
+        self.shaking(self.filtering.filter(peer), peer, Duration::ZERO)
     }
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
         let (within, own) = from.levels();
+        if from.u64()? == HANDSHAKE {
+            let took = Duration::from_nanos(from.u64()?);
+            if !self.filtering.saves_handshakes() {
+                return Err(CannotRestore::because("its layer does not restore handshakes"));
+            }
+            return Ok(self.shaking(from.part(own, |from| self.filtering.restore(from))?, peer, took));
+        }
         let inner = from.part(within, |from| self.service.restore(peer, from))?;
         let plain = from.bytes()?.to_vec();
         let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
@@ -234,8 +258,20 @@ struct Handshake<S> {
     peer: Peer,
     timeout: Duration,
     learns: bool,
-    /// When the connection was opened.
+    /// Its filter or one within learns who the peer is.
+    awaits_peer: bool,
+    /// The filter can be saved as it is.
+    is_saved: bool,
+    /// The time that it took elsewhere.
+    took: Duration,
+    /// When the connection was opened, or went on, here.
     began: Option<Instant>,
+}
+
+impl<S> Handshake<S> {
+    fn took(&self, now: Instant) -> Duration {
+        self.took + self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
+    }
 }
 
 impl<F: Filter, S: Service> Layered<F, S> {
@@ -341,7 +377,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
-        let peer = peer.shaken(handshake.began.map_or(Duration::ZERO, |began| cx.now().saturating_duration_since(began)));
+        let peer = peer.shaken(handshake.took(cx.now()));
         let filter = self.filter.as_mut().expect(HERE);
         let (kind, peer) = (filter.handshake(), filter.knows(peer));
         if (handshake.learns || real.is_some()) && !cx.peer_is(&peer, real) {
@@ -494,6 +530,9 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        if let Stage::Handshake(handshake) = &mut self.stage {
+            handshake.began = Some(cx.now());
+        }
         let was_held = self.is_held();
         let step = self.inner(cx, |protocol, _, cx| protocol.restored(cx));
         self.resume(step, was_held, cx)
@@ -507,14 +546,23 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                 let mut ignored = Output::with_high_water(0);
                 cx.nested(&mut ignored, |cx| protocol.closed(why, cx));
             }
+            Stage::Handshake(_) if why == Closed::Adopted => {}
             Stage::Handshake(_) => cx.out.count_handshake(self.filter().handshake(), false),
         }
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        let Stage::Open(protocol) = &mut self.stage else {
-            return Err(CannotSave::because("its handshake is under way"));
+        let protocol = match &mut self.stage {
+            Stage::Open(protocol) => protocol,
+            Stage::Handshake(handshake) if handshake.is_saved => {
+                to.u64(HANDSHAKE);
+                to.u64(handshake.took(to.now()).as_nanos().try_into().unwrap_or(u64::MAX));
+                let filter = self.filter();
+                return to.part(|to| filter.save(to));
+            }
+            Stage::Handshake(_) => return Err(CannotSave::because("its handshake is under way")),
         };
+        to.u64(OPEN);
         to.part(|to| protocol.save(to))?;
         to.bytes(&self.plain);
         to.u64(self.waiting.into());
@@ -524,6 +572,13 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.end_owed.into());
         let filter = self.filter();
         to.part(|to| filter.save(to))
+    }
+
+    fn awaits_peer(&self) -> bool {
+        match &self.stage {
+            Stage::Handshake(handshake) => handshake.awaits_peer,
+            Stage::Open(protocol) => protocol.awaits_peer(),
+        }
     }
 
     fn lend(&mut self) -> Option<Lent> {

@@ -136,6 +136,12 @@ pub trait Protocol: Send + 'static {
         Err(CannotSave::because("its protocol does not save its state"))
     }
 
+    /// Returns, for layers, whether it is still to be learned who the peer is.
+    #[doc(hidden)]
+    fn awaits_peer(&self) -> bool {
+        false
+    }
+
     /// For layers: the connection is about to be leased, by [`Step::Delegate`]; the lessee's bytes pass what is returned.
     #[doc(hidden)]
     fn lend(&mut self) -> Option<Lent> {

@@ -26,6 +26,11 @@ pub(super) struct LiveGeneration {
 }
 
 impl LiveGeneration {
+    /// Returns whether it is still to be learned who the peer of this state's connection is.
+    pub(super) fn awaits_peer(&mut self, state: u32) -> bool {
+        self.learns_peer_address && self.table.awaits_peer(state)
+    }
+
     /// What a connection becomes whose unsent output passes the high-water mark.
     pub(super) fn full(&self) -> Flags {
         match self.receiving {

@@ -89,7 +89,7 @@ pub trait Filter: Send + 'static {
         Ok(())
     }
 
-    /// Writes the state of an established filter.
+    /// Writes the state: of an established filter, and of one in its handshake where [`Filtering::saves_handshakes`] says so.
     ///
     /// # Errors
     /// When it cannot be saved, which is the default; the connection stays with its service.
@@ -112,6 +112,12 @@ pub trait Filtering: Send + Sync + 'static {
     /// When these bytes are not a state that this filter knows, which is the default.
     fn restore(&self, _from: &mut Saved<'_>) -> Result<Self::Filter, CannotRestore> {
         Err(CannotRestore::because("its layer does not restore states"))
+    }
+
+    /// Says that filters are saved and restored during their handshake too: [`Filter::save`] then writes how far it is, and what the filter
+    /// has not taken goes along. The connection moves before it is established, and the rest of the timeout with it. Default: false, it stays until then.
+    fn saves_handshakes(&self) -> bool {
+        false
     }
 
     /// The timeout of the handshake, 10 s by default; then the connection is aborted. It uses the timer until the inner protocol has it.

@@ -50,6 +50,7 @@ pub use source::{Source, UnknownSource};
 
 use super::{Filter, Filtering, Progress, Refused};
 use crate::protocol::{CannotRestore, CannotSave, Closing, Input, Output, Peer, Recipe, Saved, Saver, Side, State};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -100,8 +101,12 @@ impl Filtering for Accepts {
         HeaderFilter { stage: if expected { Stage::Expects } else { Stage::sends(&[]) } }
     }
 
-    fn restore(&self, _from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
-        Ok(HeaderFilter { stage: Stage::Open })
+    fn restore(&self, from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
+        HeaderFilter::restore(from)
+    }
+
+    fn saves_handshakes(&self) -> bool {
+        true
     }
 
     fn handshake_timeout(&self) -> Duration {
@@ -133,9 +138,9 @@ impl Filtering for Accepts {
     }
 }
 
-/// What the states of both are called: there is nothing in them, because the loop keeps the address.
+/// What the states of both are called. The address is not in them, because the loop keeps it.
 fn state() -> State {
-    State::of(RECIPE, 1)
+    State::of(RECIPE, 2)
 }
 
 type SourceOf = dyn Fn(&Peer) -> Option<SocketAddr> + Send + Sync;
@@ -191,8 +196,8 @@ impl Filtering for Sends {
         HeaderFilter { stage: Stage::sends(&header.bytes(self.version)) }
     }
 
-    fn restore(&self, _from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
-        Ok(HeaderFilter { stage: Stage::Open })
+    fn restore(&self, from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
+        HeaderFilter::restore(from)
     }
 
     fn state(&self) -> State {
@@ -218,6 +223,25 @@ enum Stage {
     /// This is to be sent; what comes is plain.
     Sends(Box<[u8]>),
     Open,
+}
+
+/// A stage as it is saved.
+#[derive(Serialize, Deserialize)]
+enum Written {
+    Expects,
+    Skips(u64, Option<SocketAddr>),
+    Open,
+}
+
+impl HeaderFilter {
+    fn restore(from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
+        let stage = match from.value()? {
+            Written::Expects => Stage::Expects,
+            Written::Skips(left, source) => Stage::Skips(left.try_into().unwrap_or(usize::MAX), source),
+            Written::Open => Stage::Open,
+        };
+        Ok(HeaderFilter { stage })
+    }
 }
 
 impl Stage {
@@ -268,7 +292,13 @@ impl Filter for HeaderFilter {
 
     fn goodbye(&mut self, _wire: &mut Output) {}
 
-    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
-        Ok(())
+    /// The part of a header that was not taken is input of the connection, which goes along.
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.value(&match &self.stage {
+            Stage::Expects => Written::Expects,
+            Stage::Skips(left, source) => Written::Skips(*left as u64, *source),
+            Stage::Open => Written::Open,
+            Stage::Sends(_) => return Err(CannotSave::because("its header was not sent")),
+        })
     }
 }

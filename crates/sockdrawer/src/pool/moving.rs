@@ -69,7 +69,8 @@ pub(crate) trait Moving: Members {
     }
     /// How many of the connections can move to a build that reads these states, and why how many others cannot now.
     fn plan_to_move(core: &Core<Self>, reads: &State) -> (u64, BTreeMap<String, u64>);
-    /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
+    /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
+    /// until the last look, else those of which it is still to be learned who their peers are.
     fn freeze(core: &Core<Self>, reads: &State);
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(core: &Core<Self>, last: bool) -> u64;
@@ -127,7 +128,8 @@ pub(crate) trait Movable: Manager {
     fn hand_over(&self, within: Duration) -> bool;
     /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
-    /// Freezes all connections that can move to a build that reads these states. They hear notes until the last look.
+    /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
+    /// until the last look, else those of which it is still to be learned who their peers are.
     fn freeze(&self, reads: &State);
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(&self, last: bool) -> u64;

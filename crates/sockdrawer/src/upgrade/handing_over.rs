@@ -404,15 +404,16 @@ impl Conversation<'_> {
         let [mut pause, longest] = SWEEPS;
         let began = self.talk.now();
         let mut whole = self.move_together(prepared, gathered)?;
-        let mut next = began;
+        let (mut next, mut frozen) = (began, true);
         loop {
             if self.talk.now() >= next {
                 if !whole {
                     let again = self.talk.now();
                     self.gather(prepared);
+                    frozen = true;
                     whole = self.move_together(prepared, again)?;
                 }
-                let moved = self.sweep(prepared, whole)?;
+                let moved = self.sweep(prepared, whole, std::mem::take(&mut frozen))?;
                 pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
                 next = self.talk.now() + pause;
                 self.tell_figures(began.elapsed());

@@ -31,10 +31,11 @@ impl Conversation<'_> {
         self.pools.iter().filter(|named| named.pool.state().moves_together()).cloned().collect()
     }
 
-    /// Freezes the connections that move together, once each has heard what others have sent it.
+    /// Freezes the connections that move together, once each has heard what others have sent it; and those whose peer is still to be learned,
+    /// which only the successor can judge: it has the other connections of that peer.
     pub(super) fn gather(&self, prepared: &Prepared) {
         let pools = self.together();
-        pools.iter().for_each(|Named { name, pool, .. }| pool.freeze(&prepared.reads(name)));
+        self.pools.iter().for_each(|Named { name, pool, .. }| pool.freeze(&prepared.reads(name)));
         let heard = |last| pools.iter().map(|named| named.pool.gathered(last)).sum::<u64>();
         // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
         (0..MAX_ROUNDS).take_while(|_| heard(false) > 0).count();
@@ -58,11 +59,15 @@ impl Conversation<'_> {
         Ok(true)
     }
 
-    /// Offers what can move; once the set has moved `whole`, also what is left of it. Returns whether anything moved.
-    pub(super) fn sweep(&mut self, prepared: &Prepared, whole: bool) -> Result<bool> {
+    /// Offers what can move; once the set has moved `whole`, also what is left of it. Returns whether anything moved. Connections that were
+    /// `frozen` and cannot be offered now go on here.
+    pub(super) fn sweep(&mut self, prepared: &Prepared, whole: bool, frozen: bool) -> Result<bool> {
         let mut moved = 0;
         for named in self.pools.clone().iter().filter(|named| whole || !named.pool.state().moves_together()) {
             moved += self.offer_all(named, prepared, &mut Vec::new(), None)?.unwrap_or(0);
+            if frozen {
+                named.pool.thaw();
+            }
         }
         Ok(moved > 0)
     }

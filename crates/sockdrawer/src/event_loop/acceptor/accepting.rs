@@ -398,8 +398,9 @@ impl EventLoop {
             if !self.connections.slots.at(slot).is_taken() || counted {
                 continue;
             }
-            // One without an address, not even any more, cannot be counted by it.
+            // One without an address, not even any more, cannot be counted by it; and the proxy's address is not its peer's.
             if self.connections.slots.at(slot).side() == Side::Accepted
+                && !self.connections.awaits_peer(slot)
                 && let Some(peer) = self.connections.remote(slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {

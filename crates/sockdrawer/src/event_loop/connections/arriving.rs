@@ -178,7 +178,11 @@ impl EventLoop {
             self.connections.io.shared.limiter.take_over();
             listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            self.acceptor.count_incoming(&mut permit, arrived.record.marks.side(), arrived.remote, true);
+            // One whose peer is still to be learned was counted nowhere: admission is asked when it is known.
+            let awaits =
+                arrived.record.peer.is_none() && self.connections.generations.at(arrived.table).awaits_peer(arrived.state);
+            let peer = arrived.remote.filter(|_| !awaits);
+            self.acceptor.count_incoming(&mut permit, arrived.record.marks.side(), peer, true);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => self.connections.seat(arrived, permit, notes, together),

@@ -29,6 +29,13 @@ impl Connections {
         self.generations.at(table).learns_peer_address
     }
 
+    /// Returns whether it is still to be learned who the peer of a connection is: it is counted as a connection of none until then.
+    pub(in crate::event_loop) fn awaits_peer(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        let (table, state, is_open) = (record.table, record.state, record.has_protocol());
+        is_open && self.learned_remote(slot).is_none() && self.generations.at(table).awaits_peer(state)
+    }
+
     /// The peer is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
     pub(super) fn peer_learned(&mut self, slot: u32, Learned { real, answer }: Learned) {
         let (entered, panicked) =

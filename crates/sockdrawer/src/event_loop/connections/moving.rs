@@ -133,11 +133,16 @@ impl Connections {
         Ok(offered)
     }
 
-    /// Freezes all connections that can move, of those whose state a successor `reads`.
-    pub(crate) fn freeze_all(&mut self, reads: &State) {
-        self.moving.gathered = Some(0);
+    /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those of
+    /// which it is still to be learned who their peers are. Only the successor knows all connections of a peer.
+    pub(crate) fn freeze_first(&mut self, reads: &State, together: bool) {
+        if together {
+            self.moving.gathered = Some(0);
+        }
         for token in self.slots.tokens() {
-            if let Some(slot) = self.slots.find(token).filter(|slot| self.why_it_stays(*slot, reads).is_none()) {
+            let Some(slot) = self.slots.find(token) else { continue };
+            let is_first = together || self.awaits_peer(slot);
+            if is_first && !self.slots.at(slot).flags.any(Flags::FROZEN) && self.why_it_stays(slot, reads).is_none() {
                 self.freeze(slot);
             }
         }
@@ -371,11 +376,15 @@ impl Connections {
     /// All that are frozen go on here: the other process does not take them, or is gone.
     pub(crate) fn thaw_all(&mut self) {
         self.moving.gathered = None;
-        let ids: Vec<u64> = self.moving.frozen.keys().copied().collect();
+        self.thaw_those(|_| true);
+    }
+
+    fn thaw_those(&mut self, which: impl Fn(&Frozen) -> bool) {
+        let ids: Vec<u64> = self.moving.frozen.iter().filter(|(_, frozen)| which(frozen)).map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.thaw(id));
     }
 
-    /// Closes the copies of connections that the other process has restored; the others go on here. Returns those that are the other's: one
+    /// Closes the copies of connections that the other process has restored; the others that were offered go on here. Returns those that are the other's: one
     /// that ended meanwhile is not.
     pub(crate) fn let_go(&mut self, restored: &[u64]) -> Yours {
         let mut gone = Yours::default();
@@ -390,7 +399,7 @@ impl Connections {
         if !gone.noted.is_empty() {
             gone.notes = self.moving.notes.iter().map(|note| note.to_vec()).collect();
         }
-        self.thaw_all();
+        self.thaw_those(|frozen| frozen.offered);
         self.moving.forget_notes();
         if is_broken(BrokenMove::DropSlice) { Yours::default() } else { gone }
     }

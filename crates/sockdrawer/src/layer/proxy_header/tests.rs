@@ -173,12 +173,12 @@ fn a_source_is_an_address_a_network_or_the_path() {
 
 /// Names its peer, then echoes.
 struct Named;
-struct Name(String);
+struct Name(String, Duration);
 
 impl Service for Named {
     type Protocol = Name;
     fn open(&self, peer: &Peer) -> Name {
-        Name(peer.remote().map_or("none".to_owned(), |peer| peer.to_string()))
+        Name(peer.remote().map_or("none".to_owned(), |peer| peer.to_string()), peer.handshake_time())
     }
     fn restore(&self, peer: &Peer, _from: &mut Saved<'_>) -> Result<Name, CannotRestore> {
         Ok(Service::open(self, peer))
@@ -288,11 +288,57 @@ fn a_proxys_own_connection_keeps_its_address() {
 }
 
 #[test]
-fn the_real_address_goes_along_and_half_a_header_does_not() {
+fn half_a_header_goes_along_wherever_it_is_split() {
+    let tlvs = v2(0x21, 0x11, &[&V4[..], &[0x04; 700]].concat());
+    for header in [four().bytes(Version::V1), four().bytes(Version::V2), tlvs] {
+        for split in 0..header.len() {
+            let mut connection = from(proxy());
+            connection.receive(&header[..split]);
+            connection.advance(Duration::from_secs(2));
+            let mut moved = connection.save_and_restore(Layer::new(accepts(), Named)).expect("it moves");
+            assert_eq!(moved.timer(), Some(Duration::from_secs(3)), "the rest of the time for a header");
+            assert!(moved.protocol().expect("it is open").awaits_peer());
+            moved.advance(Duration::from_secs(1));
+            let mut again = moved.save_and_restore(Layer::new(accepts(), Named)).expect("it moves on");
+            again.advance(Duration::from_secs(1));
+            again.receive(&[&header[split..], b"hello"].concat());
+            assert_eq!((again.sent(), again.timer()), (b"[192.0.2.7:4321]hello".to_vec(), None), "at {split}");
+            let protocol = again.protocol().expect("it is open");
+            assert!(!protocol.awaits_peer());
+            let crate::layer::Stage::Open(Name(_, took)) = &protocol.stage else { panic!("at {split}") };
+            assert_eq!(*took, Duration::from_secs(4), "of three processes");
+        }
+    }
+}
+
+#[test]
+fn half_a_header_is_aborted_in_time_wherever_it_is() {
     let mut connection = from(proxy());
-    connection.receive(&four().bytes(Version::V2)[..20]);
-    let mut connection = connection.save_and_restore(Layer::new(accepts(), Named)).expect_err("its header is not whole");
-    connection.receive(&four().bytes(Version::V2)[20..]);
+    connection.receive(b"PROXY TCP4 1");
+    connection.advance(Duration::from_secs(4));
+    let mut moved = connection.save_and_restore(Layer::new(accepts(), Named)).expect("it moves");
+    moved.advance(Duration::from_secs(1));
+    assert_eq!(moved.closed(), Some(Closed::Aborted));
+}
+
+#[test]
+fn half_a_header_goes_along_in_another_header() {
+    let nested = || Layer::new(accepts(), Layer::new(Accepts::from(["192.0.2.0/24".parse().expect("a source")]), Named));
+    let both =
+        [four().bytes(Version::V2), Header::proxied(at("203.0.113.5:9"), at("198.51.100.1:443")).bytes(Version::V1)].concat();
+    for split in 0..both.len() {
+        let mut connection = Driver::open_with(nested(), proxy(), Bounds::default());
+        connection.receive(&both[..split]);
+        let mut moved = connection.save_and_restore(nested()).expect("it moves");
+        moved.receive(&both[split..]);
+        assert_eq!(moved.sent(), b"[203.0.113.5:9]", "at {split}");
+    }
+}
+
+#[test]
+fn the_real_address_goes_along() {
+    let mut connection = from(proxy());
+    connection.receive(&four().bytes(Version::V2));
     assert_eq!(connection.sent(), b"[192.0.2.7:4321]");
     let mut moved = connection.save_and_restore(Layer::new(accepts(), Named)).expect("it moves");
     moved.receive(b"again");
@@ -302,7 +348,7 @@ fn the_real_address_goes_along_and_half_a_header_does_not() {
 #[test]
 fn a_layer_of_headers_is_as_its_service_and_is_built_from_its_recipe() {
     let layer = Layer::new(accepts().within(Duration::from_millis(1500)), Named);
-    assert_eq!((layer.closing(), layer.state().to_string()), (Closing::PeerIsDone, "name 1 in proxy-header 1".into()));
+    assert_eq!((layer.closing(), layer.state().to_string()), (Closing::PeerIsDone, "name 1 in proxy-header 2".into()));
     assert!(
         layer.learns_peer_address()
             && layer.needs_peer_address()

@@ -75,8 +75,16 @@ impl Moving for Loops {
     }
 
     fn freeze(core: &Core<Loops>, reads: &State) {
-        let reads = reads.clone();
-        core.ask(&core.inboxes(), move |event_loop| event_loop.connections.freeze_all(&reads));
+        let (reads, together) = (reads.clone(), Self::state(core).moves_together());
+        if !together && core.own.peer_counts().is_none() {
+            return;
+        }
+        let freeze = move |event_loop: &mut EventLoop| event_loop.connections.freeze_first(&reads, together);
+        match together {
+            true => core.ask(&core.inboxes(), freeze),
+            // Nobody accepts meanwhile; a thread that does something else for so long reads no header either.
+            false => core.ask_until(Instant::now() + BEGINS_WITHIN, &core.inboxes(), freeze),
+        };
     }
 
     fn gathered(core: &Core<Loops>, last: bool) -> u64 {
