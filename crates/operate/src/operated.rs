@@ -209,9 +209,11 @@ impl Operated {
     fn begin_upgrade(&self, program: &Values, document: &Document) -> Result<Option<Arc<Upgrade>>, Failure> {
         let Some(path) = program.text("upgrade").filter(|path| *path != "none") else { return Ok(None) };
         let mut upgrade = Upgrade::at(path).version(&self.origin.version);
+        let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
+        let drain = Drain::within(drain.unwrap_or(crate::server::DRAIN));
+        upgrade = upgrade.ends(drain);
         if let Some(time) = program.time("stays") {
-            let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
-            upgrade = upgrade.stays(time, Drain::within(drain.unwrap_or(crate::server::DRAIN)));
+            upgrade = upgrade.stays(time, drain);
         }
         if let Some(time) = program.time("turns-within") {
             upgrade = upgrade.turns_within(time);

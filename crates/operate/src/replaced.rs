@@ -104,6 +104,7 @@ impl fmt::Display for Plan<'_> {
             parts.extend(listed("also listens on", &pool.added));
             parts.extend(listed("gives up", &pool.given_up));
             parts.push(match pool.limits {
+                _ if pool.ends => "ends once the new build stands".to_owned(),
                 (before, now) if before == now => format!("limit {}", thousands(now)),
                 (before, now) => format!("limit {} to {}", thousands(before), thousands(now)),
             });
@@ -148,6 +149,7 @@ struct PoolReport<'a> {
     added: &'a [String],
     limit_before: u64,
     limit: u64,
+    ends: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -184,6 +186,7 @@ impl<'a> Report<'a> {
             added: &pool.added,
             limit_before: pool.limits.0,
             limit: pool.limits.1,
+            ends: pool.ends,
         };
         let plan = plan.map(|plan| PlanReport {
             from: build(&plan.from),

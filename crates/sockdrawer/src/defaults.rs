@@ -244,13 +244,14 @@ fn of_policies_and_drains() {
 fn of_an_upgrade() {
     let upgrade = Upgrade::at("/run/name");
     let docs = documented(include_str!("upgrade/mod.rs"), "impl Upgrade {", "pub fn ");
-    let ([within, stand_by, turns_within], version, stays) = upgrade.defaults();
+    let ([within, stand_by, turns_within, ends], version, stays) = upgrade.defaults();
     let values = vec![
         ("version", Value::Words(if version.is_empty() { "empty" } else { version }.to_owned())),
         ("replaces", Value::Words("the environment".to_owned())),
         ("within", Value::Time(within)),
         ("stand_by", Value::Time(stand_by)),
         ("stays", optional(&stays)),
+        ("ends", Value::Time(ends)),
         ("turns_within", Value::Time(turns_within)),
     ];
     let setters: BTreeMap<String, String> =

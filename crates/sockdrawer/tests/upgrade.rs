@@ -7,6 +7,8 @@ mod common;
 mod crossings;
 #[path = "upgrade/edges.rs"]
 mod edges;
+#[path = "upgrade/given_up.rs"]
+mod given_up;
 #[path = "upgrade/kills.rs"]
 mod kills;
 #[path = "upgrade/left.rs"]
@@ -345,11 +347,6 @@ fn a_second_start_by_mistake_is_told_what_to_do() {
         refused.ends_with(&format!("pid {pid} serves here; start it with SOCKDRAWER_REPLACES={pid} to replace it")),
         "{refused}"
     );
-    let other = place.upgrade().begin().expect("it begins");
-    let pool = other.start("another", config(build(2)).listen(any_port())).expect("it starts");
-    let refused = other.ready().expect_err("it gives up a pool").to_string();
-    assert!(refused.contains("it has no pool sums"), "{refused}");
-    drop(pool);
     // One that goes away before it is ready leaves nothing behind.
     drop(place.upgrade().begin().expect("it begins"));
     assert_eq!(add(&mut client, 1), (1, 2));

@@ -1,5 +1,6 @@
 //! `serve --upgrade`, SIGUSR2 and `upgrade`: a server is replaced by another process, and its clients do not notice.
 
+mod changed;
 mod confined;
 mod failing;
 mod left;

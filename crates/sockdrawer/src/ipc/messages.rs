@@ -399,6 +399,11 @@ impl Prepared {
     pub(crate) fn reads(&self, pool: &str) -> State {
         self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| state(&reads.state))
     }
+
+    /// Whether a pool of the successor listens there, and goes on to.
+    pub(crate) fn listens_at(&self, address: &String) -> bool {
+        self.pools.iter().any(|reads| reads.listeners.contains(address))
+    }
 }
 
 /// One end of a conversation: to speak.

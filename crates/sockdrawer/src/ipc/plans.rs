@@ -63,6 +63,9 @@ pub(crate) struct PoolPlanned {
     pub(crate) limit_before: u64,
     #[prost(uint64, tag = "9")]
     pub(crate) limit: u64,
+    /// The newer build does not have it.
+    #[prost(bool, tag = "10")]
+    pub(crate) ends: bool,
 }
 
 /// Times are in microseconds.

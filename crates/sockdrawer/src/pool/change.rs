@@ -39,9 +39,14 @@ impl<M: Members> Core<M> {
             };
             return Err(Error::HandingOver { reason });
         }
+        self.change_now(&mut control, wanted)
+    }
+
+    /// As [`Core::change`], also where another process may have, or take back, what the pool listens at.
+    pub(super) fn change_now(&self, control: &mut Control<M>, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
-        let prepared = self.prepare(&mut control, &plan, &wanted)?;
-        let (before, begun) = self.commit(&mut control, wanted, prepared);
+        let prepared = self.prepare(control, &plan, &wanted)?;
+        let (before, begun) = self.commit(control, wanted, prepared);
         if !plan.changes.is_empty() {
             control.revision.raise();
         }
@@ -124,7 +129,10 @@ impl<M: Members> Core<M> {
         listeners.set_limits(&wanted);
         for mut entry in prepared.added {
             entry.asked.passed_on = None;
-            self.tell(&Event::Listening(entry.listener.address.clone()));
+            // One that takes over tells it once it takes connections.
+            if !control.handing_over {
+                self.tell(&Event::Listening(entry.listener.address.clone()));
+            }
             control.listeners.listening.push(entry);
         }
         let before = std::mem::replace(&mut control.config, wanted);

@@ -3,10 +3,11 @@
 
 use super::behind::Behind;
 use super::control::{Control, Core, Member, is_running};
-use super::listeners::{ListenerEntry, ListeningSockets};
+use super::listeners::{Inherited, ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager, PASSES_WITHIN};
 use super::members::Members;
 use crate::clock::deadline;
+use crate::config::Config;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
@@ -126,6 +127,9 @@ pub(crate) trait Movable: Manager {
     /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept, because it
     /// did not turn within this time.
     fn hand_over(&self, within: Duration) -> bool;
+    /// Stops to accept at these addresses: the other process has them, where this pool is none. From here on it is not changed. False where it was, or
+    /// has ended, since it was at this revision.
+    fn hand_over_at(&self, addresses: &[String], revision: u64) -> bool;
     /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
@@ -146,6 +150,11 @@ pub(crate) trait Movable: Manager {
 
     // What the successor's end asks.
 
+    /// Listens with these sockets of the predecessor, too; it takes no connections yet.
+    ///
+    /// # Errors
+    /// As those of a change.
+    fn listen_too(&self, inherited: Inherited) -> Result<(), Error>;
     /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
     fn go_on(&self, held: &Held);
     /// Takes connections from now on, or does with them what the predecessor did.
@@ -301,6 +310,22 @@ impl<M: Moving> Movable for Core<M> {
         true
     }
 
+    fn hand_over_at(&self, addresses: &[String], revision: u64) -> bool {
+        let mut control = lock(&self.control);
+        control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
+        if control.handing_over {
+            let Control { listeners, members, .. } = &mut *control;
+            let is_meant = |entry: &mut ListenerEntry| addresses.contains(&entry.listener.address.to_string());
+            let mut passed_on: Vec<_> = listeners.listening.extract_if(.., is_meant).collect();
+            for entry in &mut passed_on {
+                entry.listener.hand_over(true);
+                self.release_all(entry, members);
+            }
+            listeners.handed_over.append(&mut passed_on);
+        }
+        control.handing_over
+    }
+
     fn take_back(&self) {
         let mut control = lock(&self.control);
         control.handing_over = false;
@@ -352,6 +377,18 @@ impl<M: Moving> Movable for Core<M> {
 
     fn end_handed_over(&self) {
         Core::stop(self, HANDED_OVER);
+    }
+
+    fn listen_too(&self, inherited: Inherited) -> Result<(), Error> {
+        if inherited.is_empty() {
+            return Ok(());
+        }
+        let mut control = lock(&self.control);
+        let wanted = inherited.iter().map(|one| one.address.clone()).fold(control.config.clone(), Config::listen);
+        control.listeners.inherited.extend(inherited);
+        let changed = self.change_now(&mut control, wanted.unconditional());
+        drop(control);
+        changed.map(|_| ())
     }
 
     fn go_on(&self, held: &Held) {

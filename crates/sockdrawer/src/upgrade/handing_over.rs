@@ -2,13 +2,13 @@
 
 use super::asked::Answers;
 use super::figures::Figures;
+use super::given_up::GivenUp;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
 use crate::ipc::messages::{
-    Build, Ended, FORMATS, Go, Held, Hello, Listened, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced, Said,
-    ShutDown, Welcome,
+    Ended, FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome,
 };
 use crate::ipc::packets::MOST_MESSAGE;
 use crate::observe::Event;
@@ -37,9 +37,11 @@ const TELLS: Duration = Duration::from_millis(10);
 /// With one successor.
 pub(super) struct Conversation<'a> {
     pub(super) talk: Talk,
-    pid: u32,
-    meeting: &'a Meeting,
+    pub(super) pid: u32,
+    pub(super) meeting: &'a Meeting,
+    /// Pools of both builds; before the successor has named its own, all.
     pub(super) pools: Vec<Named>,
+    pub(super) given_up: Vec<GivenUp>,
     /// Who asked for it.
     replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
@@ -80,6 +82,7 @@ impl Conversation<'_> {
             pid,
             meeting,
             pools,
+            given_up: Vec::new(),
             replacing,
             settled: false,
             has_frozen: false,
@@ -104,7 +107,7 @@ impl Conversation<'_> {
         self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
         if let Err(reason) = self.commit(&prepared) {
             self.meeting.pools.take_back();
-            for named in &self.pools {
+            for named in self.all() {
                 named.pool.take_back();
                 if self.was_told {
                     named.pool.tell_event(&Event::TakenBack);
@@ -115,7 +118,8 @@ impl Conversation<'_> {
             return Some(self.refuse(reason));
         }
         self.settle();
-        let (stays, pools) = (self.stays, std::mem::take(&mut self.pools));
+        let (stays, pools, given_up) = (self.stays, std::mem::take(&mut self.pools), std::mem::take(&mut self.given_up));
+        let ends = self.meeting.ends;
         // Nothing more is said of what is left here: it ends when it does, or when it may stay no longer.
         drop(self);
         pools.iter().for_each(|named| named.pool.thaw());
@@ -128,7 +132,14 @@ impl Conversation<'_> {
             pool.wait_for_none(None);
             pool.end_handed_over();
         }
+        // They end by now, each on a thread of its own, if there was one.
+        given_up.iter().for_each(|one| one.named.pool.end_with_successor(ends));
         None
+    }
+
+    /// Returns the pools of this process, whatever becomes of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Named> {
+        self.pools.iter().chain(self.given_up.iter().map(|one| &one.named))
     }
 
     /// Until the successor has all that can move, or why this process goes on.
@@ -152,7 +163,7 @@ impl Conversation<'_> {
         while self.all_turn(until.saturating_duration_since(Instant::now())) {
             let began = Instant::now();
             if self.pools.iter().all(|named| named.pool.hand_over(within)) {
-                return Ok(began);
+                return self.pass_addresses_on().map(|()| began);
             }
             if !self.pools.iter().all(|named| named.pool.is_running()) {
                 return Err("a pool of it ends".to_owned());
@@ -213,15 +224,8 @@ impl Conversation<'_> {
         let Said::Prepared(prepared) = self.prepared(&place, until)? else {
             return Ok(Err("what it says is not understood".to_owned()));
         };
-        let missing = self.pools.iter().find(|named| !prepared.pools.iter().any(|reads| reads.name == named.name));
-        if let Some(missing) = missing {
-            let (name, held) = (&missing.name, missing.pool.held());
-            let held = if held == 1 { "1 connection".to_owned() } else { format!("{held} connections") };
-            let reason = format!(
-                "it has no pool {name}, which runs here with {held}: end that pool here first, or keep it in the new build"
-            );
-            return Ok(Err(reason));
-        }
+        let all = self.pools.clone();
+        let revisions = self.give_up(&prepared, &revisions);
         if let Some(replacing) = &self.replacing {
             // The asking program may have gone.
             let until = Some(self.talk.now() + GREETS_WITHIN);
@@ -232,50 +236,16 @@ impl Conversation<'_> {
         }
         // A process before this one must not accept any more, whatever happens to the next.
         self.meeting.before.settle();
-        self.pools.iter().for_each(|named| named.pool.take_for_good());
+        all.iter().for_each(|named| named.pool.take_for_good());
         if let Err(reason) = self.stay_as_they_are(&revisions) {
             self.pools.iter().for_each(|named| named.pool.take_back());
             return Ok(Err(reason));
         }
-        if !self.meeting.pools.hand_over(&self.pools) {
+        if !self.meeting.pools.hand_over(&all) {
             self.pools.iter().for_each(|named| named.pool.take_back());
             return Ok(Err("a pool was started meanwhile: start the new build again".to_owned()));
         }
         Ok(Ok(prepared))
-    }
-
-    /// What the successor takes over.
-    fn plan(&self, hello: &Hello, prepared: &Prepared) -> Planned {
-        let pools = self.pools.iter().zip(&prepared.pools).map(|(Named { name, pool, .. }, _)| {
-            let nothing = Reads::default();
-            let reads = prepared.pools.iter().find(|reads| reads.name == *name).unwrap_or(&nothing);
-            let (move_on, stay) = pool.plan_to_move(&prepared.reads(name));
-            let here: Vec<String> = pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect();
-            let (taken_over, given_up) = here.into_iter().partition(|address| reads.listeners.contains(address));
-            let of_both: &Vec<String> = &taken_over;
-            let added = reads.listeners.iter().filter(|address| !of_both.contains(address)).cloned().collect();
-            PoolPlanned {
-                name: name.clone(),
-                connections: pool.held(),
-                move_on,
-                stay,
-                taken_over,
-                given_up,
-                added,
-                limit_before: pool.limit(),
-                limit: reads.limit,
-            }
-        });
-        let is_new = |reads: &&Reads| !self.pools.iter().any(|named| named.name == reads.name);
-        let new = prepared.pools.iter().filter(is_new).map(|Reads { name, listeners, limit, .. }| PoolPlanned {
-            name: name.clone(),
-            added: listeners.clone(),
-            limit_before: *limit,
-            limit: *limit,
-            ..PoolPlanned::default()
-        });
-        let to = Some(Build { version: hello.version.clone(), pid: self.pid });
-        Planned { from: self.meeting.build(), to, pools: pools.chain(new).collect() }
     }
 
     fn may_replace(&self, hello: &Hello) -> std::result::Result<(), String> {
@@ -378,7 +348,7 @@ impl Conversation<'_> {
         self.figures.gap = began.elapsed();
         let pid = self.pid;
         self.was_told = true;
-        self.pools.iter().for_each(|named| named.pool.tell_event(&Event::HandedOver { pid }));
+        self.all().for_each(|named| named.pool.tell_event(&Event::HandedOver { pid }));
         Ok(())
     }
 
@@ -466,17 +436,20 @@ impl Conversation<'_> {
     /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.
     fn tell_figures(&mut self, moving: Duration) {
         let Some(replacing) = self.replacing.take() else { return };
-        let stay = self.pools.iter().map(|named| named.pool.held()).sum();
+        let stay = self.all().map(|named| named.pool.held()).sum();
         let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, stay);
         replacing.asking.end(Said::Replaced(replaced));
     }
 
-    /// The successor stands: it meets the next one, and nothing that listens is this process's.
+    /// The successor stands: it meets the next one, and nothing that listens is this process's but what pools have that it does not: those end.
     fn settle(&mut self) {
-        self.settled = true;
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
         self.meeting.place.leave();
         self.place = None;
-        self.pools.iter().for_each(|named| named.pool.forget_handed_over());
+        self.all().for_each(|named| named.pool.forget_handed_over());
+        self.given_up.iter().for_each(|one| end(&one.named, self.meeting.ends, true));
     }
 
     /// Has a pool end whose successor does; what it has is still told of meanwhile.

@@ -43,6 +43,8 @@ pub(super) struct Meeting {
     pub(super) carries: Vec<Carry>,
     /// How long connections may stay here after this process was replaced, and how they end.
     pub(super) stays: Option<(Duration, Drain)>,
+    /// How pools end that the next build does not have.
+    pub(super) ends: Drain,
     /// How long a loop may be busy that holds an upgrade up.
     pub(super) turns_within: Duration,
 }

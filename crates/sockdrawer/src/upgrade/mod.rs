@@ -8,6 +8,7 @@
 mod asked;
 mod before;
 mod figures;
+mod given_up;
 mod handing_over;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
@@ -31,7 +32,7 @@ use crate::listen::unix_path::OwnedPath;
 use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::moving::Movable;
-use crate::pool::{Pool, goes_on, start};
+use crate::pool::{Pool, start};
 use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::{Errno, passing};
 use before::Before;
@@ -54,6 +55,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 const STAND_BY: Duration = Duration::from_secs(5);
 /// A loop may be busy for so long when a successor comes, unless told otherwise.
 const TURNS_WITHIN: Duration = Duration::from_secs(5);
+/// Connections of a pool that the next build does not have may take so long to end, unless told otherwise.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// The pause before a predecessor is met again that has hung up.
 const MEETS_AGAIN: Duration = Duration::from_millis(10);
 /// Why a successor is refused that was only to show that it could take over.
@@ -86,6 +89,7 @@ pub struct Upgrade {
     within: Duration,
     stand_by: Duration,
     stays: Option<(Duration, Drain)>,
+    ends: Drain,
     turns_within: Duration,
     begun: Option<Begun>,
 }
@@ -156,6 +160,7 @@ impl Upgrade {
             within: WITHIN,
             stand_by: STAND_BY,
             stays: None,
+            ends: Drain::within(ENDS_WITHIN),
             turns_within: TURNS_WITHIN,
             begun: None,
         }
@@ -199,6 +204,15 @@ impl Upgrade {
         self
     }
 
+    /// How connections of a pool end that the next build does not have. That pool goes on here until the next build stands, and is drained then; what
+    /// waits at its addresses is accepted before those are closed. An address at which another pool of the next build listens is that one's from the
+    /// commit on, with what waits there. Default: within 30 s.
+    #[must_use]
+    pub fn ends(mut self, how: Drain) -> Upgrade {
+        self.ends = how;
+        self
+    }
+
     /// How long a loop of this process may be busy with its code when a new build comes, which is refused then. The other loops accept meanwhile.
     /// Default: 5 s.
     #[must_use]
@@ -209,8 +223,8 @@ impl Upgrade {
 
     /// The times, the version and what stays, for a test of the documentation.
     #[cfg(test)]
-    pub(crate) fn defaults(&self) -> ([Duration; 3], &str, Option<(Duration, Drain)>) {
-        ([self.within, self.stand_by, self.turns_within], &self.version, self.stays)
+    pub(crate) fn defaults(&self) -> ([Duration; 4], &str, Option<(Duration, Drain)>) {
+        ([self.within, self.stand_by, self.turns_within, self.ends.deadline], &self.version, self.stays)
     }
 
     /// Meets the predecessor, if there is one.
@@ -290,8 +304,8 @@ impl Upgrade {
         lock(&self.begun.as_ref()?.predecessor).as_ref().map(|predecessor| predecessor.build.clone())
     }
 
-    /// Where the predecessor's pool of this name listens, with real ports; until that pool is [started](Upgrade::start) here. Empty without
-    /// a predecessor, or such a pool of it.
+    /// Where the predecessor's pool of this name listens, with real ports, but for addresses that a pool [started](Upgrade::start) here has. Empty
+    /// without a predecessor, or such a pool of it.
     ///
     /// A pool that listens there goes on with the predecessor's sockets, which may be a service manager's:
     ///
@@ -323,16 +337,17 @@ impl Upgrade {
     }
 
     /// Where the predecessor listens with sockets that a service manager passed it, with their [names](crate::listening::Listening::name); until
-    /// the pools that have them are [started](Upgrade::start) here. A pool of the predecessor's pool's name that listens there goes on with them:
+    /// pools that listen there are [started](Upgrade::start) here. Those go on with them:
     /// the manager passes its sockets to the first process only ([`passed_sockets`](crate::listening::passed_sockets)).
     pub fn named(&self) -> Vec<Listening> {
         let Some(begun) = &self.begun else { return Vec::new() };
         lock(&begun.predecessor).iter().flat_map(Predecessor::named).collect()
     }
 
-    /// Starts a pool, as [`Pool::start`] does, at the listening sockets that the predecessor's pool of this name has at the same
-    /// addresses. It takes no connection before [`Upgrade::ready`]. An address at which only the predecessor's pool listens is given up once
-    /// the predecessor stands by no more: until then this pool listens there too.
+    /// Starts a pool, as [`Pool::start`] does, at the listening sockets that the predecessor has at the same addresses, in whatever pool. It takes no
+    /// connection before [`Upgrade::ready`]. An address at which only the predecessor's pool of this name listens is given up once
+    /// the predecessor stands by no more: until then this pool listens there too. A pool of the predecessor's that is not started here ends there, as
+    /// [`Upgrade::ends`] says.
     ///
     /// Started after [`Upgrade::ready`], it accepts at once. A successor takes over the pools that run when it begins, and is refused where
     /// one was started since. A pool that is shut down is not the successor's: what it has left ends here.
@@ -343,14 +358,11 @@ impl Upgrade {
     pub fn start(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let begun = self.begun()?;
         begun.pools.may_start(name)?;
-        let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
-        let wanted = |address: &Address| config.listened().iter().any(|listening| goes_on(address, &listening.address));
-        let given_up: Vec<_> = inherited.iter().map(|one| one.address.clone()).filter(|address| !wanted(address)).collect();
-        // What waits there is served: they end in order, once the predecessor has let go of them.
-        let config = given_up.iter().cloned().fold(config, Config::listen);
-        let movable = start(config, Some(inherited))?;
+        let wanted = config.listened();
+        let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name, wanted));
+        let movable = start(config, Some(inherited.unwrap_or_default()))?;
         let pool = Pool::of(movable.clone());
-        begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up })?;
+        begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up: Vec::new() })?;
         Ok(pool)
     }
 
@@ -388,14 +400,21 @@ impl Upgrade {
     /// before.
     pub fn ready(&self) -> Result<(), Error> {
         let begun = self.begun()?;
-        let pools = begun.pools.take_waiting().ok_or_else(|| self.error("ready() was called before: call it once".to_owned()))?;
+        let mut pools =
+            begun.pools.take_waiting().ok_or_else(|| self.error("ready() was called before: call it once".to_owned()))?;
         let (predecessor, before) = (lock(&begun.predecessor).take(), begun.before.clone());
         let mut carries = std::mem::take(&mut *lock(&begun.carries));
         // Before the commit, after which nothing may fail: the end of the conversation would say that this process is dead.
         let receive = spawn("sockdrawer-arrivals", |(arrivals, settles): (Arrivals, Instant)| arrivals.receive(settles))?;
         let meet = spawn("sockdrawer-upgrade", Meeting::serve)?;
         match predecessor {
-            Some(predecessor) => {
+            Some(mut predecessor) => {
+                for named in &mut pools {
+                    // What waits there is served: they end in order, once the predecessor has let go of them.
+                    let left = predecessor.take_left(&named.name);
+                    named.given_up = left.iter().map(|one| one.address.clone()).collect();
+                    named.pool.listen_too(left)?;
+                }
                 let taken_over = predecessor.take_over(&pools, &mut carries, before.clone());
                 let arrivals = taken_over.map_err(|reason| self.error(reason))?;
                 // It waits for them.
@@ -405,8 +424,8 @@ impl Upgrade {
         }
         begun.pools.serve(&pools);
         let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
-        let (path, stays, turns_within) = (self.path.clone(), self.stays, self.turns_within);
-        let _ = meet.send(Meeting { path, place, version, pools, before, carries, stays, turns_within });
+        let (path, stays, ends, turns_within) = (self.path.clone(), self.stays, self.ends, self.turns_within);
+        let _ = meet.send(Meeting { path, place, version, pools, before, carries, stays, ends, turns_within });
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::taking_over::Predecessor;
 use super::talk::Talk;
 use super::{Named, Place};
 use crate::ipc::messages::{FORMATS, Hello};
+use crate::operation::Drain;
 use crate::sync::Mutex;
 use books::Fake;
 use schedule::{End, KILLED, NEW, OLD, World};
@@ -45,6 +46,7 @@ fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
         before: Arc::new(Before::default()),
         carries: Vec::new(),
         stays: None,
+        ends: Drain::within(Duration::from_secs(30)),
         turns_within: Duration::from_secs(5),
     };
     let talk = Talk::over(End { world: world.clone(), side: OLD });

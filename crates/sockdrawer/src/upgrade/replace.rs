@@ -72,6 +72,8 @@ pub struct PoolTakeover {
     pub added: Vec<String>,
     /// The limits of both builds.
     pub limits: (u64, u64),
+    /// The new build has no such pool: once it stands, the old one drains this one, as [`Upgrade::ends`](crate::Upgrade::ends) says.
+    pub ends: bool,
 }
 
 /// How a program was replaced, once all that could move had moved.
@@ -227,6 +229,7 @@ fn takeover(planned: messages::Planned) -> Takeover {
         given_up: pool.given_up,
         added: pool.added,
         limits: (pool.limit_before, pool.limit),
+        ends: pool.ends,
     };
     let to = planned.to.unwrap_or_else(|| planned.from.clone());
     Takeover { from: build(planned.from), to: build(to), pools: planned.pools.into_iter().map(pool).collect() }

@@ -9,7 +9,7 @@ use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Read
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::moving::Holder;
-use crate::pool::{Inherited, ListeningSockets};
+use crate::pool::{Inherited, ListeningSockets, goes_on};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sys::{Errno, passing};
 use std::collections::HashSet;
@@ -137,12 +137,23 @@ impl Predecessor {
         self.sockets.iter().filter_map(|(_, of)| Some(Listening::new(of.address.clone()).named(of.name.clone()?)))
     }
 
-    /// The listening sockets of a pool.
-    pub(super) fn take_sockets(&mut self, name: &str) -> Inherited {
-        let (of, others) = std::mem::take(&mut self.sockets).into_iter().partition(|(pool, ..)| pool == name);
-        self.sockets = others;
-        let of: Sockets = of;
-        of.into_iter().map(|(_, sockets)| sockets).collect()
+    /// Takes the listening sockets that a pool goes on with: those of its own that are where it listens, and those of other pools at the same
+    /// addresses.
+    pub(super) fn take_sockets(&mut self, name: &str, wanted: &[Listening]) -> Inherited {
+        self.take(|pool, address| match pool == name {
+            true => wanted.iter().any(|one| goes_on(address, &one.address)),
+            false => wanted.iter().any(|one| *address == one.address),
+        })
+    }
+
+    /// Takes the listening sockets of a pool that no pool here has taken.
+    pub(super) fn take_left(&mut self, name: &str) -> Inherited {
+        self.take(|pool, _| pool == name)
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&str, &Address) -> bool) -> Inherited {
+        let taken = self.sockets.extract_if(.., |(pool, sockets)| is_meant(pool, &sockets.address));
+        taken.map(|(_, sockets)| sockets).collect()
     }
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.

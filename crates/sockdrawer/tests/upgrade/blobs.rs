@@ -19,6 +19,7 @@ use std::time::Duration;
 const NAMES: &str =
     "hello welcome refused prepared go offer restored yours left ended done settled replace planned replaced shut-down";
 const LEFT: u8 = 9;
+const PREPARED: u8 = 4;
 /// Sockets of an address.
 const SOCKETS: usize = 16;
 
@@ -110,7 +111,12 @@ fn record(conversation: &str, folder: &Path) {
         let packets = scope.spawn(|| proxy.pass_on(&proxied.0, &place.0, |_, _, _| ()));
         match conversation {
             "moves" => moved(&old, &serve(&proxied, "sums", 2).expect("it takes over"), clients.len()),
-            "refused" => _ = serve(&proxied, "another", 2).expect_err("it gives up a pool"),
+            "refused" => {
+                let upgrade = proxied.upgrade().begin().expect("it begins");
+                let _pool = upgrade.start("another", config(2, any_port())).expect("it starts");
+                old.reconfigure(old.config().limit(99)).expect("it is its own");
+                upgrade.ready().expect_err("it knows another pool");
+            }
             "look" => _ = Replace::at(&proxied.0).look().expect("an answer"),
             _ => _ = Replace::at(&proxied.0).command(["/bin/false"]).run(|_| ()).expect_err("it ends"),
         }
@@ -149,10 +155,13 @@ fn play(socket: &OwnedFd, folder: &Path, side: Side, say: impl Fn(&Packet)) -> V
 }
 
 /// Plays a successor, or a program that asks, to this build.
-fn play_successor(place: &Place, folder: &Path) -> Vec<OwnedFd> {
+fn play_successor(place: &Place, folder: &Path, before: impl Fn(&Packet)) -> Vec<OwnedFd> {
     let socket = packet_socket();
     rustix::net::connect(&socket, &SocketAddrUnix::new(&place.0).expect("a path")).expect("it is met");
-    play(&socket, folder, Side::Successor, |packet| send(&socket, &packet.bytes.0, &[]))
+    play(&socket, folder, Side::Successor, |packet| {
+        before(packet);
+        send(&socket, &packet.bytes.0, &[]);
+    })
 }
 
 /// Plays a predecessor to this build, with these sockets in the place of those that it had: the ends of connections are at `at`.
@@ -223,7 +232,7 @@ fn a_successor_of_an_earlier_build_is_understood() {
         let place = Place::new("blobs-successor");
         let old = serve(&place, "sums", 1).expect("it serves");
         let _clients = clients(&old);
-        let passed = play_successor(&place, &folder);
+        let passed = play_successor(&place, &folder, |_| ());
         assert!(old.join().is_ok(), "it took over");
         assert_eq!((old.status().counts.moved_out, passed.len()), (6, SOCKETS + 1 + 6));
     }
@@ -231,7 +240,11 @@ fn a_successor_of_an_earlier_build_is_understood() {
         for folder in folders(conversation) {
             let place = Place::new("blobs-asks");
             let old = serve(&place, "sums", 1).expect("it serves");
-            play_successor(&place, &folder);
+            play_successor(&place, &folder, |packet| {
+                if packet.kind == PREPARED {
+                    old.reconfigure(old.config().limit(99)).expect("it is its own");
+                }
+            });
             assert_eq!(add(&mut connect(address(&old)), 1), (1, 1));
         }
     }

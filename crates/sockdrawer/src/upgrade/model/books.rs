@@ -10,12 +10,12 @@ use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
-use crate::pool::ListeningSockets;
 use crate::pool::behind::Behind;
 use crate::pool::manager::Manager;
 use crate::pool::members::Visit;
 use crate::pool::moving::{Holder, Movable};
 use crate::pool::plan::Applied;
+use crate::pool::{Inherited, ListeningSockets};
 use crate::protocol::State;
 use crate::sys::Errno;
 use std::collections::BTreeMap;
@@ -291,6 +291,14 @@ impl Movable for Fake {
 
     fn stay_as_it_is(&self, _: u64) -> bool {
         true
+    }
+
+    fn hand_over_at(&self, _: &[String], _: u64) -> bool {
+        true
+    }
+
+    fn listen_too(&self, _: Inherited) -> Result<(), Error> {
+        Ok(())
     }
 
     fn hand_over(&self, _: Duration) -> bool {

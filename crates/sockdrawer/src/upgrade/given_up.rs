@@ -1,0 +1,79 @@
+//! What becomes of each pool of the predecessor, and pools that the successor does not have: they go on until it stands, and end then. Addresses of
+//! them at which other pools of the successor listen change owner at the commit.
+
+use super::Named;
+use super::handing_over::Conversation;
+use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Prepared, Reads};
+use std::collections::BTreeMap;
+
+/// Why connections stay whose pool the successor does not have.
+const NO_SUCH_POOL: &str = "the new build has no such pool";
+
+/// A pool that the successor does not have.
+pub(super) struct GivenUp {
+    pub(super) named: Named,
+    /// The revision at which the successor took copies of its sockets.
+    revision: u64,
+    /// Addresses at which other pools of the successor listen.
+    passed_on: Vec<String>,
+}
+
+fn addresses(named: &Named) -> Vec<String> {
+    named.pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect()
+}
+
+impl Conversation<'_> {
+    /// Sets those pools apart that the successor does not have. Returns the revisions of the others.
+    pub(super) fn give_up(&mut self, prepared: &Prepared, revisions: &[u64]) -> Vec<u64> {
+        let is_kept = |named: &Named| prepared.pools.iter().any(|reads| reads.name == named.name);
+        let all = std::mem::take(&mut self.pools).into_iter().zip(revisions.iter().copied());
+        let (kept, given_up): (Vec<_>, Vec<_>) = all.partition(|(named, _)| is_kept(named));
+        let given_up = given_up.into_iter().map(|(named, revision)| {
+            let passed_on = addresses(&named).into_iter().filter(|at| prepared.listens_at(at)).collect();
+            GivenUp { named, revision, passed_on }
+        });
+        self.given_up = given_up.collect();
+        let revisions;
+        (self.pools, revisions) = kept.into_iter().unzip();
+        revisions
+    }
+
+    /// Stops to accept where other pools of the successor do from here on.
+    pub(super) fn pass_addresses_on(&self) -> Result<(), String> {
+        let mut kept = self.given_up.iter();
+        match kept.find(|one| !one.named.pool.hand_over_at(&one.passed_on, one.revision)) {
+            Some(one) => Err(format!("the pool {} was changed meanwhile: start the new build again", one.named.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what the successor takes over.
+    pub(super) fn plan(&self, hello: &Hello, prepared: &Prepared) -> Planned {
+        let here: Vec<String> = self.all().flat_map(addresses).collect();
+        let listens = |reads: &Reads| -> (Vec<String>, Vec<String>) {
+            reads.listeners.iter().cloned().partition(|address| here.contains(address))
+        };
+        let of_reads = |reads: &Reads| {
+            let (taken_over, added) = listens(reads);
+            PoolPlanned { name: reads.name.clone(), taken_over, added, limit: reads.limit, ..PoolPlanned::default() }
+        };
+        let left = |named| addresses(named).into_iter().filter(|address| !prepared.listens_at(address)).collect();
+        let find = |named: &Named| prepared.pools.iter().find(|reads| reads.name == named.name);
+        let kept = self.pools.iter().filter_map(|named| Some((named, find(named)?))).map(|(named, reads)| {
+            let (move_on, stay) = named.pool.plan_to_move(&prepared.reads(&named.name));
+            let (connections, limit_before) = (named.pool.held(), named.pool.limit());
+            PoolPlanned { connections, move_on, stay, given_up: left(named), limit_before, ..of_reads(reads) }
+        });
+        let given_up = self.given_up.iter().map(|GivenUp { named, .. }| {
+            let (connections, limit) = (named.pool.held(), named.pool.limit());
+            let stay = if connections > 0 { BTreeMap::from([(NO_SUCH_POOL.to_owned(), connections)]) } else { BTreeMap::new() };
+            let (name, given_up) = (named.name.clone(), left(named));
+            PoolPlanned { name, connections, stay, given_up, limit_before: limit, limit, ends: true, ..PoolPlanned::default() }
+        });
+        let is_new = |reads: &&Reads| !self.pools.iter().any(|named| named.name == reads.name);
+        let new = prepared.pools.iter().filter(is_new);
+        let new = new.map(|reads| PoolPlanned { limit_before: reads.limit, ..of_reads(reads) });
+        let to = Some(Build { version: hello.version.clone(), pid: self.pid });
+        Planned { from: self.meeting.build(), to, pools: kept.chain(given_up).chain(new).collect() }
+    }
+}
