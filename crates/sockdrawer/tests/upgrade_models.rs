@@ -182,11 +182,12 @@ fn an_upgrade_that_fails() {
     let place = Place::new("fails");
     let (old, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
     let mut clients = many_sums(at, 10);
-    for _ in 0..3 {
+    for limit in [98, 99, 100] {
         let upgrade = place.upgrade().begin().expect("it begins");
         upgrade.carry("topics", Vec::new, |_| ()).expect("it has begun");
         let pool = upgrade.start("other", of(Model::Prefork, 2).listen(any_port())).expect("it starts");
-        assert!(upgrade.ready().is_err(), "it gives up a pool");
+        old.reconfigure(old.config().limit(limit)).expect("it is its own");
+        assert!(upgrade.ready().is_err(), "a pool was changed meanwhile");
         drop(pool);
         clients.iter_mut().for_each(|client| assert_eq!(add(client, 0), (1, 1)));
         assert_eq!(add(&mut connect(at), 3), (1, 3));

@@ -128,8 +128,8 @@ pub(crate) trait Movable: Manager {
     /// did not turn within this time.
     fn hand_over(&self, within: Duration) -> bool;
     /// Stops to accept at these addresses: the other process has them, where this pool is none. From here on it is not changed. False where it was, or
-    /// has ended, since it was at this revision.
-    fn hand_over_at(&self, addresses: &[String], revision: u64) -> bool;
+    /// has ended, since it was at this revision, or where a loop did not turn within this time.
+    fn hand_over_at(&self, addresses: &[String], revision: u64, within: Duration) -> bool;
     /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
@@ -310,7 +310,7 @@ impl<M: Moving> Movable for Core<M> {
         true
     }
 
-    fn hand_over_at(&self, addresses: &[String], revision: u64) -> bool {
+    fn hand_over_at(&self, addresses: &[String], revision: u64, within: Duration) -> bool {
         let mut control = lock(&self.control);
         control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
         if control.handing_over {
@@ -323,7 +323,9 @@ impl<M: Moving> Movable for Core<M> {
             }
             listeners.handed_over.append(&mut passed_on);
         }
-        control.handing_over
+        let is_as_it_was = control.handing_over;
+        drop(control);
+        is_as_it_was && (addresses.is_empty() || self.turns(within))
     }
 
     fn take_back(&self) {

@@ -2,9 +2,10 @@
 //! them at which other pools of the successor listen change owner at the commit.
 
 use super::Named;
-use super::handing_over::Conversation;
+use super::handing_over::{Conversation, changed};
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Prepared, Reads};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Why connections stay whose pool the successor does not have.
 const NO_SUCH_POOL: &str = "the new build has no such pool";
@@ -38,13 +39,17 @@ impl Conversation<'_> {
         revisions
     }
 
-    /// Stops to accept where other pools of the successor do from here on.
-    pub(super) fn pass_addresses_on(&self) -> Result<(), String> {
-        let mut kept = self.given_up.iter();
-        match kept.find(|one| !one.named.pool.hand_over_at(&one.passed_on, one.revision)) {
-            Some(one) => Err(format!("the pool {} was changed meanwhile: start the new build again", one.named.name)),
-            None => Ok(()),
+    /// Stops to accept where other pools of the successor do from here on. False where a loop may still accept.
+    pub(super) fn pass_addresses_on(&self, within: Duration) -> Result<bool, String> {
+        for GivenUp { named, revision, passed_on } in &self.given_up {
+            if named.pool.revision() != *revision {
+                return Err(changed(&named.name));
+            }
+            if !named.pool.hand_over_at(passed_on, *revision, within) {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
 
     /// Returns what the successor takes over.

@@ -5,7 +5,7 @@ use super::figures::Figures;
 use super::given_up::GivenUp;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
-use super::{MOST_BEHIND, Named, REHEARSAL};
+use super::{MOST_BEHIND, Named, REHEARSAL, Replace};
 use crate::clock::deadline;
 use crate::ipc::messages::{
     Ended, FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome,
@@ -151,7 +151,15 @@ impl Conversation<'_> {
         self.say_go(began, go)?;
         match self.go(began).and_then(|()| self.move_all(prepared, began)) {
             Err(_) if self.has_died() => Err(DIED.to_owned()),
-            _ => Ok(()),
+            Err(_) => {
+                // It stood, and has died. Where it had been replaced in turn, what stayed here counts for no limit of the build that serves now, which
+                // cannot ask it to end either.
+                if self.stays.is_none() && Replace::at(&self.meeting.path).build().is_ok() {
+                    self.stays = Some((self.talk.now(), self.meeting.ends));
+                }
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -162,14 +170,14 @@ impl Conversation<'_> {
         let until = deadline(Instant::now(), self.meeting.turns_within);
         while self.all_turn(until.saturating_duration_since(Instant::now())) {
             let began = Instant::now();
-            if self.pools.iter().all(|named| named.pool.hand_over(within)) {
-                return self.pass_addresses_on().map(|()| began);
+            if self.pools.iter().all(|named| named.pool.hand_over(within)) && self.pass_addresses_on(within)? {
+                return Ok(began);
             }
-            if !self.pools.iter().all(|named| named.pool.is_running()) {
+            if !self.all().all(|named| named.pool.is_running()) {
                 return Err("a pool of it ends".to_owned());
             }
             let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
-            self.pools.iter().for_each(|named| named.pool.take_back());
+            self.all().for_each(|named| named.pool.take_back());
             self.stay_as_they_are(&revisions)?;
             within = (within * 2).min(longest);
         }
@@ -180,7 +188,7 @@ impl Conversation<'_> {
     fn stay_as_they_are(&self, revisions: &[u64]) -> std::result::Result<(), String> {
         let mut kept = self.pools.iter().zip(revisions);
         match kept.find(|(named, revision)| !named.pool.stay_as_it_is(**revision)) {
-            Some((named, _)) => Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)),
+            Some((named, _)) => Err(changed(&named.name)),
             None => Ok(()),
         }
     }
@@ -197,7 +205,7 @@ impl Conversation<'_> {
 
     fn all_turn(&self, within: Duration) -> bool {
         let until = deadline(Instant::now(), within);
-        self.pools.iter().all(|named| named.pool.turns(until.saturating_duration_since(Instant::now())))
+        self.all().all(|named| named.pool.turns(until.saturating_duration_since(Instant::now())))
     }
 
     /// Whether the successor, which is gone, has not said before that it stands: that may be unheard.
@@ -457,6 +465,11 @@ impl Conversation<'_> {
         let how = Drain::within(Duration::from_millis(ended.within));
         self.pools.iter().filter(|named| named.name == ended.pool).for_each(|named| end(named, how, true));
     }
+}
+
+/// Why the successor does not have a pool as it is by now.
+pub(super) fn changed(name: &str) -> String {
+    format!("the pool {name} was changed meanwhile: start the new build again")
 }
 
 /// Ends what is left of a pool, which is still told of meanwhile; the pool as well, unless it may have to take its listeners back.

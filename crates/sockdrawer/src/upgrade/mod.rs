@@ -206,7 +206,8 @@ impl Upgrade {
 
     /// How connections of a pool end that the next build does not have. That pool goes on here until the next build stands, and is drained then; what
     /// waits at its addresses is accepted before those are closed. An address at which another pool of the next build listens is that one's from the
-    /// commit on, with what waits there. Default: within 30 s.
+    /// commit on, with what waits there. Connections that stay here end so, too, where the next build dies that counts them, once another has replaced it:
+    /// that one knows nothing of them. [`Upgrade::stays`] says until when they may stay even so. Default: 30 s, all at once.
     #[must_use]
     pub fn ends(mut self, how: Drain) -> Upgrade {
         self.ends = how;

@@ -1,7 +1,7 @@
 //! Where an upgrade meets something else: an end, a change, a death, or a connection that has much to send.
 
 use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
-use super::place::{Place, config, many_sums, moved};
+use super::place::{Place, config, id_of, many_sums, moved};
 use super::sums::{OnRestore, Sums, add, answer, build, message};
 use sockdrawer::{
     Address, Drain, Pool, Selector, Upgrade,
@@ -38,6 +38,56 @@ fn those_that_a_purge_ends_do_not_move() {
     assert_eq!((purged.asked, purged.ended, purged.cut), (100, 100, 0));
     assert_eq!((old.status().counts.moved_out, new.status().counts.moved_in), (0, 0));
     assert_eq!(add(&mut connect(at), 1), (2, 1));
+}
+
+/// A connection does not act while the other process has a copy, which would be an old one if this process died then.
+#[test]
+fn what_is_done_to_those_that_are_offered_happens_once_they_are_known_to_stay() {
+    /// As long as the first waits for the second, and more than go along.
+    const WAITS: Duration = Duration::from_secs(1);
+    const NOTES: usize = 2100;
+    let place = Place::new("later");
+    // All are offered at once.
+    let (old, at) = place.serve(config(build(1)).loops(1).listen(any_port()));
+    let mut clients = many_sums(at, 20);
+    let ids = clients[..5].iter().map(|client| Selector::Id(id_of(&old, client))).collect::<Vec<_>>();
+    let [killed, tagged, noted, drained, purged] = ids.try_into().expect("five");
+    let (sender, watched) = (old.clone(), clients[2].try_clone().expect("a copy"));
+    let ends = move |sender: Pool| {
+        [
+            std::thread::spawn({
+                let sender = sender.clone();
+                move || sender.drain(&drained, Drain::within(PATIENCE)).ended
+            }),
+            std::thread::spawn(move || sender.purge(&purged, PATIENCE).ended),
+        ]
+    };
+    let (told, ending) = std::sync::mpsc::channel();
+    let act = move || {
+        let began = Instant::now();
+        told.send(ends(sender.clone())).expect("it is waited for");
+        assert_eq!((sender.kill(&killed).asked, sender.tag(&tagged, "later")), (1, 1));
+        (0..NOTES).for_each(|_| sender.notify(&noted, *b"x").expect("it is told"));
+        watched.set_nonblocking(true).expect("a socket");
+        let acted = [
+            sender.connections(&killed).is_empty(),
+            !sender.connections(&Selector::tag("later")).is_empty(),
+            watched.peek(&mut [0]).is_ok(),
+        ];
+        watched.set_nonblocking(false).expect("a socket");
+        assert!(acted == [false; 3] || began.elapsed() >= WAITS, "{acted:?}");
+    };
+    let (new, _) = place.serve(config(while_offered(Box::new(act))).listen(Address::Tcp(at)));
+    for ended in ending.recv_timeout(PATIENCE).expect("it was done") {
+        assert_eq!(ended.join().expect("no panic"), 1);
+    }
+    assert_eq!(end(&mut clients[0]).expect_err("it was killed").kind(), ErrorKind::ConnectionReset);
+    clients[3..5].iter_mut().for_each(|client| assert!(end(client).expect("in order").is_empty()));
+    (0..NOTES).for_each(|_| assert_eq!(answer(&mut clients[2], b'n').1, 1));
+    assert!(new.wait(PATIENCE, |status| status.connections == 17 && status.counts.moved_in == 17), "{:#?}", new.status());
+    assert_eq!((old.status().counts.killed, new.connections(&Selector::tag("later")).len()), (1, 1));
+    clients.drain(3..5);
+    clients[1..].iter_mut().for_each(|client| assert_eq!(add(client, 1), (2, 2)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use sockdrawer::observe::Readiness;
 use sockdrawer::{Address, Drain, Model, Pool, Upgrade};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 fn start(upgrade: &Upgrade, name: &str, number: u8, model: Model, at: &[Address]) -> Pool {
     let config = at.iter().cloned().fold(config(build(number)).model(model), sockdrawer::Config::listen);
@@ -117,6 +118,52 @@ fn the_old_build_has_again_what_it_gave_up_where_the_new_one_dies() {
         pool.reconfigure(pool.config().limit(9)).expect("it is its own again");
     }
     assert_eq!(add(&mut kept, 1), (1, 2));
+}
+
+/// Nobody counts what the first has once the second is dead, and nobody would ask it to end.
+#[test]
+fn the_death_of_the_middle_one_of_three_builds_leaves_no_process_behind() {
+    if let Some(role) = role() {
+        let (path, first) = role.split_once(' ').expect("two words");
+        let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
+        let _pool = start(&upgrade, "one", 2, Model::Loops, &[Address::Tcp(first.parse().expect("an address"))]);
+        upgrade.ready().expect("it takes over");
+        say("ready");
+        hear();
+        return;
+    }
+    for stays in [None, Some(PATIENCE * 60)] {
+        let place = Place::new("middle");
+        let mut upgrade = place.upgrade().ends(Drain::within(PATIENCE));
+        if let Some(time) = stays {
+            upgrade = upgrade.stays(time, Drain::within(PATIENCE));
+        }
+        let upgrade = upgrade.begin().expect("it begins");
+        let old = start(&upgrade, "one", 1, Model::Loops, &[any_port()]);
+        upgrade.ready().expect("it serves");
+        let listening = address(&old);
+        let mut clients = many_sums(listening, 2);
+        clients[0].write_all(&message(b's', 0)).expect("it stands");
+        let name = "given_up::the_death_of_the_middle_one_of_three_builds_leaves_no_process_behind";
+        let mut middle = play(name, &format!("{} {listening}", place.0.display()));
+        middle.hear();
+        let last = place.upgrade().begin().expect("it begins");
+        let new = start(&last, "one", 3, Model::Loops, &[at(listening)]);
+        last.ready().expect("it takes over");
+        assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2 && status.connections == 2), "{:#?}", new.status());
+        assert_eq!(add(&mut clients[0], 1), (1, 2), "it may stay while it is counted");
+        kill_with_helpers(middle.id());
+        // The permit of the first one's is free: nobody counts it.
+        assert!(new.wait(PATIENCE, |status| status.connections == 1), "{:#?}", new.status());
+        match stays {
+            None => is_ended(&mut clients[0]),
+            Some(_) => assert_eq!(add(&mut clients[0], 1), (1, 3), "it may stay for an hour"),
+        }
+        let mut moved = clients.remove(1);
+        drop(clients);
+        assert!(old.join().is_ok());
+        assert_eq!(add(&mut moved, 1), (3, 2));
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ const LAST_READS: usize = 4;
 impl Connections {
     /// Asks a connection to end. What it has received already is answered first.
     pub(super) fn drain(&mut self, slot: u32) {
-        if !self.take_back(slot) {
+        if !self.happens_now(slot, |connections, slot| connections.drain(slot)) {
             return;
         }
         let record = self.slots.at(slot);
@@ -77,7 +77,7 @@ impl Connections {
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
     /// is reset.
     pub(super) fn purge(&mut self, slot: u32, within: Duration) {
-        if !self.take_back(slot) {
+        if !self.happens_now(slot, move |connections, slot| connections.purge(slot, within)) {
             return;
         }
         let record = self.slots.at(slot);
@@ -118,7 +118,7 @@ impl Connections {
 
     fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
         // Its end is this process's to tell.
-        if !self.take_back(slot) {
+        if !self.stays(slot) {
             return false;
         }
         let counting = &mut self.slots.make_extra(slot).endings;
@@ -194,7 +194,9 @@ impl Connections {
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.counted(endings);
         self.in_slices(left, |connections, token| {
-            if let Some(slot) = connections.slots.find(token) {
+            if let Some(slot) = connections.slots.find(token)
+                && connections.happens_now(slot, |connections, slot| connections.tell_draining_now(slot))
+            {
                 connections.tell_draining_now(slot);
             }
         });

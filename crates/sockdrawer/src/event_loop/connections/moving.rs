@@ -20,7 +20,7 @@ const MOST_RECORDS_OF_HELPER: usize = 96;
 const MOST_BYTES: usize = 24 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
 const MOST_WAITS: usize = 16 * 1024 * 1024;
-/// Notes that are kept for a frozen connection, and their bytes for all of a loop; with one more the connection goes on here.
+/// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more the connection goes on here.
 const MOST_NOTES: usize = 1024;
 const MOST_NOTE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -61,10 +61,21 @@ struct Frozen {
     waited: bool,
     /// Which notes came since.
     notes: Vec<u32>,
-    /// Notes behind the first that does not go along, a value: the connection stays, but hears of none before it is known that it does. If it acted
-    /// while the other process has a copy, and this process died then, the copy would be an old one.
-    later: Vec<Note>,
+    /// From the first on that does not go along: the connection stays, but nothing of it happens before that is known. If it acted while the other
+    /// process has a copy, and this process died then, the copy would be an old one.
+    later: Vec<Later>,
+    /// It stays, because its end is counted here.
+    stays: bool,
 }
+
+/// What happens to a connection once it is known that it stays: for so long as the other process may take to answer, and no longer, they are kept.
+enum Later {
+    Note(Note),
+    Act(Act),
+}
+
+/// What is done to a connection, by its token, that is there still.
+type Act = Box<dyn FnOnce(&mut Connections, u64) + Send>;
 
 /// What came of an offer.
 pub(crate) struct Offered {
@@ -161,7 +172,9 @@ impl Connections {
         let record = self.slots.at(slot);
         record.flags.set(Flags::FROZEN);
         let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
-        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new(), later: Vec::new() });
+        self.moving
+            .frozen
+            .insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new(), later: Vec::new(), stays: false });
     }
 
     /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
@@ -306,8 +319,12 @@ impl Connections {
         if self.is_still(slot, version) {
             self.idle_goes_on(slot, seen);
         }
-        let notes = notes.into_iter().map(Note::Bytes).chain(later);
-        notes.for_each(|note| self.note(token, note, Urgency::Delivered));
+        for later in notes.into_iter().map(|note| Later::Note(Note::Bytes(note))).chain(later) {
+            match later {
+                Later::Note(note) => self.note(token, note, Urgency::Delivered),
+                Later::Act(act) => act(self, token),
+            }
+        }
         self.wake_again(token);
     }
 
@@ -337,9 +354,9 @@ impl Connections {
                 frozen.notes.push(at as u32);
                 return None;
             }
-            // A value stays in its process, and its connection with it.
-            _ if frozen.offered && frozen.later.len() < MOST_NOTES => {
-                frozen.later.push(note);
+            // A value stays in its process, and its connection with it; so does one that was sent too many.
+            _ if frozen.offered => {
+                frozen.later.push(Later::Note(note));
                 return None;
             }
             // The connection may end by a note that came before.
@@ -366,11 +383,45 @@ impl Connections {
         self.is_still(slot, version)
     }
 
+    /// Something is done to a connection, which goes on here then: now, where this returns true; else later, if it was offered to another process.
+    #[inline]
+    pub(super) fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
+        match self.offered(slot) {
+            None => self.take_back(slot),
+            Some(frozen) => {
+                let act = move |connections: &mut Connections, token| {
+                    if let Some(slot) = connections.slots.find(token) {
+                        act(connections, slot);
+                    }
+                };
+                frozen.later.push(Later::Act(Box::new(act)));
+                false
+            }
+        }
+    }
+
+    /// The connection goes on here. False where it ended, by a note that had come meanwhile.
+    pub(super) fn stays(&mut self, slot: u32) -> bool {
+        match self.offered(slot) {
+            None => self.take_back(slot),
+            Some(frozen) => {
+                frozen.stays = true;
+                true
+            }
+        }
+    }
+
     /// Whether what happens to a connection now would not go along.
     #[inline]
     pub(super) fn is_offered(&mut self, slot: u32) -> bool {
+        self.offered(slot).is_some()
+    }
+
+    #[inline]
+    fn offered(&mut self, slot: u32) -> Option<&mut Frozen> {
         let record = self.slots.at(slot);
-        record.flags.any(Flags::FROZEN) && self.moving.frozen.get(&record.id.0).is_some_and(|frozen| frozen.offered)
+        let id = record.flags.any(Flags::FROZEN).then_some(record.id.0)?;
+        self.moving.frozen.get_mut(&id).filter(|frozen| frozen.offered)
     }
 
     /// All that are frozen go on here: the other process does not take them, or is gone.
@@ -405,7 +456,8 @@ impl Connections {
     }
 
     fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
-        if !self.moving.frozen.get(&id)?.later.is_empty() {
+        let frozen = self.moving.frozen.get(&id)?;
+        if frozen.stays || !frozen.later.is_empty() {
             return None;
         }
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;

@@ -174,6 +174,9 @@ impl Connections {
     /// Ends a connection with a reset.
     pub(super) fn kill_one(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return false };
+        if self.is_offered(slot) {
+            return !self.happens_now(slot, move |connections, _| _ = connections.kill_one(token));
+        }
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             self.connect_failed(slot, Errno::CONNABORTED);
         } else {
@@ -192,7 +195,8 @@ impl Connections {
 
     /// An empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
-        if self.is_offered(slot) && !self.take_back(slot) {
+        let later = tag.clone();
+        if self.is_offered(slot) && !self.happens_now(slot, move |connections, slot| connections.set_tag(slot, later)) {
             return;
         }
         self.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));

@@ -293,7 +293,7 @@ impl Movable for Fake {
         true
     }
 
-    fn hand_over_at(&self, _: &[String], _: u64) -> bool {
+    fn hand_over_at(&self, _: &[String], _: u64, _: Duration) -> bool {
         true
     }
 
