@@ -294,6 +294,8 @@ pub(crate) trait Table: Send {
     fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
+    /// Returns whether the peer waits for an answer. A panic is an answer that was not given.
+    fn owes(&mut self, slot: u32) -> bool;
     /// Returns whether it is still to be learned who the peer is.
     fn awaits_peer(&mut self, slot: u32) -> bool;
     /// What the state lends with its connection.
@@ -457,6 +459,10 @@ impl<S: Service> Table for Slab<S> {
 
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked> {
         guarded(|| self.states.at(slot).save(to))
+    }
+
+    fn owes(&mut self, slot: u32) -> bool {
+        guarded(|| self.states.at(slot).owes()).unwrap_or(true)
     }
 
     fn awaits_peer(&mut self, slot: u32) -> bool {

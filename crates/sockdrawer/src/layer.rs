@@ -295,6 +295,10 @@ impl<F: Filter, S: Service> Layered<F, S> {
         let taken = input.taken();
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {
+            if matches!(step, Step::Close) {
+                // What it said is the answer to what it has not taken.
+                self.plain.clear();
+            }
             self.filter().encode(&output.bytes, cx.out());
         }
         spare::give(output.bytes);
@@ -572,6 +576,11 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.end_owed.into());
         let filter = self.filter();
         to.part(|to| filter.save(to))
+    }
+
+    fn owes(&self) -> bool {
+        let Stage::Open(protocol) = &self.stage else { return false };
+        (!self.plain.is_empty() && !self.peer_ended) || protocol.owes()
     }
 
     fn awaits_peer(&self) -> bool {

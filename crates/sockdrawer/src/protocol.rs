@@ -113,6 +113,8 @@ pub trait Protocol: Send + 'static {
 
     /// The pool asks this connection to end. Called once, at a quiet point: no partial message was received and no job runs. A drain and
     /// a purge call it; retiring a generation does not. [`Step::Continue`] means that the protocol will end the connection soon by itself.
+    /// Shortly before a drain's deadline it is called though a message is partial. A protocol that closes then, and says nothing, leaves a request
+    /// unanswered: the connection is cut off, as at the deadline.
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Close
     }
@@ -125,6 +127,12 @@ pub trait Protocol: Send + 'static {
     /// along, and input that was paused stays so.
     fn restored(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
+    }
+
+    /// Returns whether the peer waits for an answer of which the pool cannot know, as where a part of a request was taken. Asked where a drain
+    /// ends the connection: it is cut off then, and counted so. Input that was not taken says it by itself. Default: false.
+    fn owes(&self) -> bool {
+        false
     }
 
     /// Writes the state as plain bytes, so that a newer service, or another process, goes on with the connection. Nothing may come of it:

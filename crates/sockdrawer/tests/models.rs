@@ -114,6 +114,7 @@ for_each_model! {
     deadlines::a_shutdown_keeps_its_deadline,
     deadlines::a_drain_keeps_its_deadline,
     deadlines::a_purge_keeps_its_deadline,
+    deadlines::who_asked_and_got_no_answer_was_cut,
     deadlines::connections_that_wait_at_the_deadline_are_reset_and_counted,
     ending::a_connection_that_is_idle_is_closed,
     ending::who_joins_learns_of_the_end,

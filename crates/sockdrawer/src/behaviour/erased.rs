@@ -137,6 +137,9 @@ impl Protocol for Boxed {
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         self.0.save(to)
     }
+    fn owes(&self) -> bool {
+        self.0.owes()
+    }
     fn awaits_peer(&self) -> bool {
         self.0.awaits_peer()
     }

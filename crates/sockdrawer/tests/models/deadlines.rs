@@ -1,10 +1,11 @@
 //! A deadline bounds the call, and nothing that was cut off is called ended: what the pool says is held against what clients saw.
 
 use crate::bench::{Bench, Client, Outcome};
-use crate::common::{PATIENCE, connect};
-use crate::services::{frame, pattern};
-use sockdrawer::{Drain, Drained, Model, Pool, Selector};
-use std::io::{ErrorKind, Read};
+use crate::common::{PATIENCE, connect, read_all};
+use crate::services::{Mute, SIZE, frame, pattern};
+use sockdrawer::layer::proxy_header::Accepts;
+use sockdrawer::{Behaviour, Drain, Drained, Model, Pool, Selector};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::thread;
@@ -68,6 +69,54 @@ pub(crate) fn connections_that_wait_at_the_deadline_are_reset_and_counted(bench:
         assert_eq!(stays.rest(), b"");
     }
     assert!(took < Duration::from_secs(10), "{took:?}");
+    Ok(())
+}
+
+/// In the model, and under a layer, which has what its protocol did not take.
+pub(crate) fn who_asked_and_got_no_answer_was_cut(bench: &Bench) -> Outcome {
+    let layered = || Behaviour::from(Mute).layered(Accepts::from([]));
+    for behaviour in [Mute.into(), layered()] {
+        for begun in [true, false] {
+            let all = [b'c', b'k', b'l', b't', b's'];
+            let crowds: Vec<&[u8]> = if bench.side_by_side() { vec![&all] } else { all.chunks(1).collect() };
+            for letters in crowds {
+                drained_alone(bench, behaviour.clone(), letters, begun)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Drains clients of [`Mute`] which said these letters, and then a part of another frame, or nothing more.
+fn drained_alone(bench: &Bench, behaviour: Behaviour, letters: &[u8], begun: bool) -> Outcome {
+    let (pool, at) = bench.start(bench.config(behaviour))?;
+    let clients = letters.iter().map(|letter| {
+        let mut client = Client(connect(at));
+        assert_eq!(client.ask(*letter, 0).0, *letter);
+        client.0.write_all(&frame(b'c', 1)[..if begun { SIZE - 1 } else { 0 }]).expect("it stands");
+        (*letter, client)
+    });
+    let mut clients: Vec<_> = clients.collect();
+    let each = (SIZE + if begun { SIZE - 1 } else { 0 }) as u64;
+    let came = each * letters.len() as u64;
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == came), "{:#?}", pool.status());
+    let drained = pool.shutdown(Drain::within(Duration::from_millis(500)));
+    let mut reset = 0;
+    for (letter, client) in &mut clients {
+        let said = if *letter == b's' { frame(b'd', 0).to_vec() } else { Vec::new() };
+        let is_owed = begun && *letter != b's';
+        match read_all(&mut client.0) {
+            Ok(rest) => assert!(is_owed || rest == said, "{}", char::from(*letter)),
+            Err(_) => reset += 1,
+        }
+    }
+    let owed = if begun { letters.iter().filter(|letter| **letter != b's').count() } else { 0 };
+    assert_eq!(drained.asked, letters.len());
+    assert!(drained.cut >= owed && drained.cut >= reset, "{owed} were owed, {reset} were reset: {drained:?}");
+    // Whose loop has no CPU at the deadline counts as cut without it, and a process of that kind is killed; of the others each was counted by
+    // its loop, and reset.
+    let (counted, has_processes) = (pool.status().counts.cut as usize, matches!(bench.model, Model::Fork | Model::Prefork));
+    assert!(reset >= counted || has_processes, "{counted} were counted, {reset} were reset: {drained:?}");
     Ok(())
 }
 

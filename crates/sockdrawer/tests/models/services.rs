@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 /// All services, as other processes build them.
-pub(crate) const RECIPES: [(&str, Build); 2] = [
+pub(crate) const RECIPES: [(&str, Build); 3] = [
+    (Mute::NAME, |_| Ok(Mute.into())),
     (Mirror::NAME, |_| Ok(Mirror.into())),
     (Actor::NAME, |options| Ok(Actor { version: u32::from_le_bytes(options.try_into()?) }.into())),
 ];
@@ -41,6 +42,71 @@ impl Protocol for Mirror {
         cx.send(input.bytes());
         input.take_all();
         Step::Continue
+    }
+}
+
+/// Sends back whole frames, and says nothing else. What it does when it is drained depends on the letter of its last frame:
+///
+/// - `s` says `d` and closes, `k` stays, `l` closes a moment later, any other closes at once.
+/// - `t` does that too, and takes what comes of a frame as it comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mute;
+
+impl Mute {
+    pub(crate) const NAME: &str = "mute";
+}
+
+impl Service for Mute {
+    type Protocol = Silence;
+
+    fn open(&self, _peer: &Peer) -> Silence {
+        Silence { letter: 0, taken: 0 }
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: Mute::NAME.to_owned(), options: Vec::new() })
+    }
+}
+
+/// One connection of [`Mute`].
+pub(crate) struct Silence {
+    letter: u8,
+    /// Bytes of a frame that is not whole.
+    taken: usize,
+}
+
+impl Protocol for Silence {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while let Some(order) = input.bytes().first_chunk::<SIZE>() {
+            self.letter = order[0];
+            cx.send(order);
+            input.take(SIZE);
+        }
+        if self.letter == b't' {
+            self.taken += input.take_all().len();
+        }
+        Step::Continue
+    }
+
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        match self.letter {
+            b's' => cx.send(&frame(b'd', 0)),
+            b'k' => return Step::Continue,
+            b'l' => {
+                cx.set_timer(Duration::from_millis(10));
+                return Step::Continue;
+            }
+            _ => {}
+        }
+        Step::Close
+    }
+
+    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+
+    fn owes(&self) -> bool {
+        self.taken > 0
     }
 }
 

@@ -187,6 +187,9 @@ impl Connections {
         let version = self.slots.at(slot).version;
         let held = !self.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
+        if matches!(answer, Answer::Close) && self.leaves_unanswered(slot) {
+            return self.cut(slot, Closed::Purged);
+        }
         self.follow(slot, version, answer, held);
     }
 

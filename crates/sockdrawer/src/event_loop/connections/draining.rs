@@ -67,11 +67,32 @@ impl Connections {
 
     /// Tells the protocol, once, whatever it is doing.
     pub(super) fn tell_draining_now(&mut self, slot: u32) {
-        let record = self.slots.at(slot);
-        if record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED).and(Flags::RELAYED)) {
-            record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+        if self.is_told_first(slot) {
             self.callback(slot, Event::Draining);
         }
+    }
+
+    fn is_told_first(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        let is_first = record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED).and(Flags::RELAYED));
+        if is_first {
+            record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+        }
+        is_first
+    }
+
+    /// Returns whether a protocol that was asked to end does so without a word to a peer whose request was begun.
+    #[cold]
+    pub(super) fn leaves_unanswered(&mut self, slot: u32) -> bool {
+        let flags = self.slots.at(slot).flags;
+        let is_begun = flags.any(Flags::KEPT) && !flags.any(Flags::PEER_ENDED);
+        flags.any(Flags::TOLD_DRAINING) && (is_begun && self.scratch.bytes.is_empty() || self.protocol_owes(slot))
+    }
+
+    fn protocol_owes(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        let (table, state) = (record.table, record.state);
+        record.has_protocol() && self.generations.at(table).table.owes(state)
     }
 
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
@@ -85,7 +106,11 @@ impl Connections {
             return self.connect_failed(slot, Errno::CONNABORTED);
         }
         let version = record.version;
-        self.tell_draining_now(slot);
+        if self.is_told_first(slot) {
+            // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
+            let answer = self.dispatch(slot, Event::Draining);
+            self.follow(slot, version, answer, false);
+        }
         if !self.is_still(slot, version) {
             return;
         }
@@ -301,6 +326,9 @@ impl Connections {
         }
         if flags.any(Flags::LEASED) {
             return self.leased_owes(slot);
+        }
+        if self.protocol_owes(slot) {
+            return true;
         }
         if flags.any(Flags::PEER_ENDED) {
             return false;
