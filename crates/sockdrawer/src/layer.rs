@@ -70,8 +70,8 @@ pub use crate::protocol::HandshakeKind;
 #[doc(hidden)]
 pub use crate::protocol::Lent;
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output, Peer,
-    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    Asks, CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output,
+    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State, Step,
 };
 pub use filter::{Filter, Filtering, Progress, Refused};
 use std::fmt;
@@ -388,9 +388,21 @@ impl<F: Filter, S: Service> Layered<F, S> {
             return Step::Abort;
         }
         self.stage = Stage::Open(handshake.service.open(&peer));
+        if peer.side() == Side::Connected {
+            cx.out.asks.add(Asks::SHAKEN);
+        }
         cx.out.count_handshake(kind, true);
         cx.clear_timer();
         self.inner(cx, |protocol, _, cx| protocol.opened(cx).opened_with(&peer))
+    }
+
+    /// A pool that connects waits after handshakes that fail, as after connects.
+    fn tell_shaking(&self, cx: &mut Context<'_>) {
+        if let Stage::Handshake(handshake) = &self.stage
+            && handshake.peer.side() == Side::Connected
+        {
+            cx.out.asks.add(Asks::SHAKING);
+        }
     }
 
     /// No more plain bytes come, which the inner protocol is told.
@@ -454,6 +466,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         self.filter().start(cx.out());
         // A filter with nothing to wait for is established now: the inner protocol may have to speak first.
         let step = self.decode_all(&mut Input::new(&mut []), cx);
+        self.tell_shaking(cx);
         self.answer(step, cx)
     }
 
@@ -551,7 +564,10 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
                 cx.nested(&mut ignored, |cx| protocol.closed(why, cx));
             }
             Stage::Handshake(_) if why == Closed::Adopted => {}
-            Stage::Handshake(_) => cx.out.count_handshake(self.filter().handshake(), false),
+            Stage::Handshake(_) => {
+                self.tell_shaking(cx);
+                cx.out.count_handshake(self.filter().handshake(), false);
+            }
         }
     }
 

@@ -4,11 +4,12 @@ mod common;
 
 use common::{Echo, Holding, PATIENCE, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Address, Config, Drain, Error, Pool, observe::Readiness};
+use sockdrawer::{Address, Config, Drain, Error, Local, Model, Peer, Pool, Service, observe::Readiness};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -115,6 +116,34 @@ fn a_path_is_removed_when_its_owner_ends_in_any_way() {
         pool.reconfigure(wanted).expect("an address can be exchanged");
         assert!(pool.wait(PATIENCE, |_| !path.exists()));
     });
+}
+
+/// Counts the loops for which something was built.
+#[derive(Clone, Default)]
+struct Builds(Arc<AtomicUsize>);
+
+impl Service for Builds {
+    type Protocol = Echo;
+    fn open(&self, _peer: &Peer) -> Echo {
+        Echo
+    }
+    fn local(&self) -> Box<Local> {
+        Box::new(self.0.fetch_add(1, SeqCst))
+    }
+}
+
+#[test]
+fn nothing_is_built_of_a_service_whose_address_is_taken() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let taken = Address::Tcp(listener.local_addr().expect("bound"));
+    for model in [Model::Loops, Model::Threads, Model::Single] {
+        let builds = Builds::default();
+        let config = Config::accept(builds.clone()).model(model).listen(any_port());
+        assert!(matches!(Pool::start(config.clone().listen(taken.clone())), Err(Error::AddressInUse(_))));
+        assert_eq!(builds.0.load(SeqCst), 0, "{model}");
+        let _pool = Pool::start(config).expect("starts");
+        assert!(builds.0.load(SeqCst) > 0, "{model}");
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ mod common;
 
 use common::{Echo, PATIENCE, start};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
 use sockdrawer::{
-    Address, Config, Context, Drain, Input, Local, Model, Peer, Pool, Protocol, Service, Step,
+    Address, Config, Context, Drain, Input, Local, Model, Output, Peer, Pool, Protocol, Service, Step,
     connecting::{ConnectFailure, Connecting, Late},
 };
 use std::io::Write;
@@ -152,6 +153,84 @@ fn a_connect_that_fails_tells_how_late_it_was() {
     let lags: Vec<Duration> = lags.try_iter().collect();
     assert_eq!(lags.len() as u64, CONNECTS);
     assert!(lags.iter().all(|lag| *lag > Duration::ZERO), "none begins before it is due: {lags:?}");
+}
+
+/// A layer whose handshake is one byte of the peer's; another refuses the connection.
+struct Greeted;
+struct Greeting {
+    is_over: bool,
+}
+
+impl Filtering for Greeted {
+    type Filter = Greeting;
+    fn filter(&self, _peer: &Peer) -> Greeting {
+        Greeting { is_over: false }
+    }
+}
+
+impl Filter for Greeting {
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+        match (self.is_over, wire.bytes().first()) {
+            (_, None) => Ok(Progress::NeedMore),
+            (true, Some(_)) => {
+                plain.extend_from_slice(wire.take_all());
+                Ok(Progress::Plain)
+            }
+            (false, Some(b'y')) => {
+                wire.take(1);
+                self.is_over = true;
+                Ok(Progress::Established(None))
+            }
+            (false, Some(_)) => Err(Refused::because("it was not welcome")),
+        }
+    }
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        wire.push(plain);
+    }
+    fn goodbye(&mut self, _wire: &mut Output) {}
+}
+
+/// Ends each connection once its client has gone through the door, or not.
+struct Doorman(&'static [u8]);
+
+impl Service for Doorman {
+    type Protocol = Doorman;
+    fn open(&self, _peer: &Peer) -> Doorman {
+        Doorman(self.0)
+    }
+}
+
+impl Protocol for Doorman {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(self.0);
+        Step::Close
+    }
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+}
+
+#[test]
+fn a_handshake_that_fails_is_followed_by_a_pause_as_a_connect_is() {
+    const MANY: u64 = 10;
+    // 1, 2, 4 ms and so on; the pause after the last is not waited for.
+    let pauses = Duration::from_millis((1 << (MANY - 1)) - 1);
+    for (says, connections) in [(&b"n"[..], 1_usize), (b"", 1), (b"n", 3)] {
+        let (server, at) = start(Config::accept(Doorman(says)).loops(1));
+        let began = Instant::now();
+        let config = Config::connect(Layer::new(Greeted, Echo), Connecting::to([at]).keep(connections)).loops(1);
+        let pool = Pool::start(config).expect("starts");
+        assert!(pool.wait(PATIENCE, |status| status.counts.connects >= MANY), "{:?}", pool.status());
+        let took = began.elapsed();
+        // Of several that fail at once the next begin together, after a pause for each that failed.
+        assert!(took >= pauses / connections.pow(2) as u32, "{took:?} for {says:?}");
+        drop((pool, server));
+    }
+    // Who is let in and hung up comes again at once, with no pause that grows.
+    let (server, at) = start(Config::accept(Doorman(b"y")).loops(1));
+    let pool = Pool::start(Config::connect(Layer::new(Greeted, Echo), Connecting::to([at]).keep(1)).loops(1)).expect("starts");
+    assert!(pool.wait(PATIENCE, |status| status.counts.connects >= 1000), "{:?}", pool.status());
+    drop((pool, server));
 }
 
 /// Tells when each connection was due, as far as its peer can be asked, and stays.

@@ -27,6 +27,10 @@ impl Asks {
     pub(crate) const HOLD: u8 = 1 << 4;
     /// A handle was given away.
     pub(crate) const HANDLE: u8 = 1 << 5;
+    /// Of a connection that this side made: the handshake of a layer is not complete; in the last call, it never was.
+    pub(crate) const SHAKING: u8 = 1 << 6;
+    /// ... and is complete.
+    pub(crate) const SHAKEN: u8 = 1 << 7;
 
     #[inline(always)]
     pub(crate) fn is_nothing(self) -> bool {
@@ -54,7 +58,7 @@ impl Asks {
 
     /// What an inner protocol asked for is asked of the loop.
     pub(crate) fn join(&mut self, inner: Asks) {
-        for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD, Asks::HANDLE] {
+        for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD, Asks::HANDLE, Asks::SHAKING, Asks::SHAKEN] {
             if inner.has(bit) {
                 self.add(bit);
             }

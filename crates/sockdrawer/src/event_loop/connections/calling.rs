@@ -77,6 +77,10 @@ impl Connections {
         if asks.has(Asks::HANDLE) {
             flags.set(Flags::HANDLED);
         }
+        if asks.has(Asks::SHAKEN) && !asks.has(Asks::SHAKING) {
+            self.connects.established();
+        }
+        self.connects.shaking |= asks.has(Asks::SHAKING);
         if asks.has(Asks::WAKE) {
             self.slots.make_extra(slot).wake_below = Some(asks.wake_below);
             // Once the output of this callback is sent.

@@ -228,7 +228,12 @@ impl Connections {
                 self.tell_report(slot, message);
             }
         }
-        if !std::mem::take(&mut self.scratch.asks).has(Asks::HANDLE) {
+        let asks = std::mem::take(&mut self.scratch.asks);
+        if asks.has(Asks::SHAKING) {
+            self.connects.failed += 1;
+            self.connects.shaking = true;
+        }
+        if !asks.has(Asks::HANDLE) {
             return;
         }
         match why {

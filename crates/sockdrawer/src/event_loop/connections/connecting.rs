@@ -21,9 +21,22 @@ pub(in crate::event_loop) struct Connects {
     /// Failed, since the last that did not.
     pub(in crate::event_loop) failed: u32,
     pub(in crate::event_loop) established: bool,
+    /// The one that was opened last has a handshake before it.
+    pub(super) shaking: bool,
 }
 
 impl Connects {
+    pub(super) fn established(&mut self) {
+        *self = Connects { failed: 0, established: true, shaking: false };
+    }
+
+    /// Counts the handshake that is under way as not over yet: what was before `established` is so still.
+    fn wait_for_handshake(&mut self, before: Connects) {
+        if std::mem::take(&mut self.shaking) {
+            *self = Connects { failed: before.failed + self.failed, ..before };
+        }
+    }
+
     pub(in crate::event_loop) fn take(&mut self) -> Connects {
         std::mem::take(self)
     }
@@ -180,8 +193,9 @@ impl Connections {
         self.timers.clear(&mut self.slots, slot);
         let (lag, took) = (self.connect_lag(slot), self.connect_time(slot));
         let asked_by = self.slots.extra(slot).and_then(|extra| extra.asked_by);
+        let before = self.connects;
         if asked_by.is_none() {
-            self.connects = Connects { failed: 0, established: true };
+            self.connects.established();
         }
         if asked_by.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
@@ -197,6 +211,7 @@ impl Connections {
         self.set_active_options(slot);
         let (id, token) = (record_id, self.slots.token(slot));
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
+        self.connects.wait_for_handshake(before);
         if let Some(asker) = asked_by {
             if let Some(slot) = self.with_protocol(token) {
                 self.slots.at(slot).flags.set(Flags::HANDLED);

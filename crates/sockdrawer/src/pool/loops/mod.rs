@@ -100,7 +100,8 @@ impl Core<Loops> {
 
     /// Starts a pool on a limiter and counters that may be shared with other processes.
     pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
-        let generation = prepare_generation(on.generation, &config, config.loops)?;
+        // Each loop builds its own once the addresses are had: where one is taken nothing of the service has begun.
+        let generation = prepare_generation(on.generation, &config, 0)?;
         let state = State {
             generations: vec![Arc::downgrade(&generation)],
             dialer: match &config.endpoint {
