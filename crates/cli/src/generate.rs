@@ -1,6 +1,7 @@
 //! `sockdrawer generate`: files for other programs, made of what this one is told.
 
 mod man;
+mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ pub(crate) fn run(asked: &Generated) -> Result<Exit, Failure> {
         Generated::K8s(arguments) => kubernetes(arguments)?,
         Generated::Schema => schema(),
         Generated::Man => man::page(),
+        Generated::Reference => reference::page(),
         Generated::Completions { shell } => {
             let (mut command, mut text) = (arguments::command(), Vec::new());
             let name = command.get_name().to_owned();

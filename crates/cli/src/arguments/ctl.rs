@@ -49,10 +49,15 @@ pub(crate) enum Ctl {
     /// List connections: all, or those that match.
     Connections(Selected),
     /// Redraw connections, rates, generations and loops each second; on no terminal, print a line each second.
+    ///
+    /// Until `q`, Ctrl-C or SIGTERM; `s` sorts the pools, `/` shows those whose names contain what is typed, `j`, `k`, space, `b` and the arrows
+    /// scroll where there are many.
     Top,
     /// Print events as they come.
     Events,
     /// Print the configuration in force, as a file that apply takes.
+    ///
+    /// It is TOML, with `# revision N` above it.
     Config,
     /// Change the configuration to that of a file: all of it or nothing.
     Apply(ApplyArguments),
@@ -63,6 +68,8 @@ pub(crate) enum Ctl {
     /// List the last revisions of the configuration: when, by whom, what each changed, and where a rollback goes.
     Revisions,
     /// Accept no more; what is connected goes on.
+    ///
+    /// Of all pools, or of some.
     Suspend(At),
     /// Accept again.
     Resume(At),

@@ -57,7 +57,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
         "upgrade",
         &["upgrade /run/chat.sock --rehearse", "upgrade /run/chat.sock", "upgrade /run/chat.sock -- /opt/chat-2 --port 9000"],
     ),
-    ("generate", &["generate completions bash", "generate man"]),
+    ("generate", &["generate completions bash", "generate man", "generate reference"]),
     ("parent", &["parent /run/chat.sock -- /opt/chat --port 9000"]),
     ("agent", &["agent --join run.example:7000 --token-file token --index 0 --of 3"]),
     (
@@ -77,7 +77,7 @@ pub(crate) fn examples(command: &str) -> &'static [&'static str] {
 }
 
 fn help() -> Arg {
-    Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help")
+    Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help").help_heading(None::<&str>)
 }
 
 /// The definition of the command line.

@@ -30,6 +30,8 @@ pub(crate) struct LoadArguments {
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) connections: Option<usize>,
     /// End at this time after the first connect [default without -n and --hold: 10s].
+    ///
+    /// Without -n, --hold and --stage a run takes 10 s, and the whole seconds that --connect-rate takes for all connections.
     #[arg(short, long, value_name = "T", value_parser = positive_time, conflicts_with = "hold")]
     pub(crate) duration: Option<Duration>,
     /// End after this number of operations of all connections: round trips of ping and echo, connections of hello, requests of http,
@@ -39,40 +41,62 @@ pub(crate) struct LoadArguments {
     #[command(flatten)]
     pub(crate) operation: OperationArguments,
     /// A condition on the result; the exit code is 99 if it fails: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; may be repeated.
+    ///
+    /// See [thresholds](results.md#thresholds).
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,
     /// A directory for the result, a sample per second, histograms, the plan, and a page of charts.
+    ///
+    /// See [results](results.md#the-directory-of-a-run).
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Write the result as JSON to a file, or to standard output with -.
+    ///
+    /// The text goes to standard error where the JSON goes to standard output.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
     /// Print all of the budget before the run, not only what may be too little.
+    ///
+    /// See [the budget](#the-budget).
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The number of connections at once over time, from 0 on: 30s:10k,2m:100k,30s:0 goes to 10k within 30 s, to 100k within 2 minutes,
     /// to 0 within 30 s; --rate of kept connections is that of the most of them.
+    ///
+    /// The rate is constant within each stage. Connections of ping, echo and acks are made, and ended, at that rate; of those that are replaced all
+    /// the time (http, hello, --lifetime, --reconnect) the number at once follows it, whatever the rate of connects. The run ends with the last
+    /// stage, or --hold after it. Not with -c, -d, --connect-rate and, unless connections are kept, the --rate of http.
     #[arg(help_heading = "Connections", long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
     pub(crate) stage: Vec<Stage>,
     /// End at this time after the last connection is established.
+    ///
+    /// For ping, echo and acks.
     #[arg(help_heading = "Connections", long, value_name = "T", value_parser = positive_time)]
     pub(crate) hold: Option<Duration>,
     /// Maximum of connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as possible].
     #[arg(help_heading = "Connections", long, value_name = "R", value_parser = rate)]
     pub(crate) connect_rate: Option<f64>,
     /// The lifetime of a connection after it is established; a new connection replaces it.
+    ///
+    /// For ping and echo: it ends after the answer to its last question.
     #[arg(help_heading = "Connections", long, value_name = "T", value_parser = positive_time)]
     pub(crate) lifetime: Option<Duration>,
     /// ping, echo: replace a connection that was lost or given up; the result counts them.
+    ///
+    /// Not with --lifetime and --hold.
     #[arg(help_heading = "Connections", long, conflicts_with = "lifetime")]
     pub(crate) reconnect: bool,
     /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
+    ///
+    /// At most 65,536. All addresses of a network are used, its first and its last too.
     #[arg(help_heading = "Connections", long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) source: Vec<Source>,
     /// The first and the last local port to connect from: 20000-29999 [default: the machine's range].
     #[arg(help_heading = "Connections", long, value_name = "A-B", value_parser = local_ports)]
     pub(crate) local_ports: Option<(u16, u16)>,
     /// Begin each connection with a PROXY header, v1 or v2, on behalf of a client at ADDR or of itself: v2,source=192.0.2.7:4321.
+    ///
+    /// Without a client the header says the connection of the load itself: LOCAL or UNKNOWN. With TARGET only.
     #[arg(help_heading = "Connections", long, value_name = "VERSION[,source=ADDR]", value_parser = proxy_header)]
     pub(crate) proxy_protocol: Option<ProxyHeader>,
     #[command(flatten)]
@@ -85,15 +109,21 @@ pub(crate) struct LoadArguments {
     #[command(flatten)]
     pub(crate) many: AgentArguments,
     /// A file with options: long names as keys; the command line takes precedence.
+    ///
+    /// See [plans](#plans).
     #[arg(help_heading = "The run", long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
     /// Print what the run would do, as text and as a plan, and do nothing.
     #[arg(help_heading = "The run", long)]
     pub(crate) dry_run: bool,
     /// A Unix socket that accepts commands during the run: +N, -N, =N, interval T, suspend, resume, next, stop, status.
+    ///
+    /// See [changing a run](#changing-a-run).
     #[arg(help_heading = "The run", long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// An address to serve the series of the run at, for Prometheus and other collectors of OpenMetrics: GET /metrics.
+    ///
+    /// See [metrics](#metrics).
     #[arg(help_heading = "The run", long, value_name = "ADDR")]
     pub(crate) metrics: Option<Address>,
     /// Processes that run the clients; auto: more than one if a single process has too few descriptors [default: auto].
@@ -109,6 +139,8 @@ pub(crate) struct LoadArguments {
     #[arg(help_heading = "The run", long)]
     pub(crate) force: bool,
     /// Allow more than 10k connections, or 5k connects or operations per second, to public addresses.
+    ///
+    /// See [public addresses](#much-load-on-public-addresses).
     #[arg(help_heading = "The run", long)]
     pub(crate) yes: bool,
 }

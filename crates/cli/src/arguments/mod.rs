@@ -103,9 +103,14 @@ pub(crate) struct UpgradeArguments {
     #[command(flatten)]
     pub(crate) required: RequiredShare,
     /// How long the new build may take until it is ready [default: 30s].
+    ///
+    /// Then it is killed, with what it has started.
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) within: Option<Duration>,
     /// Write the plan and the result as JSON to a file, or to standard output with -.
+    ///
+    /// It has `plan` with `from`, `to` and `pools[]`, `result` with `pid`, `prepared_us`, `gap_us`, `moved`, `moving_us`, `pause_us`, `staying` and
+    /// `not_restored[]`, and `share` with `moved`, `of` and `staying[]`, which says why.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
     /// What the server starts [default: the command line with which it was started itself].
@@ -117,6 +122,8 @@ pub(crate) struct UpgradeArguments {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RequiredShare {
     /// Exit with 1 where a connection stays in the old process, but for those of operators.
+    ///
+    /// The program is replaced nevertheless: ask with --rehearse before.
     #[arg(long, conflicts_with = "require")]
     pub(crate) require_all: bool,
     /// Exit with 1 where fewer connections than this part of them move, such as 95%.
@@ -160,41 +167,56 @@ pub(crate) struct TrialArguments {
     #[arg(long, value_name = "PATH", alias = "request-path")]
     pub(crate) path: Option<Path>,
     /// TARGET: what the server may do to connections that stay without a bad verdict; may be repeated.
+    ///
+    /// idle-close: while idle, as HTTP allows: between exchanges, as announced, or while the next request is on its way, before a byte of its answer:
+    /// a client has to ask again then, and can where that does no harm (RFC 9112, 9.3.1). They are counted still, and the verdict names both kinds.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) allow: Vec<Allowed>,
     /// End after this number of changes.
+    ///
+    /// Not with -d.
     #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "duration")]
     pub(crate) changes: Option<u64>,
     /// End after this time [default: 10s].
+    ///
+    /// A change that has begun is finished.
     #[arg(short, long, value_name = "T", value_parser = positive_time, alias = "seconds")]
     pub(crate) duration: Option<Duration>,
     /// Clients that connect, exchange and close all the time.
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "24")]
     pub(crate) connections: usize,
     /// Connections kept from the first to the last change.
+    ///
+    /// Without TARGET at least 1.
     #[arg(long, value_name = "N", value_parser = count::<usize>, default_value = "100")]
     pub(crate) kept: usize,
     /// The seed of random choices [default: chosen and printed].
     #[arg(long, value_name = "S", value_parser = seed)]
     pub(crate) seed: Option<u64>,
     /// Break the server inside this program on purpose, to see that the trial detects it.
+    ///
+    /// Not with TARGET. The last three are an upgrade with a mistake.
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) sabotage: Option<Sabotage>,
     /// The address of the server inside this program [default: 127.0.0.1, any free port].
+    ///
+    /// Not with TARGET. An IPv4 address of the loopback; the network is then shared.
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Option<Address>,
     /// The model of the server inside this program: threads, prefork, loops or tasks [default: loops].
+    ///
+    /// Not with TARGET.
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
-    /// TARGET: TLS with the server.
-    #[command(flatten)]
-    pub(crate) tls: TlsArguments,
     /// TARGET: a directory for the report and a page of the gaps over time.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+    /// TARGET: TLS with the server.
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
 }
 
 /// The protocol of the clients of a trial of TARGET.

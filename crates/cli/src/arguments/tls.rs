@@ -13,9 +13,13 @@ use std::path::PathBuf;
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArguments {
     /// Speak TLS to the server, as a URL of https says too; load's own server gets a certificate for the run.
+    ///
+    /// See [load under TLS](../guide/tls-load.md).
     #[arg(long)]
     pub(crate) tls: bool,
     /// The authorities that may have signed the server's certificate, PEM [default: those of the system, or of SSL_CERT_FILE].
+    ///
+    /// Not with --insecure.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) ca: Option<PathBuf>,
     /// Accept any certificate of the server.
@@ -31,6 +35,8 @@ pub(crate) struct TlsArguments {
     #[arg(long, value_name = "VERSION", value_parser = version)]
     pub(crate) tls_version: Option<TlsVersion>,
     /// The client's certificate chain, PEM, for servers that ask for one.
+    ///
+    /// With --key.
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
     /// The key of --cert, PEM.

@@ -215,7 +215,7 @@ struct Revision {
 }
 
 impl Revisions {
-    /// The newest last, each with a line for each step.
+    /// Tells the newest last, each with a line for each step.
     pub(super) fn words(&self) -> String {
         let mut lines = Vec::new();
         for Revision { revision, at, what, by, back_to, plan } in &self.revisions {

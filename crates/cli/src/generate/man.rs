@@ -24,7 +24,7 @@ const ENVIRONMENT: [(&str, &str); 9] = [
 
 const FILES: [(&str, &str); 2] = [
     ("sockdrawer.sock", "the control socket, in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or /run/sockdrawer"),
-    ("result.json, index.html", "a run, in the folder that --out names"),
+    ("result.json, report.html", "a run, in the folder that --out names"),
 ];
 
 const SIGNALS: [(&str, &str); 4] = [
@@ -64,7 +64,24 @@ pub(super) fn page() -> String {
     for example in all_examples() {
         page.control("RS", ["4"]).text([roman(format!("sockdrawer {example}"))]).control("RE", []);
     }
-    text + &page.render().replace(PREAMBLE, "")
+    unlinked(&(text + &page.render().replace(PREAMBLE, "")))
+}
+
+/// Leaves the text of links alone: their pages are not here.
+fn unlinked(text: &str) -> String {
+    let mut left = String::new();
+    let mut pieces = text.split("](");
+    left += pieces.next().unwrap_or_default();
+    for piece in pieces {
+        match (left.rfind('['), piece.split_once(')')) {
+            (Some(begin), Some((_, rest))) => {
+                left.remove(begin);
+                left += rest;
+            }
+            _ => left += &format!("]({piece}"),
+        }
+    }
+    left
 }
 
 /// A section that is a list of names with their meanings.

@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 }
 
 /// The reference of configuration files, as the table of settings says it.
-fn reference() -> String {
+fn configuration() -> String {
     let mut text = include_str!("configuration.txt").to_owned();
     let mut table = |title: &str, settings: Vec<Setting>| {
         let _ = write!(text, "\n## {title}\n\n| key | value | meaning | unless given |\n| --- | --- | --- | --- |\n");
@@ -46,12 +46,23 @@ fn reference() -> String {
 
 #[test]
 fn the_reference_of_configuration_files_is_that_of_the_table() {
-    let (path, text) = (root().join(REFERENCE), reference());
+    let (path, text) = (root().join(REFERENCE), configuration());
     if std::env::var_os("SOCKDRAWER_WRITE_SCHEMA").is_some() {
         fs::write(&path, &text).expect("the file can be written");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(written == text, "{REFERENCE} differs: SOCKDRAWER_WRITE_SCHEMA=1 cargo test -p sockdrawer-cli table");
+}
+
+#[test]
+fn the_reference_of_the_command_line_is_that_of_the_definitions() {
+    const REFERENCE: &str = "docs/reference/command-line.md";
+    let (path, text) = (root().join(REFERENCE), reference::page());
+    if std::env::var_os("SOCKDRAWER_WRITE_SCHEMA").is_some() {
+        fs::write(&path, &text).expect("the file can be written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "{REFERENCE} differs: SOCKDRAWER_WRITE_SCHEMA=1 cargo test -p sockdrawer-cli reference");
 }
 
 #[test]
@@ -69,6 +80,7 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
     for title in ["ENVIRONMENT", "FILES", "SIGNALS", "EXAMPLES"] {
         assert!(rest.contains(&format!(".SH {title}\n")), "no section {title}");
     }
+    assert!(!man.contains("]("), "a link of the reference");
     let keys: BTreeSet<&str> = file.lines().filter_map(|line| line.strip_prefix("\\fB")?.split("\\fR").next()).collect();
     assert_eq!(keys, names);
     for option in &options {

@@ -30,10 +30,14 @@ pub(crate) struct AcksArguments {
     pub(crate) batch: Option<u64>,
     /// Maximum of messages of a connection without ack; at the maximum it waits for an ack [default: 100000, or --batch if that is
     /// more].
+    ///
+    /// No less than --batch.
     #[arg(long, value_name = "W", value_parser = positive::<u64>)]
     pub(crate) window: Option<u64>,
     /// Run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
+    ///
+    /// Without TARGET; see [load acks](#load-acks).
     #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "proxy_protocol", "processes", "server_pid", "dry_run", "seed"])]
     pub(crate) ladder: bool,
 }

@@ -19,16 +19,24 @@ use std::str::FromStr;
 #[command(next_help_heading = "http")]
 pub(crate) struct HttpArguments {
     /// The method of the requests [default: GET, with a body POST].
+    ///
+    /// For http, as the following.
     #[arg(short = 'X', long, value_name = "METHOD")]
     pub(crate) method: Option<Method>,
     /// A field of the requests' heads, such as 'Accept: text/html'; may be repeated.
+    ///
+    /// Takes the place of Host, User-Agent, Connection or Content-Length, which requests have by themselves.
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<Field>,
     /// The body of the requests: a text, or @FILE.
+    ///
+    /// base64: begins bytes that are no text.
     #[arg(long, value_name = "TEXT|@FILE")]
     pub(crate) body: Option<Body>,
     /// The path of the requests, such as /index.html [default: /; without TARGET /test/fast, whose answer
     /// is checked to the byte].
+    ///
+    /// Not with --mix.
     #[arg(long, value_name = "P")]
     pub(crate) path: Option<Path>,
     /// Several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.
@@ -38,6 +46,8 @@ pub(crate) struct HttpArguments {
     #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "keep_alive")]
     pub(crate) close: Option<Closing>,
     /// One request after the other on each connection, which the server may end after any answer [default with a URL].
+    ///
+    /// Not with --close.
     #[arg(long)]
     pub(crate) keep_alive: bool,
 }

@@ -13,10 +13,16 @@ use std::time::Duration;
 pub(crate) struct OperationArguments {
     /// Operations per second of all connections, on schedule whatever the server does. acks: messages; http: requests on kept connections, or
     /// connections begun, at most -c at once [default: as fast as possible].
+    ///
+    /// Not with --interval; http on connections that are not kept: not with --connect-rate. With --stage it is the rate of the most connections, and
+    /// of fewer that much less.
     #[arg(long, value_name = "R", value_parser = rate, conflicts_with = "interval")]
     pub(crate) rate: Option<f64>,
     /// The time from an operation of a connection to the next; 0: back to back [default: 1s for ping, up to 5s with more than
     /// 5000 connections; 0 for the others].
+    ///
+    /// Not for hello, and for http on kept connections only. For ping with more than 5,000 connections: as many whole seconds as make 5,000
+    /// pings/s of all, 5 s at most.
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) interval: Option<Duration>,
     /// The timeout of a connect or an operation [default: 1s for ping and echo, 30s for hello, http
@@ -24,9 +30,13 @@ pub(crate) struct OperationArguments {
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) timeout: Option<Duration>,
     /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
+    ///
+    /// For acks at most 1,000,000, without the 12 bytes of the header.
     #[arg(help_heading = "ping, echo and acks", long, value_name = "B", value_parser = size)]
     pub(crate) size: Option<u32>,
     /// ping, echo: the bytes to send, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
+    ///
+    /// With TARGET, in the place of the bytes of the workload; see [your own questions](#your-own-questions). Not with --size.
     #[arg(help_heading = "ping, echo and acks", long, value_name = "S", conflicts_with = "size")]
     pub(crate) send: Option<Bytes>,
     /// The answer to expect: bytes with these escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
