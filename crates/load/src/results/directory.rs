@@ -1,7 +1,7 @@
 //! A directory for each run: filled while it goes on, so that what was measured is there when the run, or the machine, ends in the
 //! middle of it.
 
-use super::files::{DirectoryError, PLAN, RESULT, SERIES};
+use super::files::{CONNECTS, DirectoryError, HANDSHAKES, OPERATIONS, PLAN, RESULT, SERIES};
 use super::log::Log;
 use super::page::{self, Gaps};
 use super::recorded::Recorded;
@@ -52,11 +52,11 @@ impl Directory {
         };
         let series = create(SERIES)?;
         let log = |name: &str, what| Log::begin(create(name)?, what).map_err(unwritable(&path.join(name)));
-        let connect = log("connect.hlog", "from the start of a connect until the connection stood")?;
+        let connect = log(CONNECTS, "from the start of a connect until the connection stood")?;
         let handshake = under_tls
-            .then(|| log("handshake.hlog", "from the end of a connect until the handshake of TLS was complete"))
+            .then(|| log(HANDSHAKES, "from the end of a connect until the handshake of TLS was complete"))
             .transpose()?;
-        let operation = log("operation.hlog", "from when an operation was due to its end")?;
+        let operation = log(OPERATIONS, "from when an operation was due to its end")?;
         let directory = Directory { path: path.to_owned(), series, connect, handshake, operation, broken: false };
         directory.replace(PLAN, plan)?;
         Ok(directory)

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 pub(crate) const RESULT: &str = "result.json";
 /// A sample in each line.
 pub(crate) const SERIES: &str = "series.ndjson";
+/// Logs of histograms, an interval in each line.
+pub(crate) const CONNECTS: &str = "connect.hlog";
+pub(crate) const HANDSHAKES: &str = "handshake.hlog";
+pub(crate) const OPERATIONS: &str = "operation.hlog";
 /// The plan, in the form that `--plan` takes.
 pub(crate) const PLAN: &str = "plan.toml";
 

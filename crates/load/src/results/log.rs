@@ -3,7 +3,8 @@
 use crate::latency::Latency;
 use crate::series::Interval;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::path::Path;
 use std::time::SystemTime;
 
 /// A log that grows.
@@ -42,6 +43,24 @@ impl Log {
     }
 }
 
+/// Returns all times of a log together. Its last line may be cut off where a run, or its disk, ended.
+pub(super) fn sum(path: &Path) -> io::Result<Latency> {
+    let mut sum = Latency::new();
+    let mut lines = BufReader::new(File::open(path)?).lines().peekable();
+    while let Some(line) = lines.next() {
+        let line = line?;
+        if line.starts_with(['#', '"']) {
+            continue;
+        }
+        match Latency::decode(line.rsplit(',').next().unwrap_or_default()) {
+            Ok(interval) => sum.add(&interval),
+            Err(_) if lines.peek().is_none() => {}
+            Err(error) => return Err(io::Error::new(ErrorKind::InvalidData, error)),
+        }
+    }
+    Ok(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +79,9 @@ mod tests {
                 .expect("there is room");
         }
         let text = std::fs::read(&path).expect("it was written");
+        assert_eq!(sum(&path).expect("it is whole"), latencies[1]);
+        std::fs::write(&path, &text[..text.len() - 9]).expect("there is room");
+        assert_eq!(sum(&path).expect("its last line may be cut off"), latencies[0]);
         std::fs::remove_file(&path).expect("it is there");
         let (mut starts, mut read) = (Vec::new(), Vec::new());
         for entry in IntervalLogIterator::new(&text) {

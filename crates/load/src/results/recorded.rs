@@ -1,6 +1,8 @@
 //! A run as it is on disk.
 
-use super::files::{DirectoryError, PLAN, RESULT, SERIES};
+use super::files::{CONNECTS, DirectoryError, HANDSHAKES, OPERATIONS, PLAN, RESULT, SERIES};
+use super::log;
+use crate::latency::Latency;
 use crate::report::Report;
 use crate::series::Sample;
 use serde_json::Value;
@@ -15,6 +17,8 @@ pub struct Recorded {
     pub report: Option<Report>,
     /// Its samples, as far as they were written.
     pub samples: Vec<Sample>,
+    /// All times of the whole run, by what took them, as far as they were written.
+    pub times: Vec<(&'static str, Latency)>,
     /// Its plan.
     pub plan: Option<String>,
 }
@@ -32,7 +36,11 @@ impl Recorded {
             return Err(DirectoryError::Unreadable(path.to_owned(), format!("there is neither {RESULT} nor {SERIES}")));
         }
         let plan = optional(&path.join(PLAN), |path| fs::read_to_string(path))?;
-        Ok(Recorded { report, samples: samples.unwrap_or_default(), plan })
+        let mut times = Vec::new();
+        for (name, file) in [("operation", OPERATIONS), ("connect", CONNECTS), ("TLS handshake", HANDSHAKES)] {
+            times.extend(optional(&path.join(file), log::sum)?.map(|sum| (name, sum)));
+        }
+        Ok(Recorded { report, samples: samples.unwrap_or_default(), times, plan })
     }
 }
 

@@ -22,7 +22,7 @@ pub(in crate::results) fn page(found: &Found) -> String {
     if let Some(first) = first {
         head += &origin(first, &format!("{} tries", found.runs.len()));
     }
-    let (answer, class) = (escape(&found.to_string()), if found.complete { "wall" } else { "early" });
+    let (answer, class) = (escape(&found.to_string()), if found.complete { "wall well" } else { "early" });
     let _ = writeln!(head, "<p class=\"{class}\">{answer}</p>\n</header>");
     let mut body = String::new();
     if found.runs.iter().any(|tried| p99(tried).is_some()) {

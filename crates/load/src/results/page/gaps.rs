@@ -52,7 +52,7 @@ pub struct Gap {
 /// The whole page.
 pub(in crate::results) fn page(gaps: &Gaps) -> String {
     let title = escape(&gaps.title);
-    let class = if gaps.is_good { "wall" } else { "early" };
+    let class = if gaps.is_good { "wall well" } else { "early" };
     let head = format!(
         "<header>\n<p class=\"brand\">sockdrawer trial</p>\n<h1>{title}</h1>\n<p class=\"of\"><span>{} changes in {}</span></p>\n\
          <pre class=\"command\">{}</pre>\n<p class=\"{class}\">{}</p>\n</header>",

@@ -5,6 +5,7 @@ mod chart;
 mod charts;
 mod curve;
 mod gaps;
+mod percentiles;
 mod plot;
 mod scale;
 mod tables;
@@ -30,7 +31,7 @@ pub(super) fn page(run: &Recorded) -> String {
     let times = Times::of(&run.samples, actions);
     let charts = charts::charts(&times, &run.samples);
     let title = tables::title(run);
-    let mut drawn = String::new();
+    let mut drawn = percentiles::draw(&run.times, 0);
     for (number, chart) in (1..).zip(&charts) {
         drawn += &chart.draw(&times, number);
     }

@@ -2,7 +2,7 @@
 // Reads the charts at the pointer, or by the arrow keys: a line in each of them, and in the legends what was measured there.
 (() => {
   const numbers = JSON.parse(document.getElementById("numbers").textContent);
-  const charts = [...document.querySelectorAll(".chart")].map((figure, index) => ({
+  const charts = [...document.querySelectorAll(".chart[data-unit]")].map((figure, index) => ({
     figure,
     plot: figure.querySelector(".plot"),
     cursor: figure.querySelector(".cursor"),

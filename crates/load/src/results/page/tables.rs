@@ -78,7 +78,7 @@ pub(super) fn summary(run: &Recorded) -> String {
 
 /// Returns in one sentence what came of the run, then what went wrong most and what helps, thresholds, and what stopped the run.
 fn verdict(report: &Report) -> String {
-    let class = if report.verdict().starts_with("ok") { "wall" } else { "early" };
+    let class = if report.verdict().starts_with("ok") { "wall well" } else { "early" };
     let mut verdict = format!("<p class=\"{class}\"><strong>{}.</strong></p>\n", escape(&report.verdict()));
     if let Some((error, cause)) =
         report.errors.iter().max_by_key(|error| error.count).and_then(|error| Some((error, report.cause(error)?)))
