@@ -1,6 +1,7 @@
 //! The limits that cgroups of version 1 and 2 set to a process: of each kind the nearest one on the way up from its own cgroup.
 
 use crate::numbers::float;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub(crate) struct Room {
 }
 
 /// How often a quota stopped a process in a stretch of time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Throttling {
     pub(crate) cpus: f64,
     pub(crate) file: PathBuf,

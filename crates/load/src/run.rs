@@ -256,6 +256,9 @@ impl<'a> Run<'a> {
         report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
         self.evidence.see_quotas(self.watch.quota());
+        if let Agents::Hosts(hosts) = &self.agents {
+            self.evidence.see_agents(hosts.throttled());
+        }
         // Clients that were stopped are late for that reason.
         let was_stopped = report.actions.iter().any(|action| action.what.starts_with(STOPPED));
         report.wall = self.evidence.wall(&report).filter(|wall| !was_stopped || wall.name != "client CPU");
@@ -379,7 +382,7 @@ impl<'a> Run<'a> {
 
     /// Adds up what came of the clients since the last time.
     fn gather(&mut self, last: bool) {
-        let Account { tally, cpu, rss_bytes, grown_bytes } = self.agents.take(last);
+        let Account { tally, cpu, rss_bytes, grown_bytes, .. } = self.agents.take(last);
         self.recent.add(&tally);
         self.elsewhere = (cpu, rss_bytes);
         if !last {

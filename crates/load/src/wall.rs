@@ -66,6 +66,8 @@ pub(crate) struct Evidence {
     pub(crate) allowed_left: Option<f64>,
     /// How often a quota stopped the clients, and the server.
     pub(crate) throttled: [Option<Throttling>; 2],
+    /// The agent of another machine that was stopped most.
+    pub(crate) stopped: Option<String>,
 }
 
 impl Evidence {
@@ -107,6 +109,12 @@ impl Evidence {
         self.throttled = [self.allowed.cpu.as_ref(), server].map(|quota| quota.map(Quota::since));
     }
 
+    /// Looks at the agent that its quota stopped most: this process has no clients then.
+    pub(crate) fn see_agents(&mut self, throttled: Option<(String, Throttling)>) {
+        let (name, throttled) = throttled.unzip();
+        (self.stopped, self.throttled[0]) = (name, throttled);
+    }
+
     /// The wall that this shows; the surest comes first.
     pub(crate) fn wall(&self, report: &Report) -> Option<Wall> {
         of_errors(report)
@@ -145,15 +153,13 @@ impl Evidence {
         Some(wall("memory", why, "use fewer connections, or a machine with more memory"))
     }
 
-    /// Clients that a quota stops measure how long they were stopped. Those of other machines are not seen here.
+    /// Clients that a quota stops measure how long they were stopped.
     fn quota(&self) -> Option<Wall> {
-        let names = ["client CPU", "server CPU"].into_iter().zip(["the load generator", "the server"]);
+        let clients = self.stopped.as_ref().map_or_else(|| "the load generator".to_owned(), |name| format!("agent {name}"));
+        let names = ["client CPU", "server CPU"].into_iter().zip([clients, "the server".to_owned()]);
         let mut of_both = names.zip(&self.throttled).filter_map(|(names, throttled)| Some((names, throttled.as_ref()?)));
         let is_felt = |throttled: &Throttling| throttled.throttled >= LEAST_THROTTLED && throttled.share() >= THROTTLED;
         let ((name, whose), throttled) = of_both.find(|(_, throttled)| is_felt(throttled))?;
-        if self.busiest.is_some() && name == "client CPU" {
-            return None;
-        }
         let Throttling { cpus, file, periods, throttled } = throttled;
         let own = if name == "client CPU" { ": what was measured is its own limit too" } else { "" };
         let why =
@@ -448,6 +454,12 @@ mod tests {
                  measured is its own limit too"
             )
         );
+        let mut of_agents = with(throttled(18, 18), None);
+        of_agents.see_agents(Some(("b".to_owned(), throttled(20, 10).expect("one"))));
+        let why = of_agents.wall(&clean()).expect("the quota").why;
+        assert!(why.contains("stopped agent b in 10 of 20 periods: what was measured is its own limit too"), "{why}");
+        of_agents.see_agents(None);
+        assert_eq!(name(&of_agents, &clean()), "none", "the quota of this process stops no client");
         assert_eq!(name(&with(throttled(100, 1), throttled(100, 50)), &clean()), "server CPU");
         assert_eq!(name(&with(throttled(100, 1), None), &clean()), "none", "a period is no limit");
         let room = Room { max: 1 << 26, left: 1 << 20, file: "/sys/fs/cgroup/box/memory.max".into() };

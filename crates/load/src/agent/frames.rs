@@ -1,5 +1,6 @@
 //! What is said to agents and what they say: a length and then the message in postcard's form, over pipes or a connection.
 
+use crate::cgroup::Throttling;
 use crate::machine::Machine;
 use crate::numbers::float;
 use crate::plan::{Plan, part};
@@ -93,6 +94,8 @@ pub(crate) struct Account {
     pub(crate) rss_bytes: u64,
     /// Memory that clients have made since they began, of this process too.
     pub(crate) grown_bytes: u64,
+    /// Stops of an agent by the quota of its cgroup since the run began there.
+    pub(crate) throttled: Option<Throttling>,
 }
 
 /// What an agent is asked.

@@ -6,6 +6,7 @@ use super::link::Link;
 use super::program;
 use super::remote::Remote;
 use super::ssh::{self, Host, Ssh};
+use crate::cgroup::Throttling;
 use crate::orders::Order;
 use crate::part::AgentPart;
 use crate::plan::Plan;
@@ -170,6 +171,12 @@ impl Hosts {
     pub(crate) fn busiest(&mut self, seconds: f64) -> Option<(String, f64)> {
         let parts = self.remotes.iter_mut().map(|remote| (remote.name().to_owned(), remote.busy(seconds)));
         parts.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    /// Returns the agent that its quota stopped in the largest part of its periods, and how often.
+    pub(crate) fn throttled(&self) -> Option<(String, Throttling)> {
+        let all = self.remotes.iter().filter_map(|remote| Some((remote.name().to_owned(), remote.throttled()?.clone())));
+        all.max_by(|one, other| one.1.share().total_cmp(&other.1.share()))
     }
 
     /// Whether a run cannot go on, because agents were lost.

@@ -5,6 +5,7 @@ use super::clock::Clock;
 use super::frames::{Account, Aim, Clients, Examined, Hello, Request, Seen, Start, State, Told, Word};
 use super::link::{Ended, Link};
 use super::serving::CHILD;
+use crate::cgroup::Throttling;
 use crate::moment;
 use crate::numbers::float;
 use crate::orders::Order;
@@ -369,13 +370,13 @@ impl Remote {
                 self.state = State { made, ..state };
             }
             Told::Account(account) => {
-                let Account { mut tally, cpu, rss_bytes, grown_bytes } = *account;
+                let Account { mut tally, .. } = *account;
                 if let Some(clock) = self.clock {
                     tally.correct(clock.ahead);
                 }
                 self.total.add(&tally);
                 self.account.tally.add(&tally);
-                self.account = Account { tally: std::mem::take(&mut self.account.tally), cpu, rss_bytes, grown_bytes };
+                self.account = Account { tally: std::mem::take(&mut self.account.tally), ..*account };
                 self.asked = false;
             }
             Told::Settled => self.settled = true,
@@ -450,6 +451,11 @@ impl Remote {
     pub(super) fn busy(&mut self, seconds: f64) -> f64 {
         let used = self.account.cpu.saturating_sub(std::mem::replace(&mut self.cpu, self.account.cpu));
         used.as_secs_f64() / seconds / float(self.cpus() as u64)
+    }
+
+    /// Returns how often its quota stopped it.
+    pub(super) fn throttled(&self) -> Option<&Throttling> {
+        self.account.throttled.as_ref()
     }
 
     pub(super) fn cpus(&self) -> usize {

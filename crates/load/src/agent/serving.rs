@@ -3,6 +3,7 @@
 use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, Seen, Start, State, Told};
 use super::{Agents, program};
 use crate::budget::{Budget, Need};
+use crate::cgroup::{Limits, Quota};
 use crate::doctor::{Ask, examine};
 use crate::machine::Machine;
 use crate::moment;
@@ -132,7 +133,7 @@ fn listen(mut from: impl Read, requests: &Sender<Asked>, output: &Output, heard:
 /// One run, from its start to its end.
 fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
     let Start { plan, targets, aim, clients } = start;
-    let before = process_time();
+    let (before, quota) = (process_time(), Limits::own().cpu);
     let mut most = None;
     if let Clients::Processes { force: false } = clients {
         let budget = Budget::of(&plan);
@@ -174,7 +175,8 @@ fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -
                 let account = agents.take(last);
                 let cpu = process_time().saturating_sub(before) + account.cpu;
                 let rss_bytes = resident_bytes().unwrap_or(0) + account.rss_bytes;
-                output.tell(&Told::Account(Box::new(Account { cpu, rss_bytes, ..account })))?;
+                let throttled = quota.as_ref().map(Quota::since);
+                output.tell(&Told::Account(Box::new(Account { cpu, rss_bytes, throttled, ..account })))?;
             }
             // Both fail where the pool has given up, which its state says.
             Ok(Request::Halt) => _ = agents.halt(),
