@@ -53,7 +53,7 @@ fn write(operator: &Weak<Operator>) -> Vec<u8> {
     serde_json::to_vec(&Bag { version: VERSION, revision: state.revision, documents, revisions, counted }).unwrap_or_default()
 }
 
-/// As many of the last ones as may be carried.
+/// Keeps as many of the last ones as may be carried.
 fn newest<T: Serialize>(all: impl DoubleEndedIterator<Item = T>) -> Vec<T> {
     let mut left = MAX_BYTES;
     let fits = |one: &T| {

@@ -502,6 +502,11 @@ pub(crate) fn wrong_of(error: &Error) -> Option<Wrong> {
         Error::AddressInUse(_) | Error::PermissionDenied { .. } | Error::Listen { .. } => ("listen", error.to_string()),
         Error::LimitTooHigh { .. } => ("limit", error.to_string()),
         Error::NotInModel { .. } => ("model", error.to_string()),
+        // What the program lacks is no operator's to mend.
+        Error::NoRecipe { model, .. } => (
+            "model",
+            format!("this program cannot run the protocol in processes, as {model} does: write loops, threads or single"),
+        ),
         _ => return None,
     };
     Some((setting, why))

@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 /// Revisions that are listed, and configurations that are kept for a rollback.
 pub(crate) const MAX_REVISIONS: usize = 32;
 
-/// What asks for a change, and who.
+/// The cause of a change: what asks for it, and who.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause<'a> {
     pub(crate) what: &'a str,
@@ -83,7 +83,7 @@ impl Revisions {
         self.add(revision, cause, Some(self.brought_by), plan);
     }
 
-    /// The configuration that a rollback goes back to. `revision` is the one in force.
+    /// Returns the configuration that a rollback goes back to. `revision` is the one in force.
     pub(crate) fn before(&self, revision: u64) -> Result<&Kept, Unchanged> {
         self.kept.last().ok_or_else(|| {
             let why = match self.brought_by {
@@ -118,13 +118,13 @@ impl Revisions {
     }
 }
 
-/// A change of a setting, as a plan shows it.
+/// Writes a change of a setting as a plan shows it.
 pub(crate) fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
     let show = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
     format!("{} to {}", show(from), show(to))
 }
 
-/// The steps from the configuration of one build to that of the next, which began with it.
+/// Returns the steps from the configuration of one build to that of the next, which began with it.
 fn differing(from: &Document, to: &Document) -> Vec<Step> {
     const HOW: &str = "new build";
     let mut steps = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
 
     const CAUSE: Cause<'_> = Cause { what: "change", by: "a test" };
 
-    /// A configuration with a pool of this limit.
+    /// Makes a configuration with a pool of this limit.
     fn document(limit: u64) -> Arc<Document> {
         let values = Values([("limit", Value::Count(limit))].into());
         let pools = [("web".to_owned(), PoolDocument { protocol: "echo", values })].into();

@@ -2,6 +2,7 @@
 
 use crate::config::Model;
 use crate::net::{Address, AddressError};
+use crate::sys::Errno;
 use std::io;
 
 /// Why a pool could not be started, changed or asked. Each error prints as one line: what failed, why, what to do.
@@ -74,6 +75,16 @@ pub enum Error {
         /// What the model cannot do.
         what: &'static str,
         /// What to use instead.
+        remedy: &'static str,
+    },
+    /// The program does not say how a helper process builds its service, so that it cannot be had in the models `fork` and `prefork`.
+    #[error("the model {model} cannot {what}: {remedy}")]
+    NoRecipe {
+        /// The model.
+        model: Model,
+        /// What the model cannot do.
+        what: &'static str,
+        /// What the program has to say, or the model to use.
         remedy: &'static str,
     },
     /// The pool does not listen at the address.
@@ -152,13 +163,25 @@ pub enum Error {
         reason: String,
     },
     /// The system refused a thread, an epoll or an event descriptor.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{}", remedy(source))]
     System {
         /// What was tried.
         what: &'static str,
         /// The system's reason.
         source: io::Error,
     },
+}
+
+/// Returns what an operator can do about an error of a limit that the process has inherited.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN | Errno::NOMEM) => {
+            "; allow more processes, threads and memory (ulimit -u, -v and -d, and those of the cgroup)"
+        }
+        Some(Errno::MFILE) => "; allow more descriptors (ulimit -n)",
+        Some(Errno::FBIG) => "; allow larger files (ulimit -f)",
+        _ => "",
+    }
 }
 
 /// A number of connections as text, with commas: "41,210 connections".

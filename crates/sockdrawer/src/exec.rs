@@ -10,7 +10,8 @@ pub(crate) const NAME: &str = "sockdrawer exec";
 
 impl Behaviour {
     /// Runs `program` for each connection, under [`Model::Fork`](crate::Model::Fork). The connection is the program's standard input and
-    /// output, in blocking mode; its standard error is that of this process. It begins without ignored or blocked signals. When the program
+    /// output, in blocking mode; its standard error is that of this process. It begins without ignored or blocked signals, and without what a
+    /// service manager put into the environment for this process (`LISTEN_FDS`, `NOTIFY_SOCKET`, `WATCHDOG_USEC`). When the program
     /// ends, by itself or by a signal that this library did not send, its connection ends, once all that it has written was sent, and all
     /// processes in its process group are killed; one that has started a session of its own (setsid) is out of reach, and goes on. If the
     /// program cannot be started, its connection ends at once.

@@ -90,9 +90,11 @@ pub fn raise_descriptor_limit() -> std::io::Result<usize> {
 }
 
 /// Undoes what would stay of this process's ancestors in its signals: an ignored SIGCHLD, with which no child can be waited for, and signals
-/// that are blocked in this thread and those that it starts. A program calls it once, first of all in `main`. The library never calls it,
+/// that are blocked in this thread and those that it starts. It also handles SIGXFSZ, which would end the process where a limit on the size of
+/// files (`ulimit -f`) is met: the write fails instead. A program calls it once, first of all in `main`. The library never calls it,
 /// but wherever it starts a process it undoes an ignored SIGCHLD.
 pub fn reset_signals() {
     sys::signals::expect_children();
+    sys::signals::bear_full_files();
     sys::signals::unblock();
 }

@@ -322,5 +322,5 @@ fn an_abstract_name_is_one_servers_alone_and_leaves_no_file() {
     exchange(&mut abstract_stream(&name).expect("it listens still")).expect("it answers");
     pool.shutdown(Drain::within(Duration::ZERO));
     assert!(abstract_stream(&name).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused));
-    Pool::start(Config::accept(Echo).loops(1).listen(address)).expect("the name is free again");
+    drop(Pool::start(Config::accept(Echo).loops(1).listen(address)).expect("the name is free again"));
 }

@@ -194,3 +194,134 @@ fn refusing(call: &str, errno: &str, model: &str) -> (Program, Option<SocketAddr
     let address = program.line().strip_prefix("listening on ").and_then(|address| address.parse().ok());
     (program, address)
 }
+
+/// Starts a server below a shell that does this first.
+fn serve_after(first: &str, words: &[&str]) -> (Program, SocketAddr) {
+    serve(&["sh", "-c", &format!("{first}; exec \"$0\" \"$@\"")], words)
+}
+
+#[track_caller]
+fn answers(address: SocketAddr, of: &str) {
+    let (mut client, mut answer) = (connect(address), [0; 4]);
+    client.write_all(b"Ping").expect("it stands");
+    client.read_exact(&mut answer).unwrap_or_else(|error| panic!("{of}: {error}"));
+}
+
+/// State that makes no difference, whatever runs the connections.
+#[test]
+fn a_server_serves_whatever_it_inherits() {
+    for first in [
+        "umask 0777",
+        "cd \"$(mktemp -d)\" && rmdir \"$PWD\"",
+        "ulimit -c 0",
+        "ulimit -s 1024",
+        "ulimit -v 2000000",
+        "ulimit -l 0",
+        "exec 0<&- 2>&-",
+        "exec 7</dev/null 8</dev/null 9</dev/null",
+        "unset HOME PATH TERM LANG LC_ALL USER; LANG=xx TERM=none",
+        "export HOME=/none LC_ALL=xx_YY.none TZ=none TERM=none COLUMNS=x",
+        "renice -n 5 -p $$ >/dev/null",
+    ] {
+        for model in ["loops", "threads", "prefork", "fork"] {
+            let (server, address) = serve_after(first, &["ping", "--model", model]);
+            answers(address, &format!("{first}: {model}"));
+            server.signal(Signal::TERM);
+            let end = server.end();
+            assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{first}: {model}");
+        }
+    }
+}
+
+/// The first descriptors that a process opens get the lowest numbers: what is written to standard error would go to a client.
+#[test]
+fn closed_standard_descriptors_are_no_sockets() {
+    for (model, closed) in
+        [("loops", "0<&- 1>&- 2>&-"), ("prefork", "0<&- 1>&- 2>&-"), ("fork", "0<&- 1>&- 2>&-"), ("loops", "1>&-")]
+    {
+        let folder = folder("closed");
+        let path = folder.join("s");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec \"$0\" \"$@\" {closed}"), env!("CARGO_BIN_EXE_sockdrawer"), "serve", "ping", "-v"]);
+        command.args(["--model", model, "-l", &format!("unix:{}", path.display())]);
+        let server = Program::run(command);
+        let began = std::time::Instant::now();
+        let mut client = loop {
+            match std::os::unix::net::UnixStream::connect(&path) {
+                Ok(client) => break client,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{model} {closed}: {error}"),
+            }
+        };
+        client.write_all(b"Ping").and_then(|()| client.read_exact(&mut [0; 4])).expect("it answers");
+        let processes = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.child.id())).expect("it runs");
+        let processes = processes.split_whitespace().map(str::to_owned).chain([server.child.id().to_string()]);
+        for (process, number) in processes.flat_map(|process| [0, 1, 2].map(|number| (process.clone(), number))) {
+            let open = std::fs::read_link(format!("/proc/{process}/fd/{number}")).expect("it is open");
+            let open = open.to_string_lossy().into_owned();
+            assert!(!open.starts_with("socket:") && !open.starts_with("anon_inode:"), "{model} {closed}: {number} is {open}");
+        }
+        drop(client);
+        server.signal(Signal::TERM);
+        assert_eq!(server.end().code, Some(0), "{model} {closed}");
+        std::fs::remove_dir_all(folder).expect("it is there");
+    }
+}
+
+/// The signal of a file that is too large would end the process without a word.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_no_signal() {
+    for model in ["prefork", "fork"] {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "ulimit -f 0; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_sockdrawer"),
+            "serve",
+            "ping",
+            "--model",
+            model,
+        ]);
+        command.args(["-l", "127.0.0.1:0"]);
+        let end = Program::run(command).end();
+        assert!(end.code == Some(1) && end.stderr.contains("allow larger files (ulimit -f)"), "{model}: {end:?}");
+    }
+    // A log that is full is no end of the server.
+    let folder = folder("full");
+    let log = folder.join("log");
+    let (server, address) = serve_after(&format!("ulimit -f 0; exec 2>{}", log.display()), &["ping", "-v"]);
+    answers(address, "a full log");
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code, Some(0));
+    assert_eq!(std::fs::read(&log).expect("it was made"), b"", "no line fits");
+    std::fs::remove_dir_all(folder).expect("it is there");
+}
+
+/// A program that is started for a client has nothing of the server's own.
+#[test]
+fn programs_inherit_no_descriptors_and_nothing_that_is_meant_for_the_service() {
+    let by = [
+        "NOTIFY_SOCKET=/none",
+        "WATCHDOG_USEC=5000000",
+        "WATCHDOG_PID=1",
+        "LISTEN_PID=1",
+        "LISTEN_PIDFDID=1",
+        "LISTEN_FDS=1",
+        "LISTEN_FDNAMES=a",
+        "SOCKDRAWER_REPLACES=any",
+        "OTHER=kept",
+        "sh",
+        "-c",
+        "exec 9</dev/null; exec \"$0\" \"$@\"",
+    ];
+    let told = ["exec", "--", "sh", "-c", "env; ls /proc/self/fd"];
+    let (server, address) = serve(&by, &told);
+    let mut said = String::new();
+    connect(address).read_to_string(&mut said).expect("an orderly end");
+    let of_service = ["NOTIFY_", "WATCHDOG_", "LISTEN_", "SOCKDRAWER_REPLACES"];
+    let left: Vec<&str> = said.lines().filter(|line| of_service.iter().any(|begin| line.starts_with(begin))).collect();
+    assert!(left.is_empty() && said.contains("OTHER=kept"), "{left:?} of {said}");
+    // The last one is the list's own.
+    let open: Vec<&str> = said.lines().filter(|line| line.parse::<u32>().is_ok()).collect();
+    assert_eq!(open, ["0", "1", "2", "3"], "{said}");
+    ends_by(server, Signal::TERM);
+}

@@ -24,6 +24,7 @@ mod orders;
 mod parent;
 mod plans;
 mod program;
+mod quota;
 mod reference;
 mod renewed;
 mod report;

@@ -86,3 +86,14 @@ fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ende
     assert!(server.removed().is_empty(), "an end is told once");
     drop(client);
 }
+
+#[test]
+fn a_protocol_that_processes_cannot_run_is_told_in_the_words_of_the_file() {
+    let server = server();
+    let text = "[pool.first]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\nmodel = \"prefork\"\n";
+    let document = Document::parse(text, Format::Toml, server.known()).expect("its words are right");
+    let refused = server.start(document).expect_err("it has no recipe").line;
+    let why =
+        "pool.first.model: this program cannot run the protocol in processes, as prefork does: write loops, threads or single";
+    assert!(refused.contains(why), "{refused}");
+}

@@ -39,6 +39,7 @@ use std::time::Duration;
 /// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or
 /// stuck, and does not answer, holds such a call up for 8 to 11 s, or for 2 to 5 s more than a drain or purge may take.
 #[derive(Clone)]
+#[must_use = "a pool ends when its last handle is dropped: keep it, or wait for its end by `join`"]
 pub struct Pool {
     manager: Arc<dyn Manager>,
     _last: Arc<StopWhenDropped>,

@@ -18,6 +18,15 @@ pub(crate) fn expect_children() {
     }
 }
 
+/// Handles SIGXFSZ, which otherwise ends the process at the first byte beyond `RLIMIT_FSIZE`, of a log or of memory that processes share: the
+/// call fails with EFBIG. It is a handler, which exec takes away, and not ignored, which programs that are started would inherit.
+pub(crate) fn bear_full_files() {
+    // It fails only for bad numbers.
+    let _ = set(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t);
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
 /// Empties the mask of this thread, which its new threads and processes begin with.
 pub(crate) fn unblock() {
     let none = set_of(&[]);
@@ -30,7 +39,6 @@ pub(crate) fn unblock() {
 /// handles them. They have a handler, which exec takes away: processes that a service starts obey them.
 #[cfg(feature = "processes")]
 pub(super) fn settle_helper() -> Result<()> {
-    extern "C" fn nothing(_: libc::c_int) {}
     // The standard library ignores SIGPIPE here, and restores it in the programs that it starts.
     for signal in (1..=LAST).filter(|signal| *signal != libc::SIGPIPE && is_ignored(*signal)) {
         set(signal, libc::SIG_DFL)?;
@@ -38,6 +46,7 @@ pub(super) fn settle_helper() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         set(signal, nothing as *const () as libc::sighandler_t)?;
     }
+    bear_full_files();
     unblock();
     Ok(())
 }

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 /// Under a [layer](crate::layer) all bytes are plain. A read returns 0 after the goodbye of the peer's end of the layer, and fails with
 /// [`io::ErrorKind::UnexpectedEof`] where the layer takes the end of the stream for an attack, and with [`io::ErrorKind::InvalidData`] when
 /// it refuses what came; such a connection ends with what the layer says of it, such as an alert, or with a reset. A shutdown, and the end of the connection, say goodbye.
+#[must_use = "the connection ends when this is dropped"]
 pub struct Connection {
     /// Dropped first: a socket that returned to its loop must not be registered with the runtime.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
@@ -197,6 +198,7 @@ pub struct ReadHalf(Arc<Mutex<Connection>>);
 
 /// The writing half of [`Connection::into_split`].
 #[derive(Debug)]
+#[must_use = "the sending side ends when this is dropped"]
 pub struct WriteHalf(Arc<Mutex<Connection>>);
 
 impl AsyncRead for ReadHalf {

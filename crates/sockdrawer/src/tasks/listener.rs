@@ -118,6 +118,7 @@ impl LeaseQueue for Queue {
 ///
 /// A listener keeps its pool running. It ends when the pool has stopped, and when its behaviour was replaced and the last connection of
 /// that behaviour has ended; `axum::serve` then waits for ever, unless its shutdown signal is [`Listener::ended`].
+#[must_use = "connections that come when this was dropped end at once"]
 pub struct Listener {
     queue: Arc<Queue>,
     pool: Pool,

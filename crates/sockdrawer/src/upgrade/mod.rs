@@ -82,6 +82,7 @@ const MOST_BEHIND: u32 = 4;
 /// # }
 /// ```
 #[derive(Debug)]
+#[must_use = "no new build can take over once it is dropped: keep it as long as the pools"]
 pub struct Upgrade {
     path: PathBuf,
     version: String,
@@ -167,21 +168,18 @@ impl Upgrade {
     }
 
     /// The version of this build, for people to read. Default: empty.
-    #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Upgrade {
         self.version = version.into();
         self
     }
 
     /// Which process this one may replace, in the place of what the environment's `SOCKDRAWER_REPLACES` says: a pid, or `any`. Default: the environment.
-    #[must_use]
     pub fn replaces(mut self, whom: impl Into<String>) -> Upgrade {
         self.replaces = Some(whom.into());
         self
     }
 
     /// How long it may take from [`Upgrade::begin`] to [`Upgrade::ready`]. After that the predecessor goes on alone. Default: 30 s.
-    #[must_use]
     pub fn within(mut self, time: Duration) -> Upgrade {
         self.within = time;
         self
@@ -190,7 +188,6 @@ impl Upgrade {
     /// How long the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until this
     /// process is replaced in turn. Until then it finds all that both have as it left it: options, backlogs, modes and addresses of this
     /// build come after that. Default: 5 s.
-    #[must_use]
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;
         self
@@ -198,7 +195,6 @@ impl Upgrade {
 
     /// How long connections that cannot move may stay in this process once it is replaced, and how they are ended then. Default: none, for
     /// ever: no change ends a connection unasked.
-    #[must_use]
     pub fn stays(mut self, time: Duration, then: Drain) -> Upgrade {
         self.stays = Some((time, then));
         self
@@ -216,7 +212,6 @@ impl Upgrade {
 
     /// How long a loop of this process may be busy with its code when a new build comes, which is refused then. The other loops accept meanwhile.
     /// Default: 5 s.
-    #[must_use]
     pub fn turns_within(mut self, time: Duration) -> Upgrade {
         self.turns_within = time;
         self

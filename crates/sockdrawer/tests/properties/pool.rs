@@ -145,7 +145,7 @@ impl Tested {
 
     fn give_up_upgrade(&self) {
         let upgrade = self.place().begin().expect("it begins");
-        upgrade.start(POOL, self.pool().config()).expect("it starts");
+        drop(upgrade.start(POOL, self.pool().config()).expect("it starts"));
     }
 
     pub(super) fn pool(&self) -> &Pool {

@@ -531,7 +531,7 @@ fn all_accept_while_a_loop_is_waited_for_that_is_busy_at_the_commit() {
         client.write_all(&message(b'a', 1)).expect("it stands");
         served += usize::from(read(&mut client, 6).is_some_and(|told| told[1] == 1));
     }
-    ready.join().expect("no panic").expect("it takes over once that is over");
+    drop(ready.join().expect("no panic").expect("it takes over once that is over"));
     assert!(served > 0, "some were served meanwhile");
     assert_eq!(add(&mut busy, 1).1, 2);
     assert_eq!(add(&mut connect(at), 1), (2, 1));

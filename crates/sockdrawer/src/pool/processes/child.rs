@@ -57,6 +57,19 @@ impl ChildMain for Arc<ChildTemplate> {
     }
 }
 
+/// Variables by which a service manager, or a predecessor, speaks to this process: a program for one connection is not meant, and what it
+/// said to a manager would be taken for the state of the service. See sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3).
+const OF_THE_SERVICE: [&str; 8] = [
+    "LISTEN_PID",
+    "LISTEN_PIDFDID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+    "SOCKDRAWER_REPLACES",
+];
+
 /// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
 #[inline(never)]
 fn become_program(child: NewChild<'_>) -> ! {
@@ -68,7 +81,10 @@ fn become_program(child: NewChild<'_>) -> ! {
     let input = socket.try_clone();
     if let (Ok(input), Some((program, arguments))) = (input, words.split_first()) {
         fork::restore(socket.as_fd());
-        let _ = Command::new(program).args(arguments).stdin(Stdio::from(input)).stdout(Stdio::from(socket)).exec();
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::from(input)).stdout(Stdio::from(socket));
+        OF_THE_SERVICE.iter().for_each(|name| _ = command.env_remove(name));
+        let _ = command.exec();
     }
     fork::exit(NO_PROGRAM);
 }

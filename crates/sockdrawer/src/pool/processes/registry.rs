@@ -62,7 +62,7 @@ pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
 
 /// What a helper builds, by what the configuration asks for.
 pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
-    let refuse = |what, remedy| Err(Error::NotInModel { model: config.model, what, remedy });
+    let refuse = |what, remedy| Err(Error::NoRecipe { model: config.model, what, remedy });
     let Some(recipe) = config.behaviour.service().recipe() else {
         return refuse("run a service without a recipe", "implement Service::recipe, or use the model loops");
     };
