@@ -25,6 +25,13 @@ use std::time::{Duration, Instant};
 
 /// Connections of one offer.
 const SLICE: usize = 2;
+/// Pools of each process. Those of both move together, or none.
+pub(super) const POOLS: u64 = 2;
+
+/// Returns the pool of a connection.
+fn pool_of(id: u64) -> u64 {
+    id % POOLS
+}
 
 /// A connection as one process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +58,8 @@ struct Connection {
 /// The books of a run.
 pub(super) struct Books {
     connections: BTreeMap<u64, Connection>,
-    accepts: [bool; 2],
+    /// Of each process, whether each pool does.
+    accepts: [[bool; POOLS as usize]; 2],
     killed: [bool; 2],
     /// The new process has said that it stands.
     pub(super) settled: bool,
@@ -67,7 +75,7 @@ impl Books {
         let connection = Connection { changes: 0, here: [Here::Acts, Here::No] };
         Books {
             connections: (1..=connections).map(|id| (id, connection)).collect(),
-            accepts: [true, false],
+            accepts: [[true; POOLS as usize], [false; POOLS as usize]],
             killed: [false; 2],
             settled: false,
             changed: false,
@@ -108,32 +116,35 @@ impl Books {
         }
     }
 
-    fn thaw(&mut self, side: usize) {
-        for id in self.of(side, |here| matches!(here, Here::Frozen { .. })) {
+    fn thaw(&mut self, (side, pool): (usize, u64)) {
+        for id in self.of((side, pool), |here| matches!(here, Here::Frozen { .. })) {
             self.acts(side, id);
         }
     }
 
-    fn of(&self, side: usize, is: impl Fn(Here) -> bool) -> Vec<u64> {
-        self.connections.iter().filter(|(_, one)| is(one.here[side])).map(|(id, _)| *id).collect()
+    fn of(&self, (side, pool): (usize, u64), is: impl Fn(Here) -> bool) -> Vec<u64> {
+        let of_pool = self.connections.iter().filter(|(id, _)| pool_of(**id) == pool);
+        of_pool.filter(|(_, one)| is(one.here[side])).map(|(id, _)| *id).collect()
     }
 
     fn set(&mut self, side: usize, id: u64, here: Here) {
         self.connections.get_mut(&id).expect("it is known").here[side] = here;
     }
 
-    fn accept(&mut self, side: usize) {
-        self.accepts[side] = true;
-        if self.accepts[1 - side] && self.lives(1 - side) {
-            self.wrong("both processes accept".to_owned());
+    fn accept(&mut self, (side, pool): (usize, u64)) {
+        self.accepts[side][pool as usize] = true;
+        if self.accepts[1 - side][pool as usize] && self.lives(1 - side) {
+            self.wrong(format!("both processes accept for pool {pool}"));
         }
     }
 
     /// Returns what is wrong at the end of a run.
     pub(super) fn judge(&mut self) -> Option<String> {
-        let accepts = [OLD, NEW].map(|side| self.accepts[side] && self.lives(side));
-        if accepts == [false; 2] && self.lives(OLD) && (self.lives(NEW) || !self.settled) {
-            self.wrong("no process accepts, and the old one lives".to_owned());
+        for pool in 0..POOLS as usize {
+            let accepts = [OLD, NEW].map(|side| self.accepts[side][pool] && self.lives(side));
+            if accepts == [false; 2] && self.lives(OLD) && (self.lives(NEW) || !self.settled) {
+                self.wrong(format!("no process accepts for pool {pool}, and the old one lives"));
+            }
         }
         for (id, Connection { here, .. }) in self.connections.clone() {
             let has = |side: usize| self.lives(side) && matches!(here[side], Here::Acts | Here::Served);
@@ -158,20 +169,22 @@ impl Books {
 pub(super) struct Fake {
     world: Arc<World>,
     side: usize,
+    pool: u64,
     together: bool,
     holder: Arc<FakeHolder>,
 }
 
 impl Fake {
-    pub(super) fn new(world: &Arc<World>, side: usize, together: bool) -> Fake {
-        let holder = Arc::new(FakeHolder { world: world.clone(), side });
-        Fake { world: world.clone(), side, together, holder }
+    pub(super) fn new(world: &Arc<World>, side: usize, pool: u64, together: bool) -> Fake {
+        let holder = Arc::new(FakeHolder { world: world.clone(), side, pool });
+        Fake { world: world.clone(), side, pool, together, holder }
     }
 }
 
 struct FakeHolder {
     world: Arc<World>,
     side: usize,
+    pool: u64,
 }
 
 impl Holder for FakeHolder {
@@ -180,7 +193,7 @@ impl Holder for FakeHolder {
         let next = {
             let books = &mut self.world.state().books;
             let can_go = |here| matches!(here, Here::Acts | Here::Frozen { offered: false });
-            let mut ids = books.of(self.side, can_go).into_iter().filter(|id| *id >= from);
+            let mut ids = books.of((self.side, self.pool), can_go).into_iter().filter(|id| *id >= from);
             for id in ids.by_ref().take(SLICE) {
                 let mut record = Record::default();
                 (record.id, record.bytes_in) = (id, books.connections[&id].changes);
@@ -202,9 +215,10 @@ impl Holder for FakeHolder {
     fn let_go(&self, restored: Vec<u64>) -> Yours {
         let books = &mut self.world.state().books;
         let is_offered = |here| here == Here::Frozen { offered: true };
-        let gone: Vec<u64> = books.of(self.side, is_offered).into_iter().filter(|id| restored.contains(id)).collect();
+        let gone: Vec<u64> =
+            books.of((self.side, self.pool), is_offered).into_iter().filter(|id| restored.contains(id)).collect();
         gone.iter().for_each(|id| books.set(self.side, *id, Here::No));
-        books.thaw(self.side);
+        books.thaw((self.side, self.pool));
         Yours { ids: gone, ..Yours::default() }
     }
 
@@ -216,7 +230,7 @@ impl Holder for FakeHolder {
 
     fn seat(&self, yours: Yours, _: &ListenerStates, _: bool) -> Option<Vec<Option<String>>> {
         let books = &mut self.world.state().books;
-        let restored = books.of(self.side, |here| matches!(here, Here::Restored(_)));
+        let restored = books.of((self.side, self.pool), |here| matches!(here, Here::Restored(_)));
         for id in &restored {
             let Here::Restored(changes) = books.connections[id].here[self.side] else { continue };
             if !yours.ids.contains(id) {
@@ -266,7 +280,7 @@ impl Movable for Fake {
     }
 
     fn held(&self) -> u64 {
-        self.world.state().books.of(self.side, |here| matches!(here, Here::Acts | Here::Frozen { .. })).len() as u64
+        self.world.state().books.of((self.side, self.pool), |here| matches!(here, Here::Acts | Here::Frozen { .. })).len() as u64
     }
 
     fn what_is_held(&self, name: &str, _: bool) -> Held {
@@ -302,7 +316,7 @@ impl Movable for Fake {
     }
 
     fn hand_over(&self, _: Duration) -> bool {
-        self.world.state().books.accepts[self.side] = false;
+        self.world.state().books.accepts[self.side][self.pool as usize] = false;
         true
     }
 
@@ -311,12 +325,12 @@ impl Movable for Fake {
         if books.changed {
             books.wrong("the old process takes back what the new one has changed".to_owned());
         }
-        books.accept(self.side);
+        books.accept((self.side, self.pool));
     }
 
     fn freeze(&self, _: &State) {
         let books = &mut self.world.state().books;
-        for id in books.of(self.side, |here| here == Here::Acts) {
+        for id in books.of((self.side, self.pool), |here| here == Here::Acts) {
             books.set(self.side, id, Here::Frozen { offered: false });
         }
     }
@@ -326,14 +340,17 @@ impl Movable for Fake {
     }
 
     fn thaw(&self) {
-        self.world.state().books.thaw(self.side);
+        self.world.state().books.thaw((self.side, self.pool));
     }
 
     fn forget_handed_over(&self) {}
 
     fn wait_for_none(&self, _: Option<Instant>) -> bool {
         let books = &mut self.world.state().books;
-        books.of(self.side, |here| here == Here::Acts).into_iter().for_each(|id| books.set(self.side, id, Here::Served));
+        books
+            .of((self.side, self.pool), |here| here == Here::Acts)
+            .into_iter()
+            .for_each(|id| books.set(self.side, id, Here::Served));
         true
     }
 
@@ -344,7 +361,7 @@ impl Movable for Fake {
     fn go_on(&self, _: &Held) {}
 
     fn open(&self) {
-        self.world.state().books.accept(self.side);
+        self.world.state().books.accept((self.side, self.pool));
     }
 
     fn take_for_good(&self) {

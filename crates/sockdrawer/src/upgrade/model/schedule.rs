@@ -113,7 +113,8 @@ impl State {
             return Fault::None;
         }
         let options = self.kinds.of_calls(sends);
-        let choice = self.script.get(self.taken.len()).copied().unwrap_or(0);
+        // A script at random does not know how many there are.
+        let choice = self.script.get(self.taken.len()).map_or(0, |choice| choice % options.len());
         self.taken.push((choice, options.len()));
         self.faults -= usize::from(choice > 0);
         options[choice]
