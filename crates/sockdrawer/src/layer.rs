@@ -77,10 +77,11 @@ pub use filter::{Filter, Filtering, Progress, Refused};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod filter;
 mod finish;
+mod handshake;
 mod lending;
 pub mod proxy_header;
 mod spare;
@@ -88,6 +89,7 @@ mod spare;
 mod tests;
 
 use finish::Finish;
+use handshake::Handshake;
 
 /// While a filter is lent no callback comes but the last, and the note that brings it back.
 const HERE: &str = "the filter of a connection that is not leased is here";
@@ -251,27 +253,6 @@ impl<F: Filter, S: Service> fmt::Debug for Layered<F, S> {
 enum Stage<S: Service> {
     Handshake(Box<Handshake<S>>),
     Open(S::Protocol),
-}
-
-struct Handshake<S> {
-    service: Arc<S>,
-    peer: Peer,
-    timeout: Duration,
-    learns: bool,
-    /// Its filter or one within learns who the peer is.
-    awaits_peer: bool,
-    /// The filter can be saved as it is.
-    is_saved: bool,
-    /// The time that it took elsewhere.
-    took: Duration,
-    /// When the connection was opened, or went on, here.
-    began: Option<Instant>,
-}
-
-impl<S> Handshake<S> {
-    fn took(&self, now: Instant) -> Duration {
-        self.took + self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
-    }
 }
 
 impl<F: Filter, S: Service> Layered<F, S> {

@@ -48,20 +48,18 @@ pub(super) struct Acceptor {
     ready: Vec<usize>,
     /// Connections that were accepted, and that the system had nothing to run with.
     unplaced: VecDeque<Incoming>,
-    /// The last accept4 that failed for the sake of a connection.
-    refused: Option<Refused>,
+    /// There are sockets of which the last accept4 failed for the sake of a connection.
+    failing: bool,
+    /// When the first of the sockets is tried again that the system denies.
+    denied_until: Option<Instant>,
     /// When retiring sockets are looked at again, though nothing comes: another process may have emptied them, which epoll does not tell.
     retires_at: Option<Instant>,
 }
 
 /// An accept4 that failed. Where the next from the same socket fails alike, and its queue is not shorter, the system denies accepting
 /// (seccomp, a security module): the connection is reported for ever and cannot be had.
-#[derive(PartialEq, Eq)]
 struct Refused {
-    index: usize,
     errno: Errno,
-    /// Connections that this loop had accepted by then.
-    accepted: u64,
     /// Connections that were queued afterwards; the kernel does not count those of a Unix socket.
     queued: usize,
 }
@@ -72,6 +70,10 @@ struct HeldSocket {
     watched: bool,
     /// To be given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
+    /// Its last accept4 failed so.
+    refused: Option<Refused>,
+    /// The system denies accepting from it: it is left alone until then.
+    denied: Option<Instant>,
 }
 
 /// Whether this loop takes connections; what is not taken waits in the kernel.
@@ -111,7 +113,8 @@ impl Acceptor {
             rotation: 0,
             ready: Vec::new(),
             unplaced: VecDeque::new(),
-            refused: None,
+            failing: false,
+            denied_until: None,
             retires_at: None,
         }
     }
@@ -121,13 +124,13 @@ impl Acceptor {
             State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
         };
-        state_ends.into_iter().chain(self.retires_at).min()
+        state_ends.into_iter().chain(self.retires_at).chain(self.denied_until).min()
     }
 
     /// Whether a turn has more to do here than what events bring.
     #[inline(always)]
     pub(super) fn has_more(&self, shared: &Shared) -> bool {
-        (self.state != State::Open) | !self.listeners.is_empty() | (shared.leaving.load(SeqCst) > 0)
+        (self.state != State::Open) | !self.listeners.is_empty() | self.denied_until.is_some() | (shared.leaving.load(SeqCst) > 0)
     }
 
     /// A descriptor was closed: an acceptor that lacked one may try now.
@@ -143,7 +146,7 @@ impl Acceptor {
         if held.into_iter().any(|held| Arc::ptr_eq(&held.socket, &socket)) {
             return;
         }
-        let held = Some(HeldSocket { socket, listener, watched: false, retiring: None });
+        let held = Some(HeldSocket { socket, listener, watched: false, retiring: None, refused: None, denied: None });
         match self.held.iter().position(Option::is_none) {
             Some(free) => self.held[free] = held,
             None => self.held.push(held),
@@ -227,7 +230,7 @@ impl Acceptor {
             }
             AcceptError::Resource => self.starve(io, errno),
             AcceptError::Listener if self.listener_gone(io, index) => {}
-            AcceptError::Connection | AcceptError::Listener if self.is_denied(io, index, errno) => self.starve(io, errno),
+            AcceptError::Connection | AcceptError::Listener if self.is_denied(io, index, errno) => self.deny(io, index, errno),
             AcceptError::Connection | AcceptError::Listener => io.counters.accept_failed().add(1),
         }
         Accepted::Failed
@@ -235,21 +238,60 @@ impl Acceptor {
 
     /// Whether accept4 failed as it did the last time, and no connection left the queue by it.
     fn is_denied(&mut self, io: &Io, index: usize, errno: Errno) -> bool {
-        let Some(Some(held)) = self.held.get(index) else { return false };
+        let Some(Some(held)) = self.held.get_mut(index) else { return false };
         let queued = io.system.queued(held.socket.fd()).unwrap_or(0);
-        let refused = Refused { index, errno, accepted: io.counters.accepted().get(), queued };
-        let last = self.refused.replace(refused);
-        last.is_some_and(|last| last.queued <= queued && Some(Refused { queued, ..last }) == self.refused)
+        self.failing = true;
+        let last = held.refused.replace(Refused { errno, queued });
+        last.is_some_and(|last| last.queued <= queued && last.errno == errno)
+    }
+
+    /// Leaves a socket alone for a while from which the system denies accepting. That is of this socket, not of the process: the others go on.
+    fn deny(&mut self, io: &Io, index: usize, errno: Errno) {
+        io.counters.accept_starved().add(1);
+        self.unwatch_socket(io, index);
+        let until = Instant::now() + STARVED;
+        if let Some(Some(held)) = self.held.get_mut(index) {
+            held.denied = Some(until);
+        }
+        self.denied_until.get_or_insert(until);
+        self.tell_starved(io, errno);
+    }
+
+    /// Tries those again that were left alone for long enough.
+    fn look_at_denied(&mut self, io: &Io) {
+        let now = Instant::now();
+        if self.denied_until.is_none_or(|until| until > now) {
+            return;
+        }
+        for held in self.held.iter_mut().flatten() {
+            held.denied.take_if(|until| *until <= now);
+        }
+        self.denied_until = self.held.iter().flatten().filter_map(|held| held.denied).min();
+        self.watch_sockets(io);
+    }
+
+    /// A connection was accepted from this socket, after something had failed.
+    #[cold]
+    fn accepted_again(&mut self, io: &Io, index: usize) {
+        if let Some(Some(held)) = self.held.get_mut(index) {
+            (held.refused, held.denied) = (None, None);
+        }
+        self.failing = self.held.iter().flatten().any(|held| held.refused.is_some());
+        self.tell_resumed(io);
     }
 
     fn starve(&mut self, io: &Io, errno: Errno) {
         io.counters.accept_starved().add(1);
         self.unwatch_sockets(io);
         self.waiter.leave();
+        self.tell_starved(io, errno);
+        self.state = State::Starved(Instant::now() + STARVED);
+    }
+
+    fn tell_starved(&mut self, io: &Io, errno: Errno) {
         if !std::mem::replace(&mut self.starving, true) {
             io.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
         }
-        self.state = State::Starved(Instant::now() + STARVED);
     }
 
     /// An accepted connection cannot be run for lack of a thread, a process or a descriptor: nothing more is accepted until it can.
@@ -269,7 +311,7 @@ impl Acceptor {
     }
 
     fn tell_resumed(&mut self, io: &Io) {
-        if self.unplaced.is_empty() && std::mem::take(&mut self.starving) {
+        if self.unplaced.is_empty() && !self.failing && std::mem::take(&mut self.starving) {
             io.shared.tell(&Told::AcceptResumed);
         }
     }
@@ -312,7 +354,7 @@ impl Acceptor {
 
     /// Whether connections may come from there now.
     fn is_live(&self, held: &Option<HeldSocket>) -> bool {
-        held.as_ref().is_some_and(|held| !held.socket.is_gone() && !self.is_shut(&held.listener))
+        held.as_ref().is_some_and(|held| !held.socket.is_gone() && held.denied.is_none() && !self.is_shut(&held.listener))
     }
 
     fn watch_sockets(&mut self, io: &Io) {
@@ -322,7 +364,8 @@ impl Acceptor {
         }
         for index in 0..self.held.len() {
             let closed = |listener: &Arc<ListenerState>| self.is_shut(listener) || full && listener.refuses().is_none();
-            let shut = |held: &HeldSocket| held.watched || held.socket.is_gone() || closed(&held.listener);
+            let shut =
+                |held: &HeldSocket| held.watched || held.denied.is_some() || held.socket.is_gone() || closed(&held.listener);
             if self.held[index].as_ref().is_none_or(shut) {
                 continue;
             }

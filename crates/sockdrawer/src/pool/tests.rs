@@ -113,6 +113,45 @@ fn a_connection_that_failed_before_it_was_accepted_is_counted_and_passed() {
 }
 
 #[test]
+fn a_listener_that_the_system_denies_pauses_alone_and_a_lack_pauses_all() {
+    let listening = |config: Config| config.listen("127.0.0.1:0");
+    for errno in [Errno::PERM, Errno::ACCESS] {
+        let scene = Scene::with(listening);
+        let Address::Tcp(other) = scene.pool.addresses()[1] else { unreachable!("it listens on TCP") };
+        scene.system.deny(scene.address().port(), errno);
+        let mut waiting = scene.client();
+        assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved >= 3), "{errno:?}");
+        for _ in 0..100 {
+            let mut client = TcpStream::connect(other).expect("connects");
+            client.set_read_timeout(Some(LONG)).expect("a time-out");
+            assert!(echoes(&mut client), "{errno:?}: the other listener goes on");
+        }
+        let counts = scene.pool.status().counts;
+        assert_eq!((counts.accepted, counts.accept_failed), (100, 1), "{errno:?}");
+        assert_eq!((scene.told("AcceptStarved"), scene.told("AcceptResumed")), (1, 0), "{errno:?}: still denied");
+        scene.system.heal();
+        assert!(echoes(&mut waiting), "{errno:?}: it had stayed in the queue");
+        assert_eq!((scene.told("AcceptStarved"), scene.told("AcceptResumed")), (1, 1), "{errno:?}");
+    }
+    for errno in [Errno::MFILE, Errno::NOBUFS] {
+        let scene = Scene::with(listening);
+        let Address::Tcp(other) = scene.pool.addresses()[1] else { unreachable!("it listens on TCP") };
+        scene.system.fail_always("accept", errno);
+        let mut clients = [scene.address(), other].map(|at| TcpStream::connect(at).expect("connects"));
+        assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved >= 3), "{errno:?}");
+        let (starved, met) = (scene.pool.status().counts.accept_starved, scene.system.met() as u64);
+        assert!(met >= starved && met <= starved + 1, "{errno:?}: {met} calls in {starved} pauses, whatever listeners wait");
+        assert_eq!(scene.told("AcceptStarved"), 1, "{errno:?}");
+        scene.system.heal();
+        for client in &mut clients {
+            client.set_read_timeout(Some(LONG)).expect("a time-out");
+            assert!(echoes(client), "{errno:?}: served once the process has what it needs");
+        }
+        assert_eq!(scene.pool.status().counts.accept_failed, 0, "{errno:?}");
+    }
+}
+
+#[test]
 fn accepting_that_the_system_denies_pauses_also_at_sockets_that_retire() {
     // What seccomp or a security module may say: the connection stays in the queue, and the socket is reported again at once.
     for errno in [Errno::PERM, Errno::ACCESS, Errno::INVAL] {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The kernel of this machine, except for calls that were told to fail.
 #[derive(Default)]
-pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Option<Errno>)>>, Mutex<Always>);
+pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Option<Errno>)>>, Mutex<Always>, Mutex<Option<(u16, Errno)>>);
 
 /// The errno of a call that always fails, and the number of failures so far.
 #[derive(Default)]
@@ -42,6 +42,21 @@ impl Faulty {
         *self.1.lock().expect("no test panics here") = Always { call: Some((call, errno)), met: 0 };
     }
 
+    /// Makes all accepts fail of the listeners of one port.
+    pub(crate) fn deny(&self, port: u16, errno: Errno) {
+        *self.2.lock().expect("no test panics here") = Some((port, errno));
+    }
+
+    fn pass_accept(&self, listener: BorrowedFd<'_>) -> Result<()> {
+        let denied = *self.2.lock().expect("no test panics here");
+        if let Some((port, errno)) = denied
+            && SocketAddr::try_from(rustix::net::getsockname(listener)?).is_ok_and(|at| at.port() == port)
+        {
+            return Err(errno);
+        }
+        self.pass("accept")
+    }
+
     /// The number of failures so far of a call that always fails.
     pub(crate) fn met(&self) -> usize {
         self.1.lock().expect("no test panics here").met
@@ -50,6 +65,7 @@ impl Faulty {
     /// Removes all failures that have not happened yet.
     pub(crate) fn heal(&self) {
         self.1.lock().expect("no test panics here").call = None;
+        *self.2.lock().expect("no test panics here") = None;
         self.0.lock().expect("no test panics here").clear();
     }
 
@@ -151,12 +167,12 @@ impl System for Faulty {
     }
 
     fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd> {
-        self.pass("accept")?;
+        self.pass_accept(listener)?;
         Kernel.accept(listener)
     }
 
     fn accept_named(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
-        self.pass("accept")?;
+        self.pass_accept(listener)?;
         Kernel.accept_named(listener)
     }
 

@@ -162,6 +162,7 @@ impl EventLoop {
                 }
             }
         }
+        self.acceptor.look_at_denied(&self.connections.io);
         if !self.acceptor.listeners.is_empty() {
             self.look_at_listeners();
         }
@@ -257,8 +258,8 @@ impl EventLoop {
                 let stale = held.socket.take_stale();
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
-                if stale | self.acceptor.starving {
-                    self.accepted_after_all(slot, stale);
+                if stale | self.acceptor.starving | self.acceptor.failing {
+                    self.accepted_after_all(index, slot, stale);
                 }
                 self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
@@ -272,8 +273,8 @@ impl EventLoop {
 
     /// The first after a lack, or one that came before its socket had the options that are in force.
     #[cold]
-    fn accepted_after_all(&mut self, slot: u32, stale: bool) {
-        self.acceptor.tell_resumed(&self.connections.io);
+    fn accepted_after_all(&mut self, index: usize, slot: u32, stale: bool) {
+        self.acceptor.accepted_again(&self.connections.io, index);
         if stale && self.connections.refresh().is_ok() {
             let options = self.connections.generations.active_settings().options;
             // It fails where the connection is gone, which reading it will tell.
@@ -299,7 +300,7 @@ impl EventLoop {
                 }
             };
         let stale = self.acceptor.held[index].as_ref().expect("just accepted from").socket.take_stale();
-        self.note_accepted(&socket, stale);
+        self.note_accepted(index, &socket, stale);
         let (mut peer_count, mut learns) = (None, false);
         if self.acceptor.view.asks_after {
             let listener = self.acceptor.listener_of(index);
@@ -330,10 +331,10 @@ impl EventLoop {
 
     /// Counts it, and sets the options that it may be without.
     #[inline(always)]
-    fn note_accepted(&mut self, socket: &OwnedFd, stale: bool) {
+    fn note_accepted(&mut self, index: usize, socket: &OwnedFd, stale: bool) {
         self.connections.io.counters.accepted().add(1);
-        if self.acceptor.starving {
-            self.acceptor.tell_resumed(&self.connections.io);
+        if self.acceptor.starving | self.acceptor.failing {
+            self.acceptor.accepted_again(&self.connections.io, index);
         }
         if stale {
             self.set_stale_options(socket);
@@ -425,7 +426,7 @@ impl EventLoop {
         let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
         self.acceptor.retires_at = None;
         for index in 0..self.acceptor.held.len() {
-            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
+            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some() && held.denied.is_none()) {
                 if !self.acceptor.unplaced.is_empty() {
                     return;
                 }

@@ -278,7 +278,7 @@ impl Acceptor {
             Ok(socket) => {
                 held.socket.take_stale();
                 connections.io.counters.accepted().add(1);
-                self.tell_resumed(&connections.io);
+                self.accepted_again(&connections.io, index);
                 connections.reject(&socket, how);
                 Accepted::Yes
             }

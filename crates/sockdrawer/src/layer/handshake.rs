@@ -1,0 +1,28 @@
+//! The handshake of a layer.
+
+use crate::protocol::Peer;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// All that a connection has before its inner protocol is open.
+pub(super) struct Handshake<S> {
+    pub(super) service: Arc<S>,
+    pub(super) peer: Peer,
+    pub(super) timeout: Duration,
+    pub(super) learns: bool,
+    /// Its filter or one within learns who the peer is.
+    pub(super) awaits_peer: bool,
+    /// The filter can be saved as it is.
+    pub(super) is_saved: bool,
+    /// The time that it took elsewhere.
+    pub(super) took: Duration,
+    /// When the connection was opened, or went on, here.
+    pub(super) began: Option<Instant>,
+}
+
+impl<S> Handshake<S> {
+    /// Returns the time that it has taken so far, wherever.
+    pub(super) fn took(&self, now: Instant) -> Duration {
+        self.took + self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
+    }
+}
