@@ -269,7 +269,10 @@ fn status_and_metrics_tell_when_it_expires_and_a_rollback_goes_back_to_files_as_
     server.shows(&renewed);
     expires(&server, "a.pem", 1_956_528_000);
     let refused = server.ctl("rollback");
-    assert!(refused.stderr.starts_with("error: there is no revision before this one"), "{refused:?}");
+    assert!(
+        refused.stderr.starts_with("error: revision 3 has the configuration of the start: there is none before it"),
+        "{refused:?}"
+    );
     // It is watched again.
     server.put("a", &first);
     server.is_renewed();

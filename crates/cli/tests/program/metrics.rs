@@ -205,7 +205,7 @@ fn no_counter_jumps_back_over_reloads_and_upgrades() {
         assert!(status == 200 && config["pool"]["web"]["limit"] == limit, "{said} {config}");
     }
     let (status, _, said) = server.ask("POST", "/rollback");
-    assert!(status == 409 && said.contains("no revision before this one"), "{said}");
+    assert!(status == 409 && said.contains("has the configuration of the start: there is none before it"), "{said}");
 }
 
 #[test]
