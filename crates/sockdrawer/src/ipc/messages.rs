@@ -320,6 +320,9 @@ pub(crate) struct Record {
     /// What its state is called: its protocol's name, and those of its layers.
     #[prost(string, repeated, tag = "16")]
     pub(crate) names: Vec<String>,
+    /// Nanoseconds since its peer and its protocol last took something, where the idle timeout runs.
+    #[prost(uint64, optional, tag = "17")]
+    pub(crate) idle: Option<u64>,
 }
 
 impl Drop for Record {

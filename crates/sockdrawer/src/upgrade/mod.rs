@@ -204,7 +204,6 @@ impl Upgrade {
     /// waits at its addresses is accepted before those are closed. An address at which another pool of the next build listens is that one's from the
     /// commit on, with what waits there. Connections that stay here end so, too, where the next build dies that counts them, once another has replaced it:
     /// that one knows nothing of them. [`Upgrade::stays`] says until when they may stay even so. Default: 30 s, all at once.
-    #[must_use]
     pub fn ends(mut self, how: Drain) -> Upgrade {
         self.ends = how;
         self

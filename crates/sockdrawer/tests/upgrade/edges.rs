@@ -562,3 +562,31 @@ fn only_this_user_may_come_to_the_meeting_place() {
     let (_old, _) = place.serve(config(build(1)).listen(any_port()));
     assert_eq!(std::fs::metadata(&place.0).expect("it is there").mode() & 0o777, 0o600);
 }
+
+/// The time of the old build counts, wherever the connection waits.
+#[test]
+fn a_connection_that_is_idle_goes_on_to_be() {
+    const IDLE: Duration = Duration::from_secs(4);
+    for together in [false, true] {
+        let place = Place::new("idle");
+        let of = |number| {
+            let mut service = build(number);
+            if together {
+                service.state = service.state.together();
+            }
+            let mut config = config(service);
+            config.settings.idle = Some(IDLE);
+            config
+        };
+        let (old, at) = place.serve(of(1).listen(any_port()));
+        let (began, mut client) = (Instant::now(), many_sums(at, 1).remove(0));
+        // waits because: it is the time in which nothing happens that is to count.
+        std::thread::sleep(IDLE - Duration::from_secs(1));
+        let (new, _) = place.serve(of(2).listen(Address::Tcp(at)));
+        moved(&old, &new, 1);
+        assert_eq!(read_all(&mut client).expect("an end in order"), b"");
+        let idle = began.elapsed();
+        assert!(idle >= IDLE && idle < IDLE + Duration::from_secs(2), "{idle:?}, together: {together}");
+        assert_eq!(new.status().counts.idle, 1);
+    }
+}

@@ -138,7 +138,14 @@ impl Connections {
             // The loop whose inbox was full is another process's.
             self.io.inbox.room(token);
         }
+        if let Some(time) = moved.idle {
+            self.was_idle(slot, Duration::from_nanos(time));
+        }
+        let (seen, version) = (self.idle.get(&slot).copied().filter(|_| moved.idle.is_some()), self.slots.at(slot).version);
         self.tell_restored(slot);
+        if self.is_still(slot, version) {
+            self.idle_goes_on(slot, seen);
+        }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
     }
 

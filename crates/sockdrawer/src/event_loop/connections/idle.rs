@@ -40,6 +40,22 @@ impl Connections {
         }
     }
 
+    /// Returns for how long a connection has been idle, as far as that was looked at. It is no older than itself.
+    pub(super) fn idle_for(&mut self, slot: u32) -> Option<Duration> {
+        let progress = self.progress(slot);
+        let age = Duration::from_secs(self.second.saturating_sub(self.slots.at(slot).opened).into());
+        let seen = self.idle.get(&slot).filter(|seen| seen.progress == progress)?;
+        Some(seen.since.elapsed().min(age))
+    }
+
+    /// A connection that came from another process has been idle there for so long.
+    pub(super) fn was_idle(&mut self, slot: u32, time: Duration) {
+        let progress = self.progress(slot);
+        if let Some(since) = Instant::now().checked_sub(time) {
+            self.idle.insert(slot, Seen { progress, since });
+        }
+    }
+
     /// The timer of a connection that waits is due.
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
         let progress = self.progress(slot);

@@ -223,6 +223,7 @@ impl Connections {
         let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let wake_below = extra.and_then(|extra| extra.wake_below);
         let peer = extra.and_then(|extra| extra.remote.as_ref()).map(|remote| remote.to_string());
+        let idle = self.idle_for(slot).map(|idle| idle.as_nanos().try_into().unwrap_or(u64::MAX));
         let record = self.slots.at(slot);
         let id = record.id.0;
         if let Some(frozen) = self.moving.frozen.get_mut(&id) {
@@ -246,6 +247,7 @@ impl Connections {
             marks: marks(record),
             wake_below,
             peer,
+            idle,
         })
     }
 
