@@ -85,6 +85,14 @@ impl File {
         starts.filter_map(|at| Some((self.tokens[at].line, self.end_of_item(at + 5)?))).collect()
     }
 
+    /// Lines that have code and are no test's.
+    pub(crate) fn code_lines(&self) -> usize {
+        let tests = self.test_items();
+        let mut lines: Vec<usize> = self.tokens.iter().map(|token| token.line).collect();
+        lines.dedup();
+        lines.iter().filter(|line| !tests.iter().any(|(first, last)| (first..=last).contains(line))).count()
+    }
+
     /// The line of the brace that closes the first block after token `at`; None when `;` comes first.
     fn end_of_item(&self, at: usize) -> Option<usize> {
         let mut depth = 0;
