@@ -78,12 +78,12 @@ fn connections_go_on_in_the_next_build() {
 fn what_belongs_to_a_connection_comes_along() {
     const MUCH: u32 = 8_000_000;
     // Longer than the way to the other build takes on a busy machine.
-    const AFTER: Duration = Duration::from_secs(3);
+    const AFTER: Duration = Duration::from_secs(8);
     let place = Place::new("belongs");
     let (old, at) = place.serve(config(build(1)).listen(any_port()));
     let (mut late, mut full, mut waits, mut named) = (connect(at), connect(at), connect(at), connect(at));
     let began = Instant::now();
-    late.write_all(&message(b't', 3000)).expect("it stands");
+    late.write_all(&message(b't', AFTER.as_millis() as u32)).expect("it stands");
     assert_eq!(add(&mut full, 7), (1, 7));
     full.write_all(&[message(b'b', MUCH), message(b'a', 1)].concat()).expect("it stands");
     waits.write_all(&[message(b'a', 3), message(b'w', 0), message(b'a', 1)].concat()).expect("it stands");
