@@ -132,7 +132,8 @@ impl Types {
     /// Reads the head of an implementation and counts the functions of its block. Returns where the block begins.
     fn implementation(&mut self, file: &File, mut at: usize) -> usize {
         let (mut depth, mut name, mut of_trait) = (0_usize, String::new(), None);
-        while !matches!(file.token(at), "{" | "") && !(depth == 0 && file.token(at) == "where") {
+        let ends = |at: usize, depth: usize| matches!(file.token(at), "{" | "") || (depth == 0 && file.token(at) == "where");
+        while !ends(at, depth) {
             match file.token(at) {
                 "<" => depth += 1,
                 ">" if file.token(at - 1) != "-" => depth = depth.saturating_sub(1),
