@@ -259,8 +259,10 @@ impl Acceptor {
 
     /// Tries those again that were left alone for long enough.
     fn look_at_denied(&mut self, io: &Io) {
+        // Each event comes by here: the clock is read where a socket was denied alone.
+        let Some(until) = self.denied_until else { return };
         let now = Instant::now();
-        if self.denied_until.is_none_or(|until| until > now) {
+        if until > now {
             return;
         }
         for held in self.held.iter_mut().flatten() {
