@@ -149,7 +149,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("catalog", 136),
     ("cli", 233),
     ("elsewhere", 20),
-    ("load", 476),
+    ("load", 475),
     ("operate", 157),
     ("sockdrawer", 1049),
     ("tls", 69),
