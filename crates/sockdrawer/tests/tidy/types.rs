@@ -3,7 +3,7 @@
 //! Each rule has a list of the types that still break it. An entry that is too high is a finding as well, so that the lists shrink only.
 
 use crate::Finding;
-use crate::source::File;
+use crate::source::{File, is_word};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum of methods of a type in its inherent implementations, and of the files that these stand in.
@@ -115,7 +115,7 @@ impl Types {
             let starts = at == 0 || matches!(file.token(at - 1), "}" | ";" | "{" | "]" | "unsafe" | "pub" | ")");
             match file.token(at) {
                 _ if is_test => {}
-                "struct" | "enum" | "union" | "trait" if starts && begins_name(file.token(at + 1)) => {
+                "struct" | "enum" | "union" | "trait" if starts && is_word(file.token(at + 1)) => {
                     let name = file.token(at + 1).to_owned();
                     if file.token(at) == "trait" {
                         self.traits.insert(name.clone());
@@ -138,7 +138,7 @@ impl Types {
                 "<" => depth += 1,
                 ">" if file.token(at - 1) != "-" => depth = depth.saturating_sub(1),
                 "for" if depth == 0 => of_trait = Some(std::mem::take(&mut name)),
-                word if depth == 0 && begins_name(word) && word != "dyn" => word.clone_into(&mut name),
+                word if depth == 0 && is_word(word) && word != "dyn" => word.clone_into(&mut name),
                 _ => {}
             }
             at += 1;
@@ -163,7 +163,7 @@ fn functions(file: &File, block: usize) -> usize {
         match file.token(at) {
             "{" | "(" | "[" => depth += 1,
             "}" | ")" | "]" => depth -= 1,
-            "fn" if depth == 1 && begins_name(file.token(at + 1)) => count += 1,
+            "fn" if depth == 1 && is_word(file.token(at + 1)) => count += 1,
             _ => {}
         }
         if depth == 0 {
@@ -171,10 +171,6 @@ fn functions(file: &File, block: usize) -> usize {
         }
     }
     count
-}
-
-fn begins_name(text: &str) -> bool {
-    text.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
 #[cfg(test)]
