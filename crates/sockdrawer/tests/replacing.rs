@@ -130,7 +130,9 @@ fn the_kernel_counts_as_many_connections_as_were_accepted() {
         assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
         let status = pool.status();
         let queued: usize = status.listeners.iter().map(|listener| listener.queued).sum();
-        assert_eq!(passive_opens(), status.counts.accepted + queued as u64);
+        let made = status.counts.accepted + queued as u64;
+        // The kernel counts a connection twice where two CPUs make a socket for it at once: one of some 100,000.
+        assert!((made..=made + 1).contains(&passive_opens()), "{} of {made}", passive_opens());
     });
 }
 

@@ -4,7 +4,7 @@ use crate::operated::Operated;
 use crate::tls::{Certificate, certificate};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Tls13CipherSuite};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -143,6 +143,10 @@ impl Client {
     pub(crate) fn shown(&self) -> Option<&CertificateDer<'static>> {
         let full = self.tls.handshake_kind() != Some(HandshakeKind::Resumed);
         self.tls.peer_certificates().filter(|_| full).and_then(<[_]>::first)
+    }
+
+    pub(crate) fn suite(&self) -> &'static Tls13CipherSuite {
+        self.tls.negotiated_cipher_suite().and_then(|suite| suite.tls13()).expect("TLS 1.3")
     }
 
     pub(crate) fn was_resumed(&self) -> bool {

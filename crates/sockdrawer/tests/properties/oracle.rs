@@ -28,9 +28,9 @@ fn alone(name: &str, model: Model, cases: u64) {
         let tally = concurrent::case(model, 0, seed);
         let opened = passive_opens() - before;
         let (accepted, lost) = (tally.accepted, tally.lost);
-        // All queues were empty when it ended.
+        // All queues were empty when it ended. One connection of some 100,000 is counted twice: two CPUs made a socket for it.
         assert!(
-            (accepted..=accepted + lost).contains(&opened),
+            (accepted..=accepted + lost + 1).contains(&opened),
             "PassiveOpens {opened}, accepted {accepted}, {lost} lost; {}",
             seeds::again(name, seed)
         );

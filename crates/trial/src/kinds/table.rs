@@ -79,6 +79,9 @@ fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if let Some(opened) = books.passive_opens {
         let equal = sign(books.agrees_with_kernel());
         write!(f, "\nkernel: passive opens {opened} {equal} accepted {} + queued {}", books.accepted, books.queued)?;
+        if books.agrees_with_kernel() && books.counted_twice() > 0 {
+            write!(f, " + counted twice {}", books.counted_twice())?;
+        }
     }
     failures(f, &report.failures, during)?;
     for (kind, why) in &report.absent {
@@ -132,6 +135,9 @@ mod tests {
         let sum = "accounts: accepted 105500 == established 105500 churn + 0 kept + 0 second set + 0 requests + 0 probe";
         assert!(text.contains(sum), "{text}");
         assert!(text.ends_with("kernel: passive opens 95501 != accepted 105500 + queued 0"), "{text}");
+        report.books.passive_opens = Some(105_502);
+        let text = Table(&report).to_string();
+        assert!(text.ends_with("kernel: passive opens 105502 == accepted 105500 + queued 0 + counted twice 2"), "{text}");
         report.absent.push((Kind::Loops, "why".to_owned()));
         assert!(Table(&report).to_string().ends_with("\nnot in this model: loops: why"));
     }

@@ -151,6 +151,10 @@ mod tests {
                 spoil(|report| report.books.passive_opens = Some(105_503)),
                 "verdict: bad: kernel: it completed 105503, the server accepted 105500 and 0 wait (seed 7)",
             ),
+            (
+                spoil(|report| report.books.passive_opens = Some(105_499)),
+                "verdict: bad: kernel: it completed 105499, the server accepted 105500 and 0 wait (seed 7)",
+            ),
         ];
         for (report, expected) in spoiled {
             assert_eq!(line(&report), expected);

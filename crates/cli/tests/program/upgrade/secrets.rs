@@ -1,6 +1,7 @@
 //! No key of a TLS connection that ended or moved stays in the memory of a server: it is searched for them.
 
 use crate::verified::{Client, PATIENCE, Secured, trusting};
+use rustls::crypto::tls13::OkmBlock;
 use rustls::{ClientConfig, KeyLog};
 use std::collections::BTreeMap;
 use std::fs::{File, read_to_string};
@@ -20,7 +21,17 @@ impl KeyLog for Secrets {
     }
 }
 
-/// Clients that have exchanged something, and their secrets.
+/// The secret that follows one: RFC 8446, section 7.2.
+fn next(client: &Client, secret: &[u8]) -> Vec<u8> {
+    const LABEL: &[u8] = b"tls13 traffic upd";
+    let mut next = vec![0; secret.len()];
+    let expander = client.suite().hkdf_provider.expander_for_okm(&OkmBlock::new(secret));
+    let lengths = [0, secret.len() as u8, LABEL.len() as u8];
+    expander.expand_slice(&[&lengths, LABEL, &[0]], &mut next).expect("a short secret");
+    next
+}
+
+/// Clients that have exchanged something, and their second secrets. The first go through memory that rustls frees as it is, as SECURITY.md says.
 fn clients(secured: &Secured, count: u64) -> (Vec<Client>, Vec<Vec<u8>>) {
     let secrets = Arc::new(Secrets::default());
     let mut config = ClientConfig::clone(&trusting(&secured.certificates, false));
@@ -29,12 +40,16 @@ fn clients(secured: &Secured, count: u64) -> (Vec<Client>, Vec<Vec<u8>>) {
     let client = |number| {
         let mut client = Client::connect(&config, &secured.at, number);
         client.exchanges(100);
+        client.updates();
+        client.exchanges(100);
         client
     };
-    let clients = (0..count).map(client).collect();
-    let secrets = secrets.0.lock().expect("no test panics here").clone();
-    assert_eq!(secrets.len() as u64, 2 * count);
-    (clients, secrets)
+    let clients: Vec<Client> = (0..count).map(client).collect();
+    let first = std::mem::take(&mut *secrets.0.lock().expect("no test panics here"));
+    assert_eq!(first.len() as u64, 2 * count);
+    let of_each = clients.iter().zip(first.chunks(2));
+    let second = of_each.flat_map(|(client, both)| both.iter().map(move |secret| next(client, secret))).collect();
+    (clients, second)
 }
 
 /// Counts the copies of each secret in the memory that this process may write.
