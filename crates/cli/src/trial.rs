@@ -122,9 +122,6 @@ fn sabotage(named: arguments::Sabotage) -> Sabotage {
         arguments::Sabotage::DropQueue => Sabotage::DropQueue,
         arguments::Sabotage::LoseByte => Sabotage::LoseByte,
         arguments::Sabotage::CloseKept => Sabotage::CloseKept,
-        arguments::Sabotage::ForgetUnsent => Sabotage::ForgetUnsent,
-        arguments::Sabotage::CloseFirst => Sabotage::CloseFirst,
-        arguments::Sabotage::DropSlice => Sabotage::DropSlice,
     }
 }
 

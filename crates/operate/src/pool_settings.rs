@@ -7,18 +7,14 @@ use crate::tls::{self, PoolTls};
 use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject};
 use sockdrawer::listening::Listening;
 use sockdrawer::observe::Alarm;
-use sockdrawer::restarting::Restarts;
 use sockdrawer::{Config, Error, Keepalive, Model};
 use sockdrawer_catalog::count;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The names of the models, for the setting `model`.
 const MODELS: &[&str] = &["single", "threads", "fork", "prefork", "loops", "tasks"];
 /// Settings of the policy [`Limits`].
 const OF_LIMITS: [&str; 3] = ["on-full", "max-per-peer", "accept-rate"];
-/// Settings of [`Restarts`].
-const OF_RESTARTS: [&str; 2] = ["restarts", "restarts-within"];
 /// Models with any number of loops and workers.
 const WITH_LOOPS: &[Model] = &[Model::Prefork, Model::Loops, Model::Tasks];
 
@@ -34,7 +30,6 @@ pub(crate) struct PoolSetting {
 struct Draft<'a> {
     config: Config,
     limits: Limits,
-    restarts: Restarts,
     keepalive: Option<Keepalive>,
     sockets: &'a dyn Sockets,
     tls: Option<&'a PoolTls>,
@@ -365,7 +360,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
         "10",
         |draft, value| {
             if let Value::Count(max) = value {
-                draft.restarts.max = usize::try_from(*max).unwrap_or(usize::MAX);
+                draft.config.restarts.max = usize::try_from(*max).unwrap_or(usize::MAX);
             }
             Ok(())
         },
@@ -373,7 +368,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     .of(FAULTS),
     setting("restarts-within", Kind::PositiveTime, "The time in which restarts are counted", "10s", |draft, value| {
         if let Value::Time(time) = value {
-            draft.restarts.within = *time;
+            draft.config.restarts.within = *time;
         }
         Ok(())
     })
@@ -545,19 +540,14 @@ pub(crate) fn configure(
             "is a setting of limits, and this program has an admission policy of its own: leave it out".to_owned(),
         ));
     }
-    let restarts = begun.restarts.data();
-    if let (None, Some(name)) = (&restarts, OF_RESTARTS.into_iter().find(|name| values.has(name))) {
-        return Err((name, "is for restarts, of which this program has a policy of its own: leave it out".to_owned()));
-    }
-    let (has_limits, has_restarts) = (limits.is_some(), restarts.is_some());
+    let has_limits = limits.is_some();
     let idle = Duration::ZERO;
     let probes = Keepalive { idle, interval: Duration::from_secs(15), probes: 4 };
     let of_program = begun.settings.options.keepalive;
     let keepalive = if values.has("keepalive") { Some(of_program.unwrap_or(probes)) } else { of_program };
     listen::check_layers(values)?;
     begun.behaviour = layers::layered(begun.behaviour, values, tls.and_then(|tls| tls.servers.first()?.as_ref()))?;
-    let (limits, restarts) = (limits.unwrap_or_default(), restarts.unwrap_or_default());
-    let mut draft = Draft { config: begun, limits, restarts, keepalive, sockets, tls };
+    let mut draft = Draft { config: begun, limits: limits.unwrap_or_default(), keepalive, sockets, tls };
     for PoolSetting { setting, models, apply } in &SETTINGS {
         let Some(value) = values.0.get(setting.name) else { continue };
         if !models.is_empty() && !models.contains(&draft.config.model) {
@@ -572,12 +562,9 @@ pub(crate) fn configure(
         apply(&mut draft, value).map_err(|why| (setting.name, why))?;
     }
     draft.config.settings.options.keepalive = draft.keepalive;
-    let Draft { mut config, limits, restarts, .. } = draft;
+    let Draft { mut config, limits, .. } = draft;
     if has_limits {
         config = config.admission(limits);
-    }
-    if has_restarts {
-        config.restarts = Arc::new(restarts);
     }
     Ok(config)
 }

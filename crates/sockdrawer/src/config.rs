@@ -5,15 +5,13 @@ mod connecting;
 mod debug;
 mod endpoint;
 mod model;
-mod restart_policy;
 mod restarts;
 mod revision;
 
 pub use connecting::{Connecting, Late};
 pub use endpoint::{Endpoint, Layers, Listening};
 pub use model::Model;
-pub use restart_policy::{Death, Part, Replace, RestartPolicy};
-pub use restarts::Restarts;
+pub use restarts::{Part, Restarts};
 pub(crate) use revision::{Revision, Stamp};
 
 use crate::admission::{Admission, Limits};
@@ -82,8 +80,8 @@ pub struct Config {
     /// Maximum of notes in a loop's inbox, in which each KiB of a note's bytes counts as another; at the maximum a thread gets
     /// [`NotifyError::Full`](crate::NotifyError::Full), and a connection that sends receives nothing until there is room. Default: 65,536.
     pub inbox: usize,
-    /// Decides what is done when a loop, a worker or a process dies. Default: [`Restarts::default`].
-    pub restarts: Arc<dyn RestartPolicy>,
+    /// How often a loop, a worker or a process that died is replaced. Default: [`Restarts::default`].
+    pub restarts: Restarts,
     /// How long a loop may spend in one turn before it is reported as stuck and its listeners move to other loops. Default: 5 s.
     pub stuck_after: Duration,
     /// Receives the pool's events. Without one Rust prints the panics of protocols, as it does those of any thread; once a pool of the process
@@ -180,7 +178,7 @@ impl Config {
             alarms: Vec::new(),
             max_generations: None,
             inbox: 65_536,
-            restarts: Arc::new(Restarts::default()),
+            restarts: Restarts::default(),
             stuck_after: Duration::from_secs(5),
             observer: None,
             listen_by: None,

@@ -130,7 +130,6 @@ const CONFIG: &str = include_str!("config.rs");
 fn of_a_configuration() {
     let config = Config::accept(Behaviour::blocking(|_: &mut Connection| Ok(())));
     let limits = config.admission.limits().expect("the default policy");
-    let restarts = config.restarts.data().expect("the default policy");
     let is_alarmed = config.alarms.first();
     let values = vec![
         ("behaviour", Value::Given),
@@ -150,7 +149,7 @@ fn of_a_configuration() {
         ("alarms", optional(&is_alarmed)),
         ("max_generations", optional(&config.max_generations)),
         ("inbox", number(config.inbox)),
-        ("restarts", named(&restarts, &Restarts::default(), "Restarts::default")),
+        ("restarts", named(&config.restarts, &Restarts::default(), "Restarts::default")),
         ("stuck_after", Value::Time(config.stuck_after)),
         ("observer", Value::Words("none".to_owned())),
     ];
@@ -228,7 +227,8 @@ fn of_policies_and_drains() {
     ];
     fields(include_str!("admission/limits.rs"), "Limits", values);
     let restarts = Restarts::default();
-    let values = vec![("max", number(restarts.max)), ("within", Value::Time(restarts.within))];
+    let (within, pause) = (Value::Time(restarts.within), Value::Time(restarts.pause));
+    let values = vec![("max", number(restarts.max)), ("within", within), ("pause", pause)];
     fields(include_str!("config/restarts.rs"), "Restarts", values);
     let drain = Drain::within(Duration::from_secs(1));
     let values = vec![

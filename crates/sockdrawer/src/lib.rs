@@ -77,7 +77,7 @@ pub mod changing {
 
 /// What is done when a loop, a worker or a process dies.
 pub mod restarting {
-    pub use crate::config::{Death, Part, Replace, RestartPolicy, Restarts};
+    pub use crate::config::{Part, Restarts};
 }
 
 /// Raises the soft limit of this process's descriptors (`RLIMIT_NOFILE`) to the hard limit, and returns the new limit. A program calls

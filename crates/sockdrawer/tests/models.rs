@@ -84,7 +84,6 @@ for_each_model! {
     listing::connections_are_listed_as_they_are,
     listing::selectors_mean_what_they_say,
     listing::what_stays_is_listed_once,
-    listing::what_runs_connections_answers_a_ping,
     listing::who_is_killed_is_alone,
     tagging::operations_mean_connections_by_their_tags,
     tagging::connections_are_ended_by_their_tags,

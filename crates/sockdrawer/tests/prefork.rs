@@ -283,7 +283,7 @@ fn fragile(how: &str, restarts: Restarts) -> (Pool, SocketAddr, Arc<Mutex<Vec<St
 }
 
 fn a_process_that_cannot_be_started() {
-    let (pool, _, events) = fragile("dies", Restarts { max: 3, within: 2 * PATIENCE });
+    let (pool, _, events) = fragile("dies", Restarts { max: 3, within: 2 * PATIENCE, ..Restarts::default() });
     let Err(Error::Stopped { reason }) = pool.join() else { panic!("it gave up") };
     assert!(reason.contains("could not be started"), "{reason}");
     let events = events.lock().expect("no panic").join("\n");

@@ -310,7 +310,7 @@ fn nothing_but_signals_reaches_a_child() {
 
 fn permits_come_back() {
     const KILLS: usize = 20;
-    let restarts = Restarts { max: 1000, within: Duration::from_secs(1) };
+    let restarts = Restarts { max: 1000, within: Duration::from_secs(1), ..Restarts::default() };
     for model in BOTH {
         let mut config = Config::accept(echo()).processes(3).limit(20);
         config = config.restarts(restarts);

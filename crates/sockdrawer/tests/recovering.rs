@@ -7,13 +7,16 @@ use sockdrawer::testing::crash;
 use sockdrawer::{
     Config, Context, Drain, Error, Input, Job, JobResult, Local, Model, Peer, Pool, Protocol, Service, Step,
     observe::{Event, Readiness, Status},
-    restarting::{Death, Part, Replace, RestartPolicy, Restarts},
+    restarting::{Part, Restarts},
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
+
+/// No part is replaced before the end of its test.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Answers each byte by way of a job.
 struct Jobs;
@@ -71,15 +74,6 @@ fn a_refused_change_leaves_the_workers_as_they_were() {
     }
 }
 
-/// Answers a death always so.
-struct Always(Replace);
-
-impl RestartPolicy for Always {
-    fn decide(&self, _death: &Death<'_>) -> Replace {
-        self.0
-    }
-}
-
 /// A pool of two loops that lets one connection in, which it has; twelve more wait for it, at both loops.
 fn crowded(config: Config) -> (Pool, TcpStream, Vec<TcpStream>) {
     let (pool, at) = start(config.loops(2));
@@ -114,7 +108,7 @@ fn a_dead_loop_keeps_no_place_among_those_who_wait() {
     ];
     for limit in limits {
         let config = limit(Config::accept(Echo).listen(common::any_port()));
-        let config = config.restarts(Always(Replace::After(Duration::from_secs(3600))));
+        let config = config.restarts(Restarts { max: 1, within: LONG, pause: LONG });
         let pool = Pool::start(config.loops(2)).expect("starts");
         let at = common::address(&pool);
         let mut first = connect(at);
@@ -136,7 +130,7 @@ fn a_dead_loop_keeps_no_place_among_those_who_wait() {
 #[test]
 fn a_pool_that_gives_up_ends_with_its_last_connection_though_a_dead_loop_waited() {
     in_time(|| {
-        let (pool, first, others) = crowded(Config::accept(Echo).limit(1).restarts(Always(Replace::GiveUp)));
+        let (pool, first, others) = crowded(Config::accept(Echo).limit(1).restarts(Restarts { max: 0, ..Restarts::default() }));
         pool.wait(Duration::from_millis(100), |_| false);
         let dead = loop_with(&pool.status(), 1);
         assert!(crash(&pool, Part::Loop, dead));
@@ -289,7 +283,7 @@ fn a_loop_that_cannot_be_started_is_a_matter_of_the_policy() {
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
         let service = Counted { left: AtomicUsize::new(2), waits: None };
-        let restarts = Restarts { max: 3, within: Duration::from_secs(60) };
+        let restarts = Restarts { max: 3, within: Duration::from_secs(60), ..Restarts::default() };
         let config = Config::accept(service).loops(2).restarts(restarts).observer(move |event: &Event| {
             told.lock().expect("no panic").push(format!("{event:?}"));
         });

@@ -246,7 +246,11 @@ impl Scene {
 
 fn stampede(model: Model) {
     let lasts = Duration::from_secs(if is_long() { 60 } else { 1 });
-    let mut config = Config::accept(Mark).model(model).restarts(Restarts { max: usize::MAX, within: Duration::from_secs(1) });
+    let mut config = Config::accept(Mark).model(model).restarts(Restarts {
+        max: usize::MAX,
+        within: Duration::from_secs(1),
+        ..Restarts::default()
+    });
     match model {
         Model::Loops | Model::Tasks => config = config.loops(3).workers(2),
         Model::Prefork => config = config.processes(3),

@@ -276,7 +276,7 @@ fn what_the_control_plane_asks_reaches_every_thread() {
 #[test]
 fn questions_do_not_wait_for_threads_that_end() {
     let mut config = threads(Once::default());
-    config = config.restarts(Restarts { max: 1000, within: PATIENCE });
+    config = config.restarts(Restarts { max: 1000, within: PATIENCE, ..Restarts::default() });
     let (pool, at) = start(config);
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -318,7 +318,7 @@ fn a_crash_costs_one_connection_and_is_told() {
 fn threads_that_die_too_often_end_the_pool() {
     in_time(|| {
         let mut config = threads(Echo);
-        config = config.restarts(Restarts { max: 2, within: Duration::from_secs(600) });
+        config = config.restarts(Restarts { max: 2, within: Duration::from_secs(600), ..Restarts::default() });
         let (pool, at) = start(config);
         for _ in 0..3 {
             let mut stream = connect(at);

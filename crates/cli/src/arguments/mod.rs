@@ -195,7 +195,7 @@ pub(crate) struct TrialArguments {
     pub(crate) seed: Option<u64>,
     /// Break the server inside this program on purpose, to see that the trial detects it.
     ///
-    /// Not with TARGET. The last three are an upgrade with a mistake.
+    /// Not with TARGET.
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) sabotage: Option<Sabotage>,
     /// The address of the server inside this program [default: 127.0.0.1, any free port].
@@ -248,10 +248,4 @@ pub(crate) enum Sabotage {
     LoseByte,
     /// Every eighth change, a kept connection is reset.
     CloseKept,
-    /// Every eighth change, an upgrade that leaves unsent output behind.
-    ForgetUnsent,
-    /// Every eighth change, an upgrade that ends connections before they move.
-    CloseFirst,
-    /// Every eighth change, an upgrade whose next server does not get what it restored.
-    DropSlice,
 }

@@ -1,5 +1,6 @@
 use super::*;
 use sockdrawer::admission::{Admission, OnFull, Reject};
+use sockdrawer::restarting::Restarts;
 use sockdrawer_catalog::echo::Echo;
 
 struct NoSockets;
@@ -30,19 +31,19 @@ fn settings_are_applied_to_the_policies_that_the_program_set() {
     let said = Reject::text("ERR too many\n");
     let per_peer = PerPeer { reject: said.clone(), ..PerPeer::address(50) };
     let mut begun = Config::accept(Echo).admission(Limits::default().on_full(full()).per_peer(per_peer.clone()));
-    begun.restarts = Arc::new(Restarts { max: 3, ..Restarts::default() });
+    begun.restarts = Restarts { max: 3, ..Restarts::default() };
     let probes = Keepalive { idle: Duration::from_secs(7), interval: Duration::from_secs(1), probes: 2 };
     begun.settings.options.keepalive = Some(probes);
     let config = configured(begun.clone(), &[]).expect("valid");
     assert_eq!(config.limits(), begun.limits());
-    assert_eq!((config.restarts.data(), config.settings.options.keepalive), (begun.restarts.data(), Some(probes)));
+    assert_eq!((config.restarts, config.settings.options.keepalive), (begun.restarts, Some(probes)));
     let set = [("max-per-peer", "5/24"), ("restarts-within", "1m"), ("keepalive", "9s")];
     let config = configured(begun.clone(), &set).expect("valid");
     let of_file = config.limits().expect("limits");
     let prefixes = Prefixes { v4: 24, v6: 96 };
     assert_eq!(of_file.per_peer, Some(PerPeer { max: 5, prefixes, reject: said }));
     assert_eq!(of_file.on_full, full());
-    assert_eq!(config.restarts.data(), Some(Restarts { max: 3, within: Duration::from_secs(60) }));
+    assert_eq!(config.restarts, Restarts { max: 3, within: Duration::from_secs(60), ..Restarts::default() });
     assert_eq!(config.settings.options.keepalive, Some(Keepalive { idle: Duration::from_secs(9), ..probes }));
 }
 

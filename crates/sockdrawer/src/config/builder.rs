@@ -1,6 +1,6 @@
 //! The methods that change a configuration, one setting each.
 
-use super::{Config, Connecting, Endpoint, Listening, Model, RestartPolicy, Settings};
+use super::{Config, Connecting, Endpoint, Listening, Model, Restarts, Settings};
 use crate::admission::{Admission, Limits, OnFull};
 use crate::behaviour::IntoBehaviour;
 use crate::net::{Address, AddressError, Listen, ListenOptions};
@@ -255,10 +255,10 @@ impl Config {
         self
     }
 
-    /// Sets the restart policy: [`Restarts`](super::Restarts), or your own.
+    /// Sets how often parts that die are replaced.
     #[must_use]
-    pub fn restarts(mut self, policy: impl RestartPolicy) -> Config {
-        self.restarts = Arc::new(policy);
+    pub fn restarts(mut self, restarts: Restarts) -> Config {
+        self.restarts = restarts;
         self
     }
 

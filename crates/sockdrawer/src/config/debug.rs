@@ -14,7 +14,7 @@ impl fmt::Debug for Code {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (limits, restarts) = (self.admission.limits(), self.restarts.data());
+        let limits = self.admission.limits();
         let code: &dyn fmt::Debug = &Code("of the program");
         f.debug_struct("Config")
             .field("behaviour", &self.behaviour)
@@ -34,7 +34,7 @@ impl fmt::Debug for Config {
             .field("alarms", &self.alarms)
             .field("max_generations", &self.max_generations)
             .field("inbox", &self.inbox)
-            .field("restarts", restarts.as_ref().map_or(code, |restarts| restarts))
+            .field("restarts", &self.restarts)
             .field("stuck_after", &self.stuck_after)
             .finish_non_exhaustive()
     }

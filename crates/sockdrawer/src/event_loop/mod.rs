@@ -2,7 +2,6 @@
 //! worker. One [`EventLoop`] belongs to one thread; the descriptor moves rightwards only, and other threads reach an event loop by messages.
 
 pub(crate) mod acceptor;
-pub(crate) mod broken_move;
 mod buffer;
 pub(crate) mod connections;
 mod connector;

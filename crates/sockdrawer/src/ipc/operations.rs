@@ -45,7 +45,7 @@ pub(crate) struct Asked {
     pub(crate) pool: String,
     #[prost(message, optional, tag = "3")]
     selector: Option<Selected>,
-    #[prost(oneof = "Asks", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Asks", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12")]
     op: Option<Asks>,
 }
 
@@ -69,8 +69,6 @@ enum Asks {
     Drain(AsksToEnd),
     #[prost(uint64, tag = "12")]
     Purge(u64),
-    #[prost(uint64, tag = "13")]
-    Ping(u64),
 }
 
 /// Of a list. Earlier builds asked for all of it by an empty message, and answer with all.
@@ -174,8 +172,6 @@ pub(crate) struct Answered {
     ended: u64,
     #[prost(uint64, tag = "6")]
     cut: u64,
-    #[prost(uint64, tag = "7")]
-    slowest: u64,
     #[prost(uint64, tag = "8")]
     silent: u64,
     #[prost(uint64, optional, tag = "9")]
@@ -226,7 +222,6 @@ impl Asked {
                 max_connections: max_connections.map(|most| most as u64),
             }),
             Op::Purge(within) => Asks::Purge(nanos(*within)),
-            Op::Ping(asked) => Asks::Ping(*asked),
             Op::Adopt => return None,
         };
         Some(Asked { number: 0, pool: pool.to_owned(), selector: Some(Selected::of(selector, MOST_NESTED)?), op: Some(op) })
@@ -253,7 +248,6 @@ impl Asked {
                 ..Drain::within(Duration::from_nanos(deadline))
             }),
             Asks::Purge(within) => Op::Purge(Duration::from_nanos(within)),
-            Asks::Ping(asked) => Op::Ping(asked),
         };
         Some((op, self.selector?.read()?))
     }
@@ -322,7 +316,7 @@ impl From<Options> for SocketOptions {
 impl Answered {
     /// What is adopted is not sent: nothing is where it stayed.
     pub(crate) fn of(number: u64, outcome: Outcome) -> Answered {
-        let Outcome { done, list, next, options, drained, slowest, silent, connections: _, adopted: _ } = outcome;
+        let Outcome { done, list, next, options, drained, silent, connections: _, adopted: _ } = outcome;
         Answered {
             number,
             done: done as u64,
@@ -330,20 +324,18 @@ impl Answered {
             options: options.as_ref().map(Options::from),
             ended: drained.ended as u64,
             cut: drained.cut as u64,
-            slowest: nanos(slowest),
             silent: silent as u64,
             next,
         }
     }
 
     pub(crate) fn read(self) -> Outcome {
-        let Answered { number: _, done, list, options, ended, cut, slowest, silent, next } = self;
+        let Answered { number: _, done, list, options, ended, cut, silent, next } = self;
         Outcome {
             done: count(done),
             list: list.into_iter().map(ConnectionStatus::from).collect(),
             options: options.map(SocketOptions::from),
             drained: Drained::of((count(ended), count(cut))),
-            slowest: Duration::from_nanos(slowest),
             silent: count(silent),
             next,
             ..Outcome::default()
@@ -437,7 +429,6 @@ mod tests {
             Op::Drain(drain),
             Op::Drain(Drain::within(Duration::ZERO)),
             Op::Purge(Duration::from_secs(6)),
-            Op::Ping(u64::MAX),
         ];
         for op in ops {
             let (came, _) = heard(&op, &Selector::All).expect("it is known");
@@ -500,7 +491,6 @@ mod tests {
             list: STATES.map(connected).into_iter().chain([status.clone()]).collect(),
             options: Some(options()),
             drained: Drained::of((2, 3)),
-            slowest: Duration::from_nanos(4),
             silent: 5,
             next: Some(6),
             ..Outcome::default()
@@ -525,14 +515,7 @@ mod tests {
                 Asked { selector: Some(Selected { by: Some(Selects::Any(all)) }), op: Some(Asks::Kill(())), ..Asked::default() };
             assert!(asked.read().is_none(), "in part, an operation is not done");
         }
-        let most = Answered {
-            done: u64::MAX,
-            ended: u64::MAX,
-            cut: u64::MAX,
-            silent: u64::MAX,
-            slowest: u64::MAX,
-            ..Answered::default()
-        };
+        let most = Answered { done: u64::MAX, ended: u64::MAX, cut: u64::MAX, silent: u64::MAX, ..Answered::default() };
         let (mut sum, state) = (most.clone().read(), Listed { state: 999, ..Listed::default() });
         sum += most.read();
         assert_eq!(ConnectionStatus::from(state).state, ConnectionState::Idle);

@@ -93,7 +93,7 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
-    /// User code panicked outside of a connection: in `connect_failed`, or in a restart policy, in whose place the default policy decided.
+    /// User code panicked outside of a connection: in `connect_failed`.
     ServicePanicked {
         /// The panic's message.
         message: String,

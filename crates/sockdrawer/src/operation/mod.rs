@@ -41,8 +41,6 @@ pub(crate) enum Op {
     Drain(Drain),
     /// Ends connections within this time.
     Purge(Duration),
-    /// Answers only. Carries the time of the question, in ns of the clock that all processes share.
-    Ping(u64),
 }
 
 /// The result of an operation.
@@ -58,8 +56,6 @@ pub(crate) struct Outcome {
     pub(crate) options: Option<SocketOptions>,
     pub(crate) adopted: Adopted,
     pub(crate) drained: Drained,
-    /// The longest time from the question until a loop or process looked at it.
-    pub(crate) slowest: Duration,
     /// Loops and processes that did not answer in time, or whose inbox was full.
     pub(crate) silent: usize,
 }
@@ -100,7 +96,6 @@ impl std::ops::AddAssign for Outcome {
         self.options = self.options.take().or(other.options);
         self.adopted += other.adopted;
         self.drained = [self.drained, other.drained].into_iter().sum();
-        self.slowest = self.slowest.max(other.slowest);
         self.silent += other.silent;
     }
 }

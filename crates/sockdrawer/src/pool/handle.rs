@@ -21,7 +21,7 @@ use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Page, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
-use crate::sys::{descriptors_open, monotonic, panics};
+use crate::sys::{descriptors_open, panics};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -366,14 +366,6 @@ impl Pool {
     #[track_caller]
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         self.apply("options", Op::Options, &Selector::Id(id)).options
-    }
-
-    /// How long the slowest loop, thread or helper process took until it looked at this question: as long waits what comes on a
-    /// connection there. None: one did not answer within 5 s, because user code keeps it busy.
-    #[track_caller]
-    pub fn ping(&self) -> Option<Duration> {
-        let answer = self.apply("ping", Op::Ping(monotonic()), &Selector::All);
-        (answer.silent == 0).then_some(answer.slowest)
     }
 
     /// The connections that match. Those of a loop that user code keeps busy for 5 s are left out; in

@@ -41,7 +41,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     /// The answer of a member that gives sockets up.
     type GaveUp: Send;
 
-    /// What a member is to a restart policy.
+    /// The kind of part that a member is.
     const PART: Part;
     /// Whether every member accepts from an address that has only one socket.
     const SHARE_A_SOCKET: bool;

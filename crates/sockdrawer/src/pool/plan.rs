@@ -1,7 +1,7 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
 use crate::admission::{Admission, OnFull};
-use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Settings};
+use crate::config::{Config, Connecting, Endpoint, Listening, Settings};
 use crate::net::{Address, Keepalive, SocketOptions};
 use std::fmt;
 use std::sync::Arc;
@@ -105,7 +105,10 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
         most.map_or_else(|| "any number".to_owned(), |most| most.to_string())
     });
     plan.note("inbox", How::InPlace, &running.inbox, &wanted.inbox, usize::to_string);
-    restarts(&mut plan, &*running.restarts, &*wanted.restarts);
+    let (from, to) = (&running.restarts, &wanted.restarts);
+    plan.note("restarts.max", How::InPlace, &from.max, &to.max, usize::to_string);
+    plan.note("restarts.within", How::InPlace, &from.within, &to.within, |time| format!("{time:?}"));
+    plan.note("restarts.pause", How::InPlace, &from.pause, &to.pause, |time| format!("{time:?}"));
     if !is_same(running.observer.as_ref(), wanted.observer.as_ref()) {
         plan.changes.push(Change { setting: "observer", how: How::InPlace, detail: "another observer".to_owned() });
     }
@@ -122,18 +125,6 @@ fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
         (None, None) => true,
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         _ => false,
-    }
-}
-
-/// Policies that are data are the same when the data is.
-fn restarts(plan: &mut Plan, running: &dyn RestartPolicy, wanted: &dyn RestartPolicy) {
-    match (running.data(), wanted.data()) {
-        (Some(from), Some(to)) => {
-            plan.note("restarts.max", How::InPlace, &from.max, &to.max, usize::to_string);
-            plan.note("restarts.within", How::InPlace, &from.within, &to.within, |time| format!("{time:?}"));
-        }
-        _ if std::ptr::addr_eq(running, wanted) => {}
-        _ => plan.changes.push(Change { setting: "restarts", how: How::InPlace, detail: "another policy".to_owned() }),
     }
 }
 

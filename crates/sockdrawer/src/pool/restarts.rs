@@ -1,7 +1,7 @@
-//! Replacing what died, and giving up when the policy says so: the same for parts that are threads and for processes.
+//! Replacing what died, and giving up where it dies too often: the same for parts that are threads and for processes.
 
 use crate::clock::deadline;
-use crate::config::Replace;
+use crate::config::Restarts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,19 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// What a policy is told of them.
-    pub(super) fn known(&self) -> Vec<Instant> {
-        self.recent.iter().copied().collect()
-    }
-
-    /// A part is to be replaced; that is counted when it is.
-    pub(super) fn note(&mut self, at: Instant) {
+    /// Returns the pause before a part that died now is replaced, which counts from then on; None where there were too many.
+    pub(super) fn next(&mut self, restarts: Restarts, now: Instant) -> Option<Duration> {
+        let Restarts { max, within, pause } = restarts;
+        let recent = self.recent.iter().filter(|at| now.duration_since(**at) < within).count();
+        if recent >= max {
+            return None;
+        }
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
         }
-        self.recent.push_back(at);
+        self.recent.push_back(now);
+        let doubled = u32::try_from(recent).ok().and_then(|recent| 1_u32.checked_shl(recent)).unwrap_or(u32::MAX);
+        Some(pause.saturating_mul(doubled).min(within))
     }
 }
 
@@ -45,33 +47,54 @@ pub(crate) struct PendingRestart {
 }
 
 impl PendingRestart {
-    /// Of a part that died now; None where the policy gives up.
-    pub(super) fn decided(replace: Replace, reason: &str) -> Option<PendingRestart> {
-        let until = deadline(Instant::now(), delay(replace)?);
-        Some(PendingRestart { until, ..PendingRestart::since_now(reason) })
+    /// Of a part that died now, replaced after a pause.
+    pub(super) fn after(pause: Duration, reason: &str) -> PendingRestart {
+        PendingRestart { until: deadline(Instant::now(), pause), ..PendingRestart::since_now(reason) }
     }
 
     pub(super) fn since_now(reason: &str) -> PendingRestart {
         PendingRestart { until: Instant::now(), reason: reason.to_owned(), parts: 1, failures: 0 }
     }
 
-    /// The policy gave up.
-    pub(super) fn for_good(reason: &str) -> PendingRestart {
-        PendingRestart { until: deadline(Instant::now(), Duration::MAX), ..PendingRestart::since_now(reason) }
+    /// The pool gave up.
+    pub(super) fn never() -> PendingRestart {
+        PendingRestart::after(Duration::MAX, "the pool gave up")
     }
 
     /// It could not be started: when it is tried again. What prevents it may last, so never in a hurry.
-    pub(super) fn put_off(self, replace: Replace) -> Option<PendingRestart> {
-        let pause = PAUSES[0].saturating_mul(1 << self.failures.min(16)).min(PAUSES[1]);
-        let until = deadline(Instant::now(), delay(replace)?.max(pause));
-        Some(PendingRestart { until, failures: self.failures + 1, ..self })
+    pub(super) fn put_off(self, pause: Duration) -> PendingRestart {
+        let least = PAUSES[0].saturating_mul(1 << self.failures.min(16)).min(PAUSES[1]);
+        let until = deadline(Instant::now(), pause.max(least));
+        PendingRestart { until, failures: self.failures + 1, ..self }
     }
 }
 
-fn delay(replace: Replace) -> Option<Duration> {
-    match replace {
-        Replace::Now => Some(Duration::ZERO),
-        Replace::After(delay) => Some(delay),
-        Replace::GiveUp => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Duration = Duration::ZERO;
+
+    #[test]
+    fn only_restarts_within_the_time_count() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let restarts = Restarts { max: 2, within: Duration::from_secs(10), pause: NONE };
+        let next = |second, before: &[u64]| {
+            let recent = before.iter().map(|second| at(*second)).collect();
+            History { recent, in_all: 0 }.next(restarts, at(second))
+        };
+        assert_eq!((next(20, &[]), next(20, &[19])), (Some(NONE), Some(NONE)));
+        assert_eq!((next(20, &[11, 19]), next(20, &[10, 19])), (None, Some(NONE)));
+        assert_eq!(History::default().next(Restarts { max: 0, ..restarts }, start), None);
+    }
+
+    #[test]
+    fn each_restart_within_the_time_doubles_the_pause_up_to_the_time() {
+        let (start, mut history) = (Instant::now(), History::default());
+        let restarts = Restarts { max: usize::MAX, within: Duration::from_secs(1), pause: Duration::from_millis(300) };
+        let pauses: Vec<u128> = (0..40).filter_map(|_| history.next(restarts, start)).map(|pause| pause.as_millis()).collect();
+        assert_eq!((&pauses[..3], pauses[39], pauses.len()), (&[300, 600, 1000][..], 1000, 40));
+        assert_eq!(history.next(restarts, start + Duration::from_secs(1)), Some(restarts.pause));
     }
 }

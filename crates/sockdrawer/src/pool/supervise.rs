@@ -6,13 +6,11 @@ use super::manager::Manager;
 use super::members::Members;
 use super::restarts::PendingRestart;
 use crate::clock::deadline;
-use crate::config::{Death, Part, Replace, RestartPolicy as _, Restarts};
+use crate::config::Part;
 use crate::error::Error;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::sync::{lock, mpsc};
-use crate::sys::panics;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -89,7 +87,7 @@ impl<M: Members> Core<M> {
             return;
         }
         if active && !was_wanted {
-            let restart = PendingRestart::decided(self.decide(M::PART, Some(index), reason), reason);
+            let restart = self.next_restart().map(|pause| PendingRestart::after(pause, reason));
             self.put_off(index, restart, || format!("{} died too often, the last of: {reason}", parts(M::PART)));
         } else if !was_wanted {
             // It only ran the connections that it had: others accept in its place already.
@@ -98,12 +96,12 @@ impl<M: Members> Core<M> {
         self.replace_missing();
     }
 
-    /// A member is started later; None: never, the policy gave up, and the pool ends in order.
+    /// A member is started later; None: never, it died too often, and the pool ends in order.
     fn put_off(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, why: impl FnOnce() -> String) {
         let gave_up = restart.is_none();
         // A change may have started it meanwhile, or done without it.
         if let Some(member) = lock(&self.control).members.get_mut(index).filter(|member| member.running.is_none()) {
-            member.absent = Some(restart.unwrap_or_else(|| PendingRestart::for_good("the policy gave up")));
+            member.absent = Some(restart.unwrap_or_else(PendingRestart::never));
         }
         if gave_up {
             M::gave_up(self);
@@ -158,7 +156,7 @@ impl<M: Members> Core<M> {
         }
     }
 
-    /// As much as a death: the policy says when it is tried again. Until then the others do its work.
+    /// As much as a death. Until it is tried again the others do its work.
     fn not_started(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, error: &Error) {
         let reason = error.to_string();
         self.tell(&match M::PART {
@@ -166,7 +164,7 @@ impl<M: Members> Core<M> {
             _ => Event::LoopNotStarted { reason },
         });
         let restart = restart.unwrap_or_else(|| PendingRestart::since_now("it could not be started"));
-        let later = self.decide_again(M::PART, Some(index), restart, error);
+        let later = self.next_restart().map(|pause| restart.put_off(pause));
         self.put_off(index, later, || format!("a {} could not be started, the last time because: {error}", M::PART));
     }
 
@@ -234,33 +232,11 @@ fn parts(part: Part) -> &'static str {
 }
 
 impl<M: Members> Core<M> {
-    /// Asks the policy, without any lock: it is the user's.
-    pub(super) fn decide(&self, part: Part, index: Option<usize>, reason: &str) -> Replace {
-        let (policy, restarts) = {
-            let control = lock(&self.control);
-            (control.config.restarts.clone(), control.restarts.known())
-        };
-        let death = Death { part, index, reason, at: Instant::now(), restarts: &restarts };
-        let decided = catch_unwind(AssertUnwindSafe(|| policy.decide(&death))).unwrap_or_else(|payload| {
-            self.tell(&Event::ServicePanicked { message: panics::message(payload) });
-            Restarts::default().decide(&death)
-        });
-        if decided != Replace::GiveUp {
-            lock(&self.control).restarts.note(death.at);
-        }
-        decided
-    }
-
-    /// Asks the policy about a part that could not be started, which is as much as a death. None: it gives up.
-    pub(super) fn decide_again(
-        &self,
-        part: Part,
-        index: Option<usize>,
-        restart: PendingRestart,
-        error: &Error,
-    ) -> Option<PendingRestart> {
-        let reason = format!("it could not be started: {error}");
-        restart.put_off(self.decide(part, index, &reason))
+    /// Returns the pause before a part that died, or could not be started, is replaced; None where there were too many.
+    pub(super) fn next_restart(&self) -> Option<Duration> {
+        let mut control = lock(&self.control);
+        let restarts = control.config.restarts;
+        control.restarts.next(restarts, Instant::now())
     }
 }
 

@@ -51,7 +51,6 @@ mod others;
 #[cfg(test)]
 mod tests;
 
-pub use crate::event_loop::broken_move::{BrokenMove, break_moves};
 /// For the fuzz target `upgrade`: takes a message of another process as a successor does.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;

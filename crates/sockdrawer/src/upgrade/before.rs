@@ -163,12 +163,11 @@ impl Before {
         crossing.asking += 1;
     }
 
-    fn ask(self: &Arc<Before>, asked: Option<Asked>, within: Duration, holds: bool) -> Question {
-        if holds {
-            self.hold();
-        }
+    fn ask(self: &Arc<Before>, asked: Option<Asked>, within: Duration) -> Question {
+        self.hold();
         let (answers, answer) = mpsc::channel();
-        let mut question = Question { before: self.clone(), holds, number: 0, answer, until: deadline(Instant::now(), within) };
+        let mut question =
+            Question { before: self.clone(), holds: true, number: 0, answer, until: deadline(Instant::now(), within) };
         let mut line = lock(&self.line);
         let Some(Line { talk, next, waiting }) = &mut *line else { return question };
         *next += 1;
@@ -258,9 +257,7 @@ impl Behind for Stayed {
             _ => ANSWERS_WITHIN,
         };
         let within = within.saturating_add(LONGER * self.before.count.load(SeqCst).max(1));
-        // How long a process takes to look at a question is not to be waited for.
-        let holds = !matches!(op, Op::Ping(_));
-        let mut question = self.before.ask(Asked::of(&self.pool, op, selector), within, holds);
+        let mut question = self.before.ask(Asked::of(&self.pool, op, selector), within);
         if matches!(op, Op::Drain(_) | Op::Purge(_)) {
             // Others go on moving meanwhile: these may take any time.
             question.let_cross();

@@ -63,6 +63,13 @@ struct Wire {
     receiver: Mutex<Receiver>,
 }
 
+/// Ends the conversation at once, though a process that this one is starting has a copy of the socket until it runs its program.
+impl Drop for Wire {
+    fn drop(&mut self) {
+        passing::hang_up(self.socket.as_fd());
+    }
+}
+
 impl Line for Wire {
     fn send(&self, said: Said, descriptors: &[BorrowedFd<'_>], room: Room) -> Result<()> {
         let mut sender = lock(&self.sender);

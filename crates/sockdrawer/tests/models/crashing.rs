@@ -88,7 +88,7 @@ pub(crate) fn a_dead_part_is_replaced(bench: &Bench) -> Outcome {
 
 pub(crate) fn too_many_deaths_end_the_pool(bench: &Bench) -> Outcome {
     let mut config = bench.actor();
-    config = config.restarts(Restarts { max: 2, within: Duration::from_secs(3600) });
+    config = config.restarts(Restarts { max: 2, within: Duration::from_secs(3600), ..Restarts::default() });
     let (pool, address) = bench.start(config)?;
     Client::served(address).end();
     for deaths in 1..=3 {

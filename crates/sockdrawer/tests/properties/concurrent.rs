@@ -21,7 +21,7 @@ pub(crate) struct Tally {
 }
 
 fn config(model: Model) -> Config {
-    let restarts = Restarts { max: 10_000, within: PATIENCE };
+    let restarts = Restarts { max: 10_000, within: PATIENCE, ..Restarts::default() };
     let mut config = Config::accept(behaviour(1)).model(model).capacity(0).restarts(restarts);
     config.settings.max_unsent = None;
     match model {

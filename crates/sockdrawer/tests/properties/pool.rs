@@ -47,7 +47,7 @@ fn asked_ip(lane: u8, place: usize) -> Ipv4Addr {
 }
 
 fn config(reference: &Reference) -> Config {
-    let restarts = Restarts { max: 1_000, within: Duration::from_secs(3600) };
+    let restarts = Restarts { max: 1_000, within: Duration::from_secs(3600), ..Restarts::default() };
     let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0).restarts(restarts);
     config.limit = reference.limit;
     config = config.on_full(reference.policy.on_full());

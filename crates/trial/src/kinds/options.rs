@@ -52,12 +52,6 @@ pub enum Sabotage {
     LoseByte,
     /// A kept connection is killed.
     CloseKept,
-    /// In an upgrade, output that was not sent stays behind.
-    ForgetUnsent,
-    /// In an upgrade, connections are ended before they move.
-    CloseFirst,
-    /// In an upgrade, the next server does not get the connections that it restored.
-    DropSlice,
 }
 
 impl Sabotage {
@@ -68,9 +62,6 @@ impl Sabotage {
             Sabotage::DropQueue => "drop-queue",
             Sabotage::LoseByte => "lose-byte",
             Sabotage::CloseKept => "close-kept",
-            Sabotage::ForgetUnsent => "forget-unsent",
-            Sabotage::CloseFirst => "close-first",
-            Sabotage::DropSlice => "drop-slice",
         }
     }
 }

@@ -4,8 +4,7 @@ use super::change::{Changer, Unseen};
 use super::kind::Kind;
 use super::options::Sabotage;
 use crate::Group;
-use sockdrawer::testing::{self, BrokenMove};
-use sockdrawer::{Address, Config, Endpoint, Selector};
+use sockdrawer::{Address, Config, Endpoint, Selector, testing};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
@@ -28,21 +27,9 @@ impl Changer<'_> {
             Sabotage::CloseKept => self.close_kept(),
             // The served echo injects this fault all the time.
             Sabotage::LoseByte => return Ok(()),
-            Sabotage::ForgetUnsent => self.upgrade_with(BrokenMove::ForgetUnsent)?,
-            Sabotage::CloseFirst => self.upgrade_with(BrokenMove::CloseFirst)?,
-            Sabotage::DropSlice => self.upgrade_with(BrokenMove::DropSlice)?,
         }
         self.took[Kind::Sabotage.index()].push(begun.elapsed());
         Ok(())
-    }
-
-    /// What of it shows is what the clients see.
-    fn upgrade_with(&mut self, mistake: BrokenMove) -> Result<(), Unseen> {
-        self.begin(Kind::Sabotage);
-        testing::break_moves(Some(mistake));
-        let upgraded = self.upgrade();
-        testing::break_moves(None);
-        upgraded.map(drop)
     }
 
     fn reopen(&mut self) -> Result<(), Unseen> {

@@ -1,7 +1,6 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
-use crate::event_loop::broken_move::{BrokenMove, is_broken};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
@@ -238,9 +237,9 @@ impl Connections {
             state: saver.bytes.take(),
             versions: written.versions(),
             names: written.names(),
-            // The mistake: input that was read and not taken stays behind.
+            // The mistakes: input that was read and not taken, or output that was not sent, stays behind.
             kept: if cfg!(sockdrawer_broken = "forgets-kept") { Vec::new() } else { self.kept.bytes(slot).to_vec() },
-            unsent: if is_broken(BrokenMove::ForgetUnsent) { Vec::new() } else { self.unsent.bytes(slot).to_vec() },
+            unsent: if cfg!(sockdrawer_broken = "forgets-unsent") { Vec::new() } else { self.unsent.bytes(slot).to_vec() },
             timer: due.map(|due| due.saturating_duration_since(Instant::now()).as_nanos().try_into().unwrap_or(u64::MAX)),
             tag,
             listener,
@@ -454,7 +453,8 @@ impl Connections {
         }
         self.thaw_those(|frozen| frozen.offered);
         self.moving.forget_notes();
-        if is_broken(BrokenMove::DropSlice) { Yours::default() } else { gone }
+        // The mistake: the next process does not get what it restored.
+        if cfg!(sockdrawer_broken = "drops-slice") { Yours::default() } else { gone }
     }
 
     fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
@@ -470,8 +470,8 @@ impl Connections {
             self.settle(slot, false);
             return Some(notes);
         }
-        if is_broken(BrokenMove::CloseFirst) {
-            // That it is gone already is no matter.
+        // The mistake: its peer is told of an end. That it is gone already is no matter.
+        if cfg!(sockdrawer_broken = "ends-first") {
             _ = self.with_socket(slot, |system, socket| system.finish(socket));
         }
         self.forget_protocol(slot, Closed::Adopted);

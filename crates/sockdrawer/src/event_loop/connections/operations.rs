@@ -8,7 +8,7 @@ use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
-use crate::sys::{Errno, monotonic, monotonic_coarse};
+use crate::sys::{Errno, monotonic_coarse};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,10 +54,6 @@ impl Connections {
             Op::Adopt => {
                 answer.adopted = self.adopt(selector);
                 answer.adopted.moved
-            }
-            Op::Ping(asked) => {
-                answer.slowest = Duration::from_nanos(monotonic().saturating_sub(*asked));
-                0
             }
             // What ends by a deadline is counted by the control plane, which asks for each step of it.
             Op::Drain(_) | Op::Purge(_) => 0,

@@ -1,7 +1,6 @@
 //! Replacing what is no loop: workers, threads of connections, and connections that lost the loop they were on their way through.
 
 use super::Loops;
-use crate::config::{Part, Replace};
 use crate::event_loop::inbox::Message;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core};
@@ -28,8 +27,8 @@ impl Core<Loops> {
             }
             Err(error) => {
                 drop(control);
-                match self.decide_again(Part::Worker, None, restart, &error) {
-                    Some(restart) => lock(&self.control).workers_absent = Some(restart),
+                match self.next_restart() {
+                    Some(pause) => lock(&self.control).workers_absent = Some(restart.put_off(pause)),
                     None => self.give_up(format!("a worker could not be started, the last time because: {error}")),
                 }
             }
@@ -61,7 +60,7 @@ impl Core<Loops> {
     /// The next connection gets another.
     pub(super) fn thread_died(self: &Arc<Self>, reason: String) {
         let stopping = lock(&self.control).stopping;
-        if !stopping && self.decide(Part::Thread, None, &reason) == Replace::GiveUp {
+        if !stopping && self.next_restart().is_none() {
             return self.give_up(format!("threads died too often, the last of: {reason}"));
         }
         lock(&self.control).restarts.in_all += usize::from(!stopping);
@@ -72,9 +71,10 @@ impl Core<Loops> {
         if lock(&self.control).stopping {
             return;
         }
-        let Some(mut restart) = PendingRestart::decided(self.decide(Part::Worker, None, reason), reason) else {
+        let Some(pause) = self.next_restart() else {
             return self.give_up(format!("workers died too often, the last of: {reason}"));
         };
+        let mut restart = PendingRestart::after(pause, reason);
         let mut control = lock(&self.control);
         // Those that are missing come back together, when the first is due.
         if let Some(others) = control.workers_absent.take() {

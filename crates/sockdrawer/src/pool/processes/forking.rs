@@ -26,7 +26,7 @@ use crate::operation::{Drain, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
-use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, monotonic, panics};
+use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -307,7 +307,6 @@ impl Forking {
         match op {
             Op::Count => answer.done = self.meant(&selector).len(),
             Op::List(page) => (answer.list, answer.next) = self.list(&selector, *page),
-            Op::Ping(asked) => answer.slowest = Duration::from_nanos(monotonic().saturating_sub(*asked)),
             Op::Adopt => {
                 for pid in self.meant(&selector.and(!Selector::Generation(self.generated.id))) {
                     let stays = Err("its process was made before the service, and obeys signals only".to_owned());

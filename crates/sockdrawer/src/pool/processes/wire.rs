@@ -73,7 +73,7 @@ impl Tuning {
             capacity: config.capacity,
             limits: config.limits().cloned().unwrap_or_default(),
             inbox: config.inbox,
-            restarts: config.restarts.data().unwrap_or_default(),
+            restarts: config.restarts,
             stuck_after: config.stuck_after,
             spin: config.spin,
         }
@@ -85,7 +85,7 @@ impl Tuning {
         (config.loops, config.workers, config.stack, config.worker_queue) = (loops, workers, stack, worker_queue);
         (config.capacity, config.inbox, config.delegates) = (capacity, inbox, delegates);
         config.admission = Arc::new(limits);
-        (config.restarts, config.stuck_after, config.spin) = (Arc::new(restarts), stuck_after, spin);
+        (config.restarts, config.stuck_after, config.spin) = (restarts, stuck_after, spin);
     }
 }
 

@@ -2,7 +2,7 @@
 //! is ever without a member that accepts from it.
 
 use super::Echo;
-use crate::config::{Config, Death, Listening, Part, Replace, RestartPolicy};
+use crate::config::{Config, Listening, Part, Restarts};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
 use crate::ipc::shared_counters::SharedCounters;
@@ -331,15 +331,6 @@ fn no_socket_is_without_a_member_whatever_members_refuse_and_whenever_they_die()
     }
 }
 
-/// A policy with one answer.
-struct Always(Replace);
-
-impl RestartPolicy for Always {
-    fn decide(&self, _: &Death<'_>) -> Replace {
-        self.0
-    }
-}
-
 /// Kills a member that runs, as the supervisor hears of it. False: there is none of this index.
 fn kill(core: &Arc<Core<Fakes>>, index: usize) -> bool {
     let life = lock(&core.control).members.get(index).filter(|member| member.running.is_some()).map(|member| member.life);
@@ -353,9 +344,9 @@ fn all_are_due(core: &Core<Fakes>) {
 }
 
 #[test]
-fn after_the_policy_gave_up_no_member_is_started() {
+fn after_the_pool_gave_up_no_member_is_started() {
     let core = pool(2);
-    core.change(core.config().restarts(Always(Replace::GiveUp))).expect("a change of the policy");
+    core.change(core.config().restarts(Restarts { max: 0, ..Restarts::default() })).expect("a change of restarts");
     // The pool drains meanwhile.
     let ends = lock(&core.own.ends);
     assert!(kill(&core, 0));
@@ -375,7 +366,7 @@ fn every_wanted_member_runs_in_the_end_whatever_dies_and_is_refused_meanwhile() 
     for seed in 0..100 {
         let core = pool(3);
         let mut random = Random(seed);
-        core.change(core.config().restarts(Always(Replace::Now))).expect("a change of the policy");
+        core.change(core.config().restarts(Restarts { max: usize::MAX, ..Restarts::default() })).expect("a change of restarts");
         for _ in 0..50 {
             let next = lock(&core.own.steps).len();
             *lock(&core.own.refused) = (random.below(3) == 0).then_some(next);

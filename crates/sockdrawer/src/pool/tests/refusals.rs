@@ -166,7 +166,7 @@ fn a_call_that_fails_while_serving_costs_at_most_its_own_connection() {
         for (errno, always) in errnos.iter().flat_map(|errno| TIMES.map(|always| (*errno, always))) {
             let what = format!("{call} {errno:?}, always: {always}");
             let scene = Scene::with(|config| {
-                let never = Restarts { max: usize::MAX, within: Duration::from_secs(1) };
+                let never = Restarts { max: usize::MAX, within: Duration::from_secs(1), ..Restarts::default() };
                 let mut config = config.restarts(never);
                 config.stuck_after = Duration::from_millis(200);
                 config
