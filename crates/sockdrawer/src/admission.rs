@@ -4,8 +4,10 @@
 //! which connections are turned away. So a policy may be replaced while the pool runs: no connection is closed, and every connection
 //! stays counted.
 
+mod accept_state;
 mod limits;
 
+pub(crate) use accept_state::AcceptState;
 pub use limits::{AcceptRate, Limits, PerPeer};
 
 use crate::net::Address;

@@ -1,6 +1,7 @@
 //! Another program as a behaviour: a process per connection, which has the connection as its standard input and output.
 
 use crate::behaviour::{Behaviour, Kind};
+use crate::ipc::codec;
 use crate::protocol::{Context, Input, Peer, Protocol, Recipe, Service, Step};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -30,7 +31,7 @@ impl Behaviour {
     pub fn exec<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Behaviour {
         let arguments = arguments.into_iter().map(|argument| argument.as_ref().as_bytes().to_vec());
         let words: Vec<Vec<u8>> = std::iter::once(program.as_ref().as_bytes().to_vec()).chain(arguments).collect();
-        let options = postcard::to_allocvec(&words).expect("bytes can always be written");
+        let options = codec::encode(&words).expect("bytes can always be written");
         from_options(&options).expect("just written")
     }
 }
@@ -44,7 +45,7 @@ pub(crate) fn from_options(options: &[u8]) -> Option<Behaviour> {
 
 /// The program and its arguments, from the options of a recipe.
 pub(crate) fn words(options: &[u8]) -> Option<Vec<OsString>> {
-    let words: Vec<Vec<u8>> = postcard::from_bytes(options).ok()?;
+    let words: Vec<Vec<u8>> = codec::decode(options).ok()?;
     (!words.is_empty()).then(|| words.into_iter().map(OsString::from_vec).collect())
 }
 

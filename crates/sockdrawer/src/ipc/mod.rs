@@ -1,6 +1,7 @@
 //! PROCESSES: the numbers that the processes of a pool share, and messages between processes.
 
 pub(crate) mod child_page;
+pub(crate) mod codec;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod packets;

@@ -3,19 +3,15 @@
 use crate::protocol::{Level, State};
 
 /// The state of a protocol, or of one filter around it.
-#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub(crate) struct StateLevel {
-    #[prost(string, tag = "1")]
     pub(crate) name: String,
-    #[prost(uint32, tag = "2")]
     pub(crate) version: u32,
-    #[prost(uint32, tag = "3")]
     pub(crate) oldest: u32,
     /// Of which layers: those of the pool are 0, other listeners have theirs.
-    #[prost(uint32, tag = "4")]
     pub(crate) set: u32,
     /// 0: that which is written.
-    #[prost(uint32, tag = "5")]
     pub(crate) newest: u32,
 }
 

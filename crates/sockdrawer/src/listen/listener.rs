@@ -4,8 +4,9 @@
 use super::path_lock::PathLock;
 use super::reuseport_group::{Groups, Joining, Membership};
 use super::socket::ListenSocket;
-use super::state::{AcceptState, ListenerState};
+use super::state::ListenerState;
 use super::unix_path::{OwnedPath, beside, is_socket, is_stale, path_of, take_over};
+use crate::admission::AcceptState;
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, ListenRequest, SocketOptions, real_address};
 use crate::observe::{ListenerStatus, Readiness};

@@ -1,48 +1,13 @@
 //! What the loops know of one address beside its sockets: its limit, its connections, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
-use crate::admission::Reject;
-use crate::ipc::operations::Accepts;
+use crate::admission::{AcceptState, Reject};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
-
-/// Whether connections are taken, of a pool or of one of its addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum AcceptState {
-    #[default]
-    Open,
-    /// They wait in the kernel.
-    Suspended,
-    /// They are accepted and turned away.
-    Refusing(Reject),
-}
-
-impl AcceptState {
-    /// Returns what the next process is told of it. None: connections are taken.
-    pub(crate) fn told(&self) -> Option<Accepts> {
-        Some(match self {
-            AcceptState::Open => return None,
-            AcceptState::Suspended => Accepts::default(),
-            AcceptState::Refusing(Reject::Fin) => Accepts { refuses: true, ..Accepts::default() },
-            AcceptState::Refusing(Reject::Reset) => Accepts { refuses: true, resets: true, says: Vec::new() },
-            AcceptState::Refusing(Reject::Bytes(bytes)) => Accepts { refuses: true, resets: false, says: bytes.to_vec() },
-        })
-    }
-
-    /// Returns what the process before this one did, where it did not take connections.
-    pub(crate) fn heard(accepts: Option<&Accepts>) -> Option<AcceptState> {
-        Some(match accepts? {
-            Accepts { refuses: false, .. } => AcceptState::Suspended,
-            Accepts { resets: true, .. } => AcceptState::Refusing(Reject::Reset),
-            Accepts { says, .. } if says.is_empty() => AcceptState::Refusing(Reject::Fin),
-            Accepts { says, .. } => AcceptState::Refusing(Reject::Bytes(says.as_slice().into())),
-        })
-    }
-}
 
 const OPEN: u8 = 0;
 const SUSPENDED: u8 = 1;

@@ -126,7 +126,7 @@ pub struct LoopStatus {
 }
 
 /// The status of a connection.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
     /// The connection's number.

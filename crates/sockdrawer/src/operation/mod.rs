@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An operation on each connection that matches a selector.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Op {
     /// Counts the connections.
     Count,
@@ -44,7 +44,8 @@ pub(crate) enum Op {
 }
 
 /// The result of an operation.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Outcome {
     /// Connections to which the operation was applied.
     pub(crate) done: usize,

@@ -10,12 +10,12 @@ use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
 use super::validate::{effective_limit, validate_start};
+use crate::admission::AcceptState;
 use crate::admission::Reject;
 use crate::behaviour::IntoBehaviour;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::user_code;
-use crate::listen::state::AcceptState;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Page, Selector};

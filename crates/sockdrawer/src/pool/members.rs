@@ -3,11 +3,11 @@
 
 use super::control::{Control, Core, Member, Started};
 use super::listeners::ListenerEntry;
+use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
 use crate::limit::limiter::Limiter;
-use crate::listen::state::AcceptState;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::Local;

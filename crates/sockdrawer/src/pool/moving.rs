@@ -6,6 +6,7 @@ use super::control::{Control, Core, Member, is_running};
 use super::listeners::{Inherited, ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager, PASSES_WITHIN};
 use super::members::Members;
+use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::config::Config;
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::peer_counts::PeerCounts;
 use crate::listen::socket::ListenSocket;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::observe::{Counts, Event};
 use crate::operation::{Drain, Op, Selector};
@@ -241,7 +242,7 @@ impl<M: Moving> Movable for Core<M> {
         let occupied = |entry: &ListenerEntry| Occupied {
             address: entry.listener.address.to_string(),
             connections: entry.state.limiter.taken() as u64,
-            accepts: entry.state.accept_state().told(),
+            accepts: entry.state.accept_state(),
         };
         let shared_counters = self.own.shared_counters();
         let peer_counts = self.own.peer_counts().filter(|_| with_peers);
@@ -258,7 +259,7 @@ impl<M: Moving> Movable for Core<M> {
             begun: M::begun(&control.own),
             prefixes: peer_counts.iter().flat_map(|counts| [counts.prefixes.v4, counts.prefixes.v6]).map(u32::from).collect(),
             peers: peer_counts.iter().flat_map(|counts| counts.all()).map(of_peer).collect(),
-            accepts: control.accepts_then.as_ref().and_then(AcceptState::told),
+            accepts: control.accepts_then.clone().unwrap_or_default(),
         }
     }
 
@@ -398,14 +399,14 @@ impl<M: Moving> Movable for Core<M> {
             let mut control = lock(&self.control);
             M::begin_behind(&control.own, held.begun);
             M::build_anew(self, &mut control);
-            if let Some(accepts) = AcceptState::heard(held.accepts.as_ref()) {
-                control.accepts_then.get_or_insert(accepts);
+            if held.accepts != AcceptState::Open {
+                control.accepts_then.get_or_insert_with(|| held.accepts.clone());
             }
-            for listener in &held.listeners {
-                let at = control.listeners.listening.iter().find(|entry| entry.state.address.to_string() == listener.address);
-                if let (Some(entry), Some(accepts)) = (at, AcceptState::heard(listener.accepts.as_ref())) {
-                    entry.state.set_accept_state(&accepts);
-                    M::pass_listener_accept_state(self, &control, entry, &accepts);
+            for Occupied { address, accepts, .. } in held.listeners.iter().filter(|one| one.accepts != AcceptState::Open) {
+                let at = control.listeners.listening.iter().find(|entry| entry.state.address.to_string() == *address);
+                if let Some(entry) = at {
+                    entry.state.set_accept_state(accepts);
+                    M::pass_listener_accept_state(self, &control, entry, accepts);
                 }
             }
         }

@@ -24,18 +24,18 @@ impl Answers {
         let (number, talk, share) = (asked.number, talk.clone(), self.0.clone());
         let pool = pools.iter().find(|named| named.name == asked.pool).map(|named| named.pool.clone());
         let reply = move |outcome| {
-            let said = talk.say_surely(&Said::Answered(Answered::of(number, outcome)));
+            let said = talk.say_surely(&Said::Answered(Answered { number, outcome }));
             if said == Err(Errno::TOOBIG) {
                 // The successor may be gone.
-                let _ = talk.say_surely(&Said::Answered(Answered::of(number, Outcome::silent())));
+                let _ = talk.say_surely(&Said::Answered(Answered { number, outcome: Outcome::silent() }));
             }
             drop(share);
         };
-        match (asked.read(), pool) {
-            (None, _) => reply(Outcome::silent()),
+        match (asked.op, pool) {
             (_, None) => reply(Outcome::default()),
-            (Some((note @ Op::Notify(_), selector)), Some(pool)) => _ = pool.apply(note, &selector),
-            (Some((op, selector)), Some(pool)) => {
+            (note @ Op::Notify(_), Some(pool)) => _ = pool.apply(note, &asked.selector),
+            (op, Some(pool)) => {
+                let selector = asked.selector;
                 let work = move || reply(pool.apply(op, &selector).unwrap_or_default());
                 // Without a thread for it there is no answer: the successor waits no longer than the operation allows.
                 let _ = std::thread::Builder::new().name("sockdrawer-asked".to_owned()).spawn(work);

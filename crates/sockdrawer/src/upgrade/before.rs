@@ -4,7 +4,7 @@
 use super::talk::{Room, Talk};
 use crate::clock::deadline;
 use crate::error::Error;
-use crate::ipc::messages::{Said, Settled, ShutDown};
+use crate::ipc::messages::{Said, ShutDown};
 use crate::ipc::operations::{Answered, Asked};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::pool::behind::{Answer, Behind};
@@ -98,7 +98,7 @@ impl Before {
     pub(super) fn settle(&self) {
         if let (false, Some(talk)) = (self.settled.load(SeqCst), self.talk()) {
             // A process that is gone need not know.
-            let _ = talk.say_surely(&Said::Settled(Settled {}));
+            let _ = talk.say_surely(&Said::Settled);
         }
         self.settled.store(true, SeqCst);
     }
@@ -106,7 +106,7 @@ impl Before {
     /// Tells it so, if that can be said now. Whether it has been told, or is gone.
     pub(super) fn settle_now(&self) -> bool {
         if let (false, Some(talk)) = (self.settled.load(SeqCst), self.talk())
-            && !matches!(talk.say_now(Said::Settled(Settled {})), Ok(()) | Err(Errno::PIPE))
+            && !matches!(talk.say_now(Said::Settled), Ok(()) | Err(Errno::PIPE))
         {
             return false;
         }
@@ -188,7 +188,7 @@ impl Before {
         let waiting = lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&answered.number));
         if let Some(waiting) = waiting {
             // The asking thread may not wait any more.
-            let _ = waiting.send(answered.read());
+            let _ = waiting.send(answered.believed());
         }
     }
 }

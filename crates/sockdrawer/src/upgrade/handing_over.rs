@@ -7,9 +7,7 @@ use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL, Replace};
 use crate::clock::deadline;
-use crate::ipc::messages::{
-    Ended, FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome,
-};
+use crate::ipc::messages::{FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome};
 use crate::ipc::packets::MOST_MESSAGE;
 use crate::observe::Event;
 use crate::operation::{Drain, Op, Selector};
@@ -211,7 +209,7 @@ impl Conversation<'_> {
     /// Whether the successor, which is gone, has not said before that it stands: that may be unheard.
     fn has_died(&mut self) -> bool {
         while let Ok((said, _)) = self.talk.hear(None) {
-            if matches!(said, Said::Settled(_) | Said::ShutDown(_)) {
+            if matches!(said, Said::Settled | Said::ShutDown(_)) {
                 self.settle();
                 // Its pool may have ended with it.
                 self.heard(said);
@@ -343,7 +341,7 @@ impl Conversation<'_> {
         let mut until = Some(self.talk.now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
-                Ok((Said::Done(_), _)) => break,
+                Ok((Said::Done, _)) => break,
                 Ok((said, _)) => self.heard(said),
                 // It may be stopped. What moves together goes on here meanwhile.
                 Err(Errno::AGAIN) => {
@@ -363,7 +361,7 @@ impl Conversation<'_> {
     /// Does what the successor may ask for at any time after the commit. What is not understood changes nothing.
     pub(super) fn heard(&mut self, said: Said) {
         match said {
-            Said::Settled(_) => self.settle(),
+            Said::Settled => self.settle(),
             Said::ShutDown(ended) => self.shut_down(&ended),
             Said::Asked(asked) => self.answers.answer(asked, &self.pools, &self.talk),
             _ => {}
@@ -408,7 +406,7 @@ impl Conversation<'_> {
                 self.pools.iter().for_each(|named| named.pool.thaw());
                 self.tell_left(Room::Soon)?;
                 // Nothing depends on it any more.
-                let _ = self.talk.say(Said::Ended(Ended {}), &[]);
+                let _ = self.talk.say(Said::Ended, &[]);
                 return Ok(());
             }
             let until = self.talk.now() + TELLS;

@@ -3,14 +3,14 @@
 
 use super::taking_over::sorted;
 use crate::config::Config;
-use crate::ipc::messages::{Held, Offer, Packet, Record, Said, Yours};
+use crate::ipc::codec::{decode, encode};
+use crate::ipc::messages::{Held, Offer, Record, Said, Yours};
 use crate::operation::{Op, Selector};
 use crate::pool::moving::Movable;
 use crate::pool::start;
 use crate::protocol::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Saved, Saver, Service, State, Step};
 use crate::sync::OnceLock;
 use crate::sys::cookie;
-use prost::Message as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -65,19 +65,19 @@ fn pool() -> &'static dyn Movable {
 /// When a loop died, or a permit was lost.
 #[allow(unreachable_pub, reason = "the fuzz target reaches it by `testing`")]
 pub fn check(input: &[u8]) {
-    let Ok(packet) = Packet::decode(input) else { return };
-    let again = Packet::decode(&*packet.encode_to_vec()).expect("what was read can be written");
-    assert_eq!(again.encoded_len(), packet.encoded_len());
-    match packet.said {
-        Some(Said::Offer(offer)) => take(offer, None),
-        Some(Said::Yours(yours)) => {
+    let Ok(said) = decode::<Said>(input) else { return };
+    let again = encode(&said).and_then(|bytes| decode(&bytes));
+    assert_eq!(again.as_ref(), Ok(&said), "what was read can be written");
+    match said {
+        Said::Offer(offer) => take(offer, None),
+        Said::Yours(yours) => {
             let record = |id: &u64| record(|it| it.id = *id);
             let records = yours.ids.iter().take(MOST).map(record).collect();
             take(Offer { records, ..Offer::default() }, Some(yours));
         }
-        Some(Said::Go(mut go)) => std::mem::take(&mut go.pools).into_iter().for_each(|held| hold(&held.believed())),
-        Some(Said::Left(held)) => hold(&held.believed()),
-        Some(Said::Welcome(welcome)) => {
+        Said::Go(mut go) => std::mem::take(&mut go.pools).into_iter().for_each(|held| hold(&held.believed())),
+        Said::Left(held) => hold(&held.believed()),
+        Said::Welcome(welcome) => {
             let sockets = (0..MOST / 2).flat_map(|_| pair());
             let _ = sorted(welcome, sockets.collect());
         }
@@ -100,7 +100,7 @@ fn record(change: impl FnOnce(&mut Record)) -> Record {
     saver.u64(7);
     saver.bytes(b"a state");
     let mut record = Record::default();
-    (record.state, record.versions) = (saver.bytes.take(), vec![2]);
+    (record.state, record.versions) = (saver.bytes, vec![2]);
     change(&mut record);
     record
 }
@@ -153,7 +153,7 @@ mod tests {
             (it.tag, it.listener) = (Some("a tag".to_owned()), Some("127.0.0.1:1".to_owned()));
         });
         let records = vec![full.clone(), full, record(|it| it.cookie = u64::MAX)];
-        let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3, accepts: None }];
+        let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3, ..Occupied::default() }];
         let counts = [("accepted".to_owned(), u64::MAX), ("closed".to_owned(), 3)].into();
         let held =
             Held { connections: 3, next_id: u64::MAX, listeners, counts, begun: u64::MAX, pace: u64::MAX, ..Held::default() };
@@ -174,12 +174,12 @@ mod tests {
     #[test]
     fn whatever_another_process_says_no_loop_dies_and_no_permit_is_lost() {
         for said in messages() {
-            let bytes = Packet { said: Some(said) }.encode_to_vec();
+            let bytes = encode(&said).expect("it is written");
             check(&bytes);
             for at in 0..bytes.len() {
                 check(&bytes[..at]);
                 for value in [0, 1, 0x7f, 0x80, 0xff, bytes[at] ^ 8, bytes[at].wrapping_add(1)] {
-                    let mut changed = bytes.clone();
+                    let mut changed = bytes.to_vec();
                     changed[at] = value;
                     check(&changed);
                 }

@@ -74,7 +74,7 @@ impl Meeting {
         for Carry { name, write, .. } in &self.carries {
             let bytes = catch_unwind(AssertUnwindSafe(write));
             let bytes = bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?;
-            go.carried.insert(name.clone(), bytes);
+            go.carried.insert(name.clone(), bytes.into());
         }
         Ok(go)
     }

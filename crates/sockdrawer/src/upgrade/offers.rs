@@ -132,7 +132,7 @@ impl Conversation<'_> {
         for RestoredSlice { pool, holder, ids } in restored.drain(..) {
             let gone = holder.let_go(ids);
             count += gone.ids.len();
-            if !yours.ids.is_empty() && (yours.pool != pool || prost::Message::encoded_len(&yours) > PART) {
+            if !yours.ids.is_empty() && (yours.pool != pool || yours.size() > PART) {
                 let part = Yours { more: true, ..std::mem::take(&mut yours) };
                 self.talk.say_surely(&Said::Yours(part))?;
             }

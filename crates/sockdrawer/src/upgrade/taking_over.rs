@@ -5,7 +5,7 @@ use super::talk::{Room, Talk};
 use super::{Build, Carry, Named, meeting};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
-use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
+use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::moving::Holder;
@@ -204,7 +204,7 @@ impl Predecessor {
             named.pool.open();
         }
         // One that is dead by now is found so by the first look at its connections.
-        let _ = arrivals.talk.say_surely(&Said::Done(Done {}));
+        let _ = arrivals.talk.say_surely(&Said::Done);
         Ok(arrivals)
     }
 }
@@ -273,7 +273,7 @@ impl Arrivals {
                     self.count_behind();
                 }
                 Said::Answered(answered) => self.before.answered(answered),
-                Said::Ended(_) => break,
+                Said::Ended => break,
                 _ => {}
             }
         }

@@ -64,16 +64,13 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("operate::Line", 2),
         ("operate::Places", 2),
         ("operate::Reader", 2),
-        ("sockdrawer::Accepts", 2),
         ("sockdrawer::Alarm", 2),
         ("sockdrawer::Asked", 3),
-        ("sockdrawer::Asks", 2),
         ("sockdrawer::Begun", 2),
         ("sockdrawer::Behind", 2),
         ("sockdrawer::Build", 2),
         ("sockdrawer::Connection", 2),
         ("sockdrawer::Connections", 2),
-        ("sockdrawer::Ended", 2),
         ("sockdrawer::Event", 2),
         ("sockdrawer::Group", 2),
         ("sockdrawer::Groups", 2),
@@ -90,7 +87,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::News", 2),
         ("sockdrawer::Next", 2),
         ("sockdrawer::Offered", 2),
-        ("sockdrawer::Part", 2),
         ("sockdrawer::Place", 3),
         ("sockdrawer::Prepared", 3),
         ("sockdrawer::Progress", 2),
@@ -149,10 +145,10 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1046),
+    ("sockdrawer", 1039),
     ("tls", 69),
     ("trial", 45),
 ];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 29020;
+pub(crate) const LIBRARY_LINES: usize = 28529;

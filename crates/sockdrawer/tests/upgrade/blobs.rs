@@ -3,8 +3,9 @@
 
 use super::common::{PATIENCE, address, any_port, connect, read, tcp};
 use super::place::{Place, moved};
-use super::proxy::{self, OFFER, Packet, Proxy, Side, WELCOME, fields, number, packet_socket, receive, send};
+use super::proxy::{self, HEAD, NAMES, OFFER, PREPARED, Packet, Proxy, Side, WELCOME, packet_socket, receive, send};
 use super::sums::{add, answer, build, message};
+use rmpv::Value;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{Address, Config, Pool, Selector};
@@ -15,11 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// The messages of the format, from 1 on.
-const NAMES: &str =
-    "hello welcome refused prepared go offer restored yours left ended done settled replace planned replaced shut-down";
-const LEFT: u8 = 9;
-const PREPARED: u8 = 4;
+const LEFT: usize = 8;
 /// Sockets of an address.
 const SOCKETS: usize = 16;
 
@@ -125,7 +122,7 @@ fn record(conversation: &str, folder: &Path) {
     std::fs::create_dir_all(folder).expect("a folder");
     for (number, Packet { from, kind, bytes, .. }) in packets.iter().enumerate() {
         let from = if *from == Side::Predecessor { "predecessor" } else { "successor" };
-        let name = NAMES.split(' ').nth(usize::from(*kind) - 1).expect("a message of the format");
+        let name = NAMES[*kind].to_lowercase();
         std::fs::write(folder.join(format!("{number:02}-{from}-{name}")), &bytes.0).expect("a file");
     }
 }
@@ -189,41 +186,31 @@ fn with_port(bytes: &[u8], port: u16) -> Vec<u8> {
     bytes
 }
 
-/// A record begins with its id and the kernel's number for its socket, which is another one here.
+/// Gives each record of an offer the kernel's number for the socket that goes along here.
 fn with_cookies(packet: &[u8], sockets: &[OwnedFd]) -> Vec<u8> {
-    let (head, said) = packet.split_at(10);
-    let (kind, offer) = fields(said).next().expect("an offer");
-    let (mut sockets, mut renewed) = (sockets.iter(), Vec::new());
-    for (field, bytes) in fields(offer) {
-        if field != 2 {
-            put(&mut renewed, field, bytes);
-            continue;
+    let (head, mut said) = packet.split_at(HEAD);
+    let mut offer = rmpv::decode::read_value(&mut said).expect("an offer");
+    let mut sockets = sockets.iter();
+    renew(&mut offer, &mut |name, value| {
+        if name == "cookie" {
+            *value = sockopt::socket_cookie(sockets.next().expect("one for each")).expect("a socket").into();
         }
-        let (id, rest) = number(&bytes[1..]);
-        let cookie = sockopt::socket_cookie(sockets.next().expect("one for each")).expect("a socket");
-        let mut record = [&[1 << 3][..], &written(id), &[2 << 3], &written(cookie)].concat();
-        record.extend(number(&rest[1..]).1);
-        put(&mut renewed, 2, &record);
-    }
+    });
     let mut packet = head.to_vec();
-    put(&mut packet, kind, &renewed);
+    rmpv::encode::write_value(&mut packet, &offer).expect("memory takes it");
     packet
 }
 
-fn put(to: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    to.push(field << 3 | 2);
-    to.extend(written(bytes.len() as u64));
-    to.extend(bytes);
-}
-
-fn written(mut number: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
+/// Calls this for each named value.
+fn renew(value: &mut Value, with: &mut impl FnMut(&str, &mut Value)) {
+    match value {
+        Value::Map(fields) => fields.iter_mut().for_each(|(name, value)| {
+            with(name.as_str().unwrap_or_default(), value);
+            renew(value, with);
+        }),
+        Value::Array(values) => values.iter_mut().for_each(|value| renew(value, with)),
+        _ => {}
     }
-    bytes.push(number as u8);
-    bytes
 }
 
 #[test]
@@ -271,7 +258,7 @@ fn a_predecessor_of_an_earlier_build_is_understood() {
     for folder in folders("refused") {
         let refused = asked(&folder, |place| serve(place, "another", 2).expect_err("it is refused").to_string());
         // The words of that build.
-        assert!(refused.ends_with("it has no pool sums, which has connections here"), "{refused}");
+        assert!(refused.ends_with("the pool sums was changed meanwhile: start the new build again"), "{refused}");
     }
     for folder in folders("look") {
         let seen = asked(&folder, |place| Replace::at(&place.0).look().expect("an answer"));

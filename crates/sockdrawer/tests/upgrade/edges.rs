@@ -321,10 +321,12 @@ fn a_newer_format_is_refused_and_garbage_is_left() {
         let (length, _) = rustix::net::recv(&socket, &mut answer, rustix::net::RecvFlags::empty()).expect("an answer, or an end");
         String::from_utf8_lossy(&answer[..length]).into_owned()
     };
-    // Hello: formats from 2 to 3.
-    let refused = says(&[0x0a, 4, 0x08, 2, 0x10, 3]);
+    let formats = rmpv::Value::Map(vec![("lowest_format".into(), 2.into()), ("highest_format".into(), 3.into())]);
+    let mut hello = Vec::new();
+    rmpv::encode::write_value(&mut hello, &rmpv::Value::Map(vec![("Hello".into(), formats)])).expect("memory takes it");
+    let refused = says(&hello);
     assert!(refused.contains("it speaks formats 1 to 1, the new one 2 to 3"), "{refused}");
-    for garbage in [&b"\xff garbage"[..], b"", &[0x0a, 200, 1]] {
+    for garbage in [&b"\xff garbage"[..], b"", &hello[..9]] {
         assert_eq!(says(garbage), "");
     }
     let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));

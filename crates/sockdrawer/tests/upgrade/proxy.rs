@@ -1,5 +1,6 @@
 //! Stands between the two processes of an upgrade: passes each packet on with its descriptors, and notes what it was.
 
+use rmpv::Value;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -11,13 +12,19 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Which messages they are, by their numbers in the format.
-pub(crate) const GO: u8 = 5;
-pub(crate) const OFFER: u8 = 6;
-pub(crate) const YOURS: u8 = 8;
-pub(crate) const PREPARED: u8 = 4;
-pub(crate) const WELCOME: u8 = 2;
-pub(crate) const SETTLED: u8 = 12;
+/// The messages of the format. Their places are their numbers here.
+pub(crate) const NAMES: [&str; 18] = [
+    "Hello", "Welcome", "Refused", "Prepared", "Go", "Offer", "Restored", "Yours", "Left", "Ended", "Done", "Settled", "Replace",
+    "Planned", "Replaced", "ShutDown", "Asked", "Answered",
+];
+pub(crate) const WELCOME: usize = 1;
+pub(crate) const PREPARED: usize = 3;
+pub(crate) const GO: usize = 4;
+pub(crate) const OFFER: usize = 5;
+pub(crate) const YOURS: usize = 7;
+pub(crate) const SETTLED: usize = 11;
+/// The bytes before a message in its packet.
+pub(crate) const HEAD: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -32,7 +39,7 @@ pub(crate) enum Side {
 #[allow(dead_code, reason = "not every program of tests reads all of it")]
 pub(crate) struct Packet {
     pub(crate) from: Side,
-    pub(crate) kind: u8,
+    pub(crate) kind: usize,
     pub(crate) bytes: Bytes,
     /// Of the connections that are offered, or the successor's.
     pub(crate) ids: Vec<u64>,
@@ -146,46 +153,24 @@ pub(crate) fn send(to: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
     let _ = sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
 }
 
-/// Which message begins in a packet, and the ids in it. The head of a packet has 10 bytes.
+/// Returns which message a packet has, and the ids in it.
 pub(crate) fn read(from: Side, bytes: &[u8]) -> Packet {
-    let (kind, body) = fields(&bytes[10..]).next().expect("a message");
+    let said = rmpv::decode::read_value(&mut &bytes[HEAD..]).expect("a message");
+    let (name, body) = said.as_map().map_or((&said, &Value::Nil), |said| (&said[0].0, &said[0].1));
+    let name = name.as_str().expect("a name");
+    let kind = NAMES.iter().position(|known| *known == name).expect("a message of the format");
     let ids = match kind {
-        YOURS => fields(body).filter(|(field, _)| *field == 1).flat_map(|(_, list)| numbers(list)).collect(),
-        OFFER => fields(body).filter(|(field, _)| *field == 2).filter_map(|(_, record)| id(record)).collect(),
+        YOURS => list(body, "ids").iter().filter_map(Value::as_u64).collect(),
+        OFFER => list(body, "records").iter().filter_map(|record| field(record, "id")?.as_u64()).collect(),
         _ => Vec::new(),
     };
     Packet { from, kind, ids, bytes: Bytes(bytes.to_vec()) }
 }
 
-/// A record begins with its id.
-fn id(record: &[u8]) -> Option<u64> {
-    record.split_first().filter(|(field, _)| **field == 1 << 3).map(|(_, rest)| number(rest).0)
+fn field<'v>(of: &'v Value, name: &str) -> Option<&'v Value> {
+    of.as_map()?.iter().find(|(known, _)| known.as_str() == Some(name)).map(|(_, value)| value)
 }
 
-/// The fields of a message that are no mere numbers, up to the first that is one.
-pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        let (field, rest) = bytes.split_first().filter(|(field, _)| **field & 7 == 2)?;
-        let (length, rest) = number(rest);
-        let inner;
-        (inner, bytes) = rest.split_at_checked(length as usize)?;
-        Some((field >> 3, inner))
-    })
-}
-
-fn numbers(mut bytes: &[u8]) -> Vec<u64> {
-    let mut all = Vec::new();
-    while !bytes.is_empty() {
-        let one;
-        (one, bytes) = number(bytes);
-        all.push(one);
-    }
-    all
-}
-
-/// A number of 7 bits to each byte, and what is behind it.
-pub(crate) fn number(bytes: &[u8]) -> (u64, &[u8]) {
-    let length = bytes.iter().position(|byte| *byte < 0x80).map_or(bytes.len(), |last| last + 1);
-    let value = bytes[..length].iter().rev().fold(0, |value, byte| (value << 7) | u64::from(byte & 0x7f));
-    (value, &bytes[length..])
+fn list<'v>(of: &'v Value, name: &str) -> &'v [Value] {
+    field(of, name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

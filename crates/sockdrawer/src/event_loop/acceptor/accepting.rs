@@ -1,13 +1,14 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
 use super::{Accepted, HeldSocket, Retiring, State};
+use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::listen::permit::Permit;
 use crate::listen::socket::ListenSocket;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::observe::counters::RejectReason;
 use crate::protocol::{Peer, Side, UNNAMED};
 use crate::sync::atomic::Ordering::SeqCst;

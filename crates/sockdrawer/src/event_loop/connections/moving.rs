@@ -122,7 +122,7 @@ impl Connections {
         let most = if self.io.shared.process.is_some() { MOST_RECORDS_OF_HELPER } else { MOST_RECORDS };
         while next < self.slots.len() && ids.len() < most && bytes < MOST_BYTES {
             if let Some(record) = self.freeze_and_save(next, reads, listeners) {
-                bytes += prost::Message::encoded_len(&record);
+                bytes += record.size();
                 ids.push((next, record.id));
                 records.push(record);
             }
@@ -234,7 +234,7 @@ impl Connections {
             age: self.second.saturating_sub(record.opened),
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
-            state: saver.bytes.take(),
+            state: std::mem::take(&mut saver.bytes),
             versions: written.versions(),
             names: written.names(),
             // The mistakes: input that was read and not taken, or output that was not sent, stays behind.

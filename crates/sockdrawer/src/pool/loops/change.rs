@@ -1,13 +1,13 @@
 //! What a change does to loops.
 
 use super::{Loops, State, prepare_generation};
+use crate::admission::AcceptState;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::limit::policy::Policy;
-use crate::listen::state::AcceptState;
 use crate::model;
 use crate::net::SocketOptions;
 use crate::observe::Event;

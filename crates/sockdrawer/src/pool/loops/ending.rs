@@ -2,9 +2,9 @@
 
 use super::Loops;
 use super::shutdown::Shutdown;
+use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::event_loop::acceptor::Retiring;
-use crate::listen::state::AcceptState;
 use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};

@@ -2,6 +2,7 @@
 
 use super::change::same_dialer;
 use super::{LoopHandle, Loops, News, State, prepare_generation};
+use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
@@ -9,7 +10,7 @@ use crate::event_loop::generation::Generation;
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
 use crate::limit::limiter::Limiter;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};

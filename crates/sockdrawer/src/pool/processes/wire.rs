@@ -1,17 +1,16 @@
 //! What a pool and its helper processes say to each other. Both ends are the same program, so there is no older version to
 //! understand; a helper of another one refuses to start.
 
+use crate::admission::AcceptState;
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
 use crate::ipc::messages::{Record, Restored, StateLevel, Yours};
-use crate::ipc::packets;
-use crate::listen::state::AcceptState;
+use crate::ipc::{codec, packets};
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::protocol::Recipe;
-use crate::protocol::Wiped;
-use crate::sys::{Errno, Result};
+use crate::sys::Result;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -234,8 +233,7 @@ impl Sender {
         descriptors: &[BorrowedFd<'_>],
         wait: bool,
     ) -> Result<()> {
-        let bytes = postcard::to_extend(message, Wiped::default()).map_err(|_| Errno::INVAL)?;
-        self.0.send(socket, &bytes, descriptors, wait)
+        self.0.send(socket, &codec::encode(message)?, descriptors, wait)
     }
 }
 
@@ -261,7 +259,7 @@ impl Receiver {
 
     fn next<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let Some(received) = self.0.receive(socket, wait)? else { return Ok(None) };
-        let content = postcard::from_bytes(&received.bytes).map_err(|_| Errno::BADMSG)?;
+        let content = codec::decode(&received.bytes)?;
         Ok(Some((content, received.descriptors.unwrap_or_default())))
     }
 }
@@ -269,6 +267,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::Errno;
     use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, packet_pair, send_packet};
     use std::os::fd::AsFd;
 
@@ -318,7 +317,7 @@ mod tests {
     fn a_message_whose_descriptors_were_lost_has_none_but_its_words() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let mut packet = [&1_u64.to_le_bytes()[..], &[1, 2]].concat();
-        packet.extend(postcard::to_allocvec(&(1_u64, Request::Status)).expect("bytes"));
+        packet.extend(codec::encode(&(1_u64, Request::Status)).expect("bytes").iter());
         send_packet(one.as_fd(), &packet, &[one.as_fd()], true).expect("sent");
         let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
         assert!(matches!(message, (1, Request::Status)) && passed.is_empty());

@@ -2,12 +2,13 @@
 //! is ever without a member that accepts from it.
 
 use super::Echo;
+use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part, Restarts};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::Limiter;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member, Report};

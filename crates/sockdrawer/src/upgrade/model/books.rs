@@ -1,12 +1,13 @@
 //! The connections of a run, and a pool of each process that keeps the books of them in the place of serving them.
 
 use super::schedule::{NEW, OLD, World};
+use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Held, Record, Restored, Yours};
 use crate::listen::socket::ListenSocket;
-use crate::listen::state::{AcceptState, ListenerState};
+use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};

@@ -302,7 +302,7 @@ impl Line for End {
             return Err(Errno::AGAIN);
         }
         let descriptors = descriptors.iter().map(|one| one.try_clone_to_owned().expect("room for a descriptor"));
-        state.books.settled |= matches!(said, Said::Settled(_) | Said::ShutDown(_));
+        state.books.settled |= matches!(said, Said::Settled | Said::ShutDown(_));
         let message = (said, descriptors.collect());
         state.sides[other].queue.push_back(message);
         if fault == Fault::KilledAfter {
