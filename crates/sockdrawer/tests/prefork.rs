@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Address, Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
     listening::Listening,
     observe::{Event, Status},
     restarting::Restarts,
@@ -80,6 +80,7 @@ fn main() {
         ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
         ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
         ("a_socket_that_all_processes_have_ends_with_its_queue", a_socket_that_all_processes_have_ends),
+        ("processes_listen_at_a_path_that_is_no_text", processes_listen_at_a_path_that_is_no_text),
         ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
         ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
         ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
@@ -363,6 +364,21 @@ fn a_socket_that_all_processes_have_ends() {
     // Room came for one of them. The other is to see that nothing is left.
     assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
     assert_eq!(pool.status().connections, 2);
+}
+
+fn processes_listen_at_a_path_that_is_no_text() {
+    let (pool, _) = start(Config::accept(Echo).processes(2));
+    let mut name = format!("sockdrawer-prefork-{}-", std::process::id()).into_bytes();
+    name.push(0xff);
+    let path = std::env::temp_dir().join(OsStr::from_bytes(&name));
+    listen(&pool, |listeners| listeners.push(Listening::new(Address::Unix(path.clone()))));
+    let mut client = UnixStream::connect(&path).expect("it listens");
+    client.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    client.write_all(b"hello").expect("it stands");
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).expect("an answer");
+    let found = pool.connections(&Selector::Listener(Address::Unix(path.clone())));
+    assert_eq!((&answer, found.len()), (b"hello", 1));
 }
 
 fn listen(pool: &Pool, change: impl Fn(&mut Vec<Listening>)) {

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 64;
 /// Encodes a message. It may be secret, so its bytes are wiped after use.
 ///
 /// # Errors
-/// `EINVAL`: a value that cannot be written, such as a path that is no text.
+/// `EINVAL`: a value that cannot be written. No message has one.
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Wiped> {
     let mut bytes = Wiped::default();
     let mut serializer = Serializer::new(&mut bytes).with_struct_map().with_bytes(BytesMode::ForceAll);

@@ -4,6 +4,9 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// Maximum depth of a selector that is sent: what reads messages refuses deeper ones unanswered.
+const MAX_NESTED: usize = 32;
+
 /// An operation on what stayed of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Asked {
@@ -30,7 +33,7 @@ impl Asked {
             Op::Drain(how) => Op::Drain(Drain { notice: Duration::ZERO, ..*how }),
             op => op.clone(),
         };
-        Some(Asked { number: 0, pool: pool.to_owned(), selector: elsewhere(selector), op })
+        Some(Asked { number: 0, pool: pool.to_owned(), selector: elsewhere(selector, MAX_NESTED)?, op })
     }
 
     pub(crate) fn numbered(self, number: u64) -> Asked {
@@ -38,17 +41,19 @@ impl Asked {
     }
 }
 
-/// Generations of two processes have nothing to do with each other: what stayed in the other is older than all of this one's.
-fn elsewhere(selector: &Selector) -> Selector {
-    let all = |parts: &[Selector]| parts.iter().map(elsewhere).collect();
-    match selector {
+/// Returns a selector as it is meant in another process: generations of two processes have nothing to do with each other, and what stayed there is
+/// older than all of this one's. None: it is nested too deeply.
+fn elsewhere(selector: &Selector, depth: usize) -> Option<Selector> {
+    let depth = depth.checked_sub(1)?;
+    let all = |parts: &[Selector]| parts.iter().map(|part| elsewhere(part, depth)).collect::<Option<_>>();
+    Some(match selector {
         Selector::Before(_) => Selector::All,
         Selector::Generation(_) => Selector::Any(Vec::new()),
-        Selector::Not(other) => Selector::Not(Box::new(elsewhere(other))),
-        Selector::Every(parts) => Selector::Every(all(parts)),
-        Selector::Any(parts) => Selector::Any(all(parts)),
+        Selector::Not(other) => Selector::Not(Box::new(elsewhere(other, depth)?)),
+        Selector::Every(parts) => Selector::Every(all(parts)?),
+        Selector::Any(parts) => Selector::Any(all(parts)?),
         other => other.clone(),
-    }
+    })
 }
 
 impl Answered {
@@ -73,9 +78,12 @@ impl Answered {
 mod tests {
     use super::*;
     use crate::ipc::codec::{decode, encode};
+    use crate::net::Address;
     use crate::observe::{ConnectionState, ConnectionStatus};
     use crate::operation::{Adopted, Page};
     use crate::protocol::{ConnectionId, Side};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn heard(op: &Op, selector: &Selector) -> Option<Asked> {
         let asked = Asked::of("pool", op, selector)?.numbered(7);
@@ -115,6 +123,7 @@ mod tests {
             Selector::OlderThan(Duration::from_millis(1500)),
             Selector::tag(""),
             Selector::Listener("unix:/run/a socket".parse().expect("an address")),
+            Selector::Listener(Address::Unix(OsStr::from_bytes(b"/run/\xff").into())),
             !red.clone(),
             (!red.clone()).and(Selector::All).or(red.clone()),
         ];
@@ -129,8 +138,11 @@ mod tests {
         let nest: [fn(Selector) -> Selector; 2] = [|one| Selector::Every(vec![one]), |one| Selector::Not(Box::new(one))];
         for nest in nest {
             let nested = |depth| (0..depth).fold(red.clone(), |inner, _| nest(inner));
-            assert_eq!(heard(&Op::Count, &nested(50)).map(|asked| asked.selector), Some(nested(50)));
-            assert_eq!(heard(&Op::Count, &nested(1000)), None, "what is nested deeply is not read");
+            let deepest = nested(MAX_NESTED - 1);
+            assert_eq!(heard(&Op::Count, &deepest).map(|asked| asked.selector), Some(deepest));
+            assert!(Asked::of("pool", &Op::Count, &nested(MAX_NESTED)).is_none());
+            let read: Result<Selector, _> = decode(&encode(&nested(100)).expect("it is written"));
+            assert!(read.is_err(), "what is nested deeply is not read");
         }
     }
 

@@ -39,9 +39,28 @@ pub enum Address {
     /// A TCP address: IPv4 or IPv6, and a port.
     Tcp(SocketAddr),
     /// A Unix socket with a path.
-    Unix(PathBuf),
+    Unix(#[serde(with = "path")] PathBuf),
     /// A Unix socket with an abstract name, without the NUL that the kernel puts before it.
     Abstract(Vec<u8>),
+}
+
+/// A path need not be text, and goes from process to process as the bytes that it is.
+mod path {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() { path.serialize(to) } else { to.serialize_bytes(path.as_os_str().as_bytes()) }
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<PathBuf, D::Error> {
+        if from.is_human_readable() {
+            return PathBuf::deserialize(from);
+        }
+        serde_bytes::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
+    }
 }
 
 impl Address {
