@@ -1,7 +1,60 @@
-//! sockdrawer holds sockets so that the program around them can change: protocol, options, listeners, limits and threads of a
-//! running TCP or Unix-socket service change without a lost connection.
+//! Holds sockets so that the program around them can change: protocol, options, listeners, limits and threads of a running TCP or Unix-socket
+//! service change without a lost connection, and a new build of the program takes over its live connections.
 //!
-//! Start at [`Protocol`], what you write, and [`Pool`], what runs it.
+//! A [`Protocol`] is the behaviour of one connection: a state machine without sockets and clock. A [`Service`] makes one for each connection, and a
+//! [`Pool`] runs them:
+//!
+//! ```
+//! use sockdrawer::{Address, Context, Error, Input, Peer, Pool, Protocol, Service, Step};
+//! use std::io::{Read, Write};
+//!
+//! /// Sends back every byte that a client sends.
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     type Protocol = Echo;
+//!     fn open(&self, _peer: &Peer) -> Echo {
+//!         Echo
+//!     }
+//! }
+//!
+//! impl Protocol for Echo {
+//!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//!         cx.send(input.take_all());
+//!         Step::Continue
+//!     }
+//! }
+//!
+//! let pool = Pool::serve(Echo, "127.0.0.1:0")?;
+//! # let Address::Tcp(at) = pool.addresses()[0] else { unreachable!() };
+//! # let mut client = std::net::TcpStream::connect(at).unwrap();
+//! # client.write_all(b"hello").unwrap();
+//! # let mut answer = [0; 5];
+//! # client.read_exact(&mut answer).unwrap();
+//! # assert_eq!(&answer, b"hello");
+//! // While clients are connected: one loop more, and at most 10,000 connections.
+//! pool.update(|config| config.loops(2).limit(10_000))?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! | for | see |
+//! | --- | --- |
+//! | the behaviour of a connection | [`Protocol`], [`Step`], [`Context`], [`Input`], [`Output`], [`Timers`]; messages in a stream: [`codec`] |
+//! | messages between connections | [`Handle`], [`Note`], [`Group`] |
+//! | slow work | [`Job`]; code that blocks: [`blocking`], [`Step::Delegate`]; async code: [`tasks`]; other programs: [`Behaviour::exec`] |
+//! | threads and processes that run it | [`Model`]; what dies is replaced: [`restarting`] |
+//! | settings, addresses, limits | [`Config`], [`Settings`], [`listening`], [`admission`] |
+//! | clients: pools that connect | [`connecting`] |
+//! | changes of a running pool | [`Pool::update`], [`Pool::reconfigure`], and [`Pool::plan`] before them |
+//! | the end of connections | [`Pool::drain`], [`Pool::purge`], [`Pool::kill`], [`Pool::shutdown`]; which of them: [`Selector`] |
+//! | state that outlives a change | [`Saver`], [`Saved`], [`State`], [`Pool::adopt`] |
+//! | a new build of the program | [`Upgrade`], [`upgrade`] |
+//! | PROXY headers, and filters of one's own | [`layer`]; TLS is the crate `sockdrawer-tls` |
+//! | events, counters, status | [`observe`] |
+//! | tests without sockets and sleeps | [`testing`] |
+//!
+//! The folder `docs/guide` of the repository has a guide for each of these; `writing-a-protocol.md` is the first. The feature `processes` has the models
+//! `fork` and `prefork`, `tokio` the model `tasks`, and `axum` lets `axum::serve` take a pool's listener.
 
 #![warn(missing_debug_implementations)]
 // Without the feature `processes`, the parts of the event loop that serve other processes are unused.
