@@ -11,6 +11,11 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1
 /// So many restarts are remembered.
 const REMEMBERED: usize = 10_000;
 
+/// Returns a pause that was doubled so often.
+fn doubled(pause: Duration, times: u32) -> Duration {
+    pause.saturating_mul(2_u32.saturating_pow(times))
+}
+
 /// When parts of a pool were replaced.
 #[derive(Default)]
 pub(crate) struct History {
@@ -31,8 +36,7 @@ impl History {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
-        let doubled = u32::try_from(recent).ok().and_then(|recent| 1_u32.checked_shl(recent)).unwrap_or(u32::MAX);
-        Some(pause.saturating_mul(doubled).min(within))
+        Some(doubled(pause, recent as u32).min(within))
     }
 }
 
@@ -63,7 +67,7 @@ impl PendingRestart {
 
     /// It could not be started: when it is tried again. What prevents it may last, so never in a hurry.
     pub(super) fn put_off(self, pause: Duration) -> PendingRestart {
-        let least = PAUSES[0].saturating_mul(1 << self.failures.min(16)).min(PAUSES[1]);
+        let least = doubled(PAUSES[0], self.failures).min(PAUSES[1]);
         let until = deadline(Instant::now(), pause.max(least));
         PendingRestart { until, failures: self.failures + 1, ..self }
     }
