@@ -1,16 +1,15 @@
 //! What two builds of a program say to each other. A field or message that was in a release keeps its name and meaning: the other build may be of it.
 
 use crate::admission::AcceptState;
-use crate::ipc::codec;
 use crate::ipc::operations::{Answered, Asked};
-use crate::ipc::packets::{Receiver, Sender};
+use crate::ipc::packets::{Passed, Receiver};
 pub(crate) use crate::ipc::plans::{Build, Planned, PoolPlanned, Replace, Replaced};
 pub(crate) use crate::ipc::state_level::{StateLevel, levels, state};
 pub(crate) use crate::ipc::yours::{Noted, Yours};
 use crate::protocol::{Side, State, Wiped};
 use crate::sys::{Errno, Result};
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 /// The formats that this build speaks: the lowest and the highest.
 pub(crate) const FORMATS: (u32, u32) = (1, 1);
@@ -335,33 +334,20 @@ impl Prepared {
     }
 }
 
-/// One end of a conversation: to speak.
-pub(crate) fn send(
-    sender: &mut Sender,
-    socket: BorrowedFd<'_>,
-    said: Said,
-    descriptors: &[BorrowedFd<'_>],
-    wait: bool,
-) -> Result<()> {
-    sender.send(socket, &codec::encode(&said)?, descriptors, wait)
-}
-
-/// ... and to listen. None when the other end is gone; the end of one that was killed with unread messages is told by an error first,
+/// Waits for the next message. None when the other end is gone; the end of one that was killed with unread messages is told by an error first,
 /// behind which they are still there.
-pub(crate) fn receive(receiver: &mut Receiver, socket: BorrowedFd<'_>) -> Result<Option<(Said, Option<Vec<OwnedFd>>)>> {
-    let received = match receiver.receive(socket, true) {
+pub(crate) fn receive(receiver: &mut Receiver, socket: BorrowedFd<'_>) -> Result<Option<Passed<Said>>> {
+    match receiver.receive(socket, true) {
         Err(Errno::CONNRESET) => receiver.receive(socket, true),
         received => received,
-    };
-    let Some(received) = received? else { return Ok(None) };
-    let said = codec::decode(&received.bytes)?;
-    Ok(Some((said, received.descriptors)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::passing::packet_pair;
+    use crate::ipc::packets::Sender;
+    use crate::sys::passing::{packet_pair, send_packet};
     use std::os::fd::AsFd;
     use std::time::Duration;
 
@@ -375,7 +361,7 @@ mod tests {
     fn what_is_said_arrives_and_unknown_fields_are_skipped() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX], ..Yours::default() });
-        send(&mut Sender::default(), one.as_fd(), said.clone(), &[two.as_fd()], true).expect("sent");
+        Sender::default().send(one.as_fd(), &said, &[two.as_fd()], true).expect("sent");
         let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));
         #[derive(serde::Serialize)]
@@ -384,13 +370,13 @@ mod tests {
             Unknown(u64),
         }
         let later = Later::Left { name: "pool", later: [7; 2] };
-        Sender::default().send(one.as_fd(), &codec::encode(&later).expect("encoded"), &[], true).expect("sent");
+        Sender::default().send(one.as_fd(), &later, &[], true).expect("sent");
         let held = Held { name: "pool".to_owned(), ..Held::default() };
         let (heard, _) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!(heard, Said::Left(held));
-        Sender::default().send(one.as_fd(), &codec::encode(&Later::Unknown(7)).expect("encoded"), &[], true).expect("sent");
+        Sender::default().send(one.as_fd(), &Later::Unknown(7), &[], true).expect("sent");
         assert_eq!(receive(&mut Receiver::default(), two.as_fd()).map(|_| ()), Err(Errno::BADMSG));
-        Sender::default().send(one.as_fd(), b"\xff garbage", &[], true).expect("sent");
+        send_packet(one.as_fd(), &[&1_u64.to_le_bytes()[..], &[1, 0], b"\xff garbage"].concat(), &[], true).expect("sent");
         assert_eq!(receive(&mut Receiver::default(), two.as_fd()).map(|_| ()), Err(Errno::BADMSG));
         drop(one);
         assert!(matches!(receive(&mut Receiver::default(), two.as_fd()), Ok(None)));

@@ -1,8 +1,11 @@
-//! Messages between processes: bytes of any length, with descriptors, as packets of a socket pair. What the bytes say is the caller's.
+//! Messages between processes: of any length, with descriptors, as packets of a socket pair.
 
+use crate::ipc::codec::{decode, encode};
 use crate::protocol::Wiped;
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
 use crate::sys::{Errno, Pages, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest message: a list of as many connections as a process may have is shorter.
@@ -25,13 +28,14 @@ impl Sender {
     ///
     /// # Errors
     /// `E2BIG` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
-    pub(crate) fn send(
+    pub(crate) fn send<T: Serialize>(
         &mut self,
         socket: BorrowedFd<'_>,
-        bytes: &[u8],
+        message: &T,
         descriptors: &[BorrowedFd<'_>],
         wait: bool,
     ) -> Result<()> {
+        let bytes = encode(message)?;
         if bytes.len() > MOST_MESSAGE {
             return Err(Errno::TOOBIG);
         }
@@ -55,12 +59,8 @@ impl Sender {
     }
 }
 
-/// A whole message.
-pub(crate) struct Received {
-    pub(crate) bytes: Wiped,
-    /// None where one of them found no room in this process.
-    pub(crate) descriptors: Option<Vec<OwnedFd>>,
-}
+/// A message, and the descriptors that came along.
+pub(crate) type Passed<T> = (T, Option<Vec<OwnedFd>>);
 
 /// Puts messages together again.
 #[derive(Default)]
@@ -79,11 +79,12 @@ struct Message {
 }
 
 impl Receiver {
-    /// The next whole message; None when the other end is gone. Without `wait`: `EAGAIN` where nothing has come.
+    /// The next whole message, with its descriptors: None where one of them found no room in this process. None for both when the other end is gone. Without
+    /// `wait`: `EAGAIN` where nothing has come.
     ///
     /// # Errors
     /// When what came is no message of ours, or a longer one than any of ours.
-    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<Received>> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<Passed<T>>> {
         // Not kept: a process that forks has few pages.
         let mut packet = Pages::new(MOST_BYTES)?;
         loop {
@@ -107,7 +108,7 @@ impl Receiver {
             }
             if *last == 1 {
                 let Message { bytes, descriptors, lost, .. } = std::mem::take(message);
-                return Ok(Some(Received { bytes, descriptors: (!lost).then_some(descriptors) }));
+                return Ok(Some((decode(&bytes)?, (!lost).then_some(descriptors))));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! causes that end by a failure: a failed call is made again, only a hang-up counts as the end, and a process that is done says a last word first
 //! ([`Talk::end`]). The model in `model.rs` fails each call of both sides.
 
-use crate::ipc::messages::{Said, receive, send};
+use crate::ipc::messages::{Said, receive};
 use crate::ipc::packets::{Receiver, Sender};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, Result, passing};
@@ -73,11 +73,11 @@ impl Drop for Wire {
 impl Line for Wire {
     fn send(&self, said: Said, descriptors: &[BorrowedFd<'_>], room: Room) -> Result<()> {
         let mut sender = lock(&self.sender);
-        let sent = send(&mut sender, self.socket.as_fd(), said.clone(), descriptors, room == Room::Soon);
+        let sent = sender.send(self.socket.as_fd(), &said, descriptors, room == Room::Soon);
         let sent = match sent {
             Err(Errno::AGAIN) if room == Room::Kept => {
                 passing::make_room(self.socket.as_fd())?;
-                send(&mut sender, self.socket.as_fd(), said, descriptors, true)
+                sender.send(self.socket.as_fd(), &said, descriptors, true)
             }
             sent => sent,
         };

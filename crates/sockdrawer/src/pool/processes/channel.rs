@@ -1,6 +1,7 @@
 //! A pool's connection to one of its helpers.
 
-use super::wire::{FromHelper, Moved, Receiver, Refusal, Reply, Request, Sender};
+use super::wire::{FromHelper, Moved, Refusal, Reply, Request};
+use crate::ipc::packets::{Receiver, Sender};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock, mpsc};
@@ -85,11 +86,11 @@ impl Channel {
 
     fn read(&self, mut child: Child, listener: &impl Listener) {
         let mut receiver = Receiver::default();
-        while let Ok(Some((message, descriptors))) = receiver.receive::<FromHelper>(self.socket.as_fd()) {
+        while let Ok(Some((message, descriptors))) = receiver.receive::<FromHelper>(self.socket.as_fd(), true) {
             match message {
                 FromHelper::Reply(number, mut reply) => {
                     if let Reply::Moved(Moved::Offered { sockets, .. }) = &mut reply {
-                        *sockets = descriptors;
+                        *sockets = descriptors.unwrap_or_default();
                     }
                     let asked = lock(&self.pending).remove(&number);
                     // The caller may have stopped waiting.

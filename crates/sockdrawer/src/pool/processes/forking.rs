@@ -6,7 +6,7 @@ use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, Move, Moved, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
+use super::wire::{Generated, Move, Moved, PartStatus, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
@@ -14,6 +14,7 @@ use crate::event_loop::generation::{Generation, Services};
 use crate::event_loop::inbox::Inbox;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
+use crate::ipc::packets::Receiver;
 use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::limit::limiter::{Limiter, Process};
 use crate::listen::socket::ListenSocket;
@@ -186,9 +187,9 @@ impl Forking {
     #[inline(never)]
     fn listen(&mut self) -> bool {
         loop {
-            match self.receiver.receive_now::<ToHelper>(self.to_pool.end()) {
+            match self.receiver.receive::<ToHelper>(self.to_pool.end(), false) {
                 Ok(Some(((number, request), descriptors))) => {
-                    if let Some(reply) = self.answer(number, request, descriptors) {
+                    if let Some(reply) = self.answer(number, request, descriptors.unwrap_or_default()) {
                         self.to_pool.reply(number, reply);
                     }
                 }

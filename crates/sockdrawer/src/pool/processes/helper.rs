@@ -5,10 +5,11 @@ use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper};
+use super::wire::{Generated, PartStatus, Refusal, Reply, Request, Start, ToHelper};
 use crate::behaviour::{Build, BuildLayer};
 use crate::config::{Config, Listening, Model};
 use crate::event_loop::generation::Generation;
+use crate::ipc::packets::Receiver;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
 use crate::listen::listener::Listener;
@@ -72,12 +73,12 @@ pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
     let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
     let to_pool = Arc::new(ToPool::new(end));
-    let start = receiver.receive::<ToHelper>(to_pool.end()).ok().flatten();
+    let start = receiver.receive::<ToHelper>(to_pool.end(), true).ok().flatten();
     let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
     if start.model == Model::Fork {
-        forking::run(*start, number, descriptors, to_pool, receiver);
+        forking::run(*start, number, descriptors.unwrap_or_default(), to_pool, receiver);
     }
-    let mut helper = match Helper::begin(*start, descriptors, &to_pool) {
+    let mut helper = match Helper::begin(*start, descriptors.unwrap_or_default(), &to_pool) {
         Ok(helper) => helper,
         Err(refusal) => {
             to_pool.reply(number, Reply::Refused(refusal));
@@ -85,8 +86,9 @@ pub(super) fn run(end: OwnedFd) -> ! {
         }
     };
     to_pool.reply(number, Reply::Done);
-    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(to_pool.end()) {
-        helper.answer(number, request, descriptors);
+    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(to_pool.end(), true) {
+        // A request whose descriptors found no room here has none, and is refused where it needs them.
+        helper.answer(number, request, descriptors.unwrap_or_default());
     }
     std::process::exit(0);
 }

@@ -1,6 +1,7 @@
 //! A helper's end of the channel to its pool: answers and events.
 
-use super::wire::{FromHelper, Reply, Sender};
+use super::wire::{FromHelper, Reply};
+use crate::ipc::packets::Sender;
 use crate::observe::Event;
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
@@ -73,7 +74,7 @@ impl ToPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::processes::wire::Receiver;
+    use crate::ipc::packets::Receiver;
     use crate::sys::passing::packet_pair;
     use std::time::Duration;
 
@@ -86,7 +87,7 @@ mod tests {
         to_pool.tell(&Event::GenerationEnded(7));
         let (mut receiver, mut ended) = (Receiver::default(), 0);
         let mut count = || {
-            while let Ok(Some((message, _))) = receiver.receive_now::<FromHelper>(pool.as_fd()) {
+            while let Ok(Some((message, _))) = receiver.receive::<FromHelper>(pool.as_fd(), false) {
                 ended += usize::from(matches!(message, FromHelper::Event(Event::GenerationEnded(7))));
             }
             ended

@@ -5,16 +5,13 @@ use crate::admission::AcceptState;
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
 use crate::ipc::messages::{Record, Restored, StateLevel, Yours};
-use crate::ipc::{codec, packets};
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::protocol::Recipe;
-use crate::sys::Result;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,55 +218,14 @@ pub(crate) enum FromHelper {
 /// From a pool to a helper: a request and its number.
 pub(crate) type ToHelper = (u64, Request);
 
-/// Sends messages of any length as packets.
-#[derive(Default)]
-pub(crate) struct Sender(packets::Sender);
-
-impl Sender {
-    pub(crate) fn send<T: Serialize>(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        message: &T,
-        descriptors: &[BorrowedFd<'_>],
-        wait: bool,
-    ) -> Result<()> {
-        self.0.send(socket, &codec::encode(message)?, descriptors, wait)
-    }
-}
-
-/// Puts messages together again.
-#[derive(Default)]
-pub(crate) struct Receiver(packets::Receiver);
-
-impl Receiver {
-    /// Waits for the next whole message; None when the other end is gone.
-    ///
-    /// When one of its descriptors found no room here it has none at all: a request that needs them is refused.
-    ///
-    /// # Errors
-    /// When what came is no message of ours, or a longer one than any of ours.
-    pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
-        self.next(socket, true)
-    }
-
-    /// Receives without waiting: `EAGAIN` where nothing has come.
-    pub(crate) fn receive_now<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
-        self.next(socket, false)
-    }
-
-    fn next<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<(T, Vec<OwnedFd>)>> {
-        let Some(received) = self.0.receive(socket, wait)? else { return Ok(None) };
-        let content = codec::decode(&received.bytes)?;
-        Ok(Some((content, received.descriptors.unwrap_or_default())))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipc::codec;
+    use crate::ipc::packets::{Receiver, Sender};
     use crate::sys::Errno;
     use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, packet_pair, send_packet};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, BorrowedFd};
 
     #[test]
     fn a_message_of_any_length_arrives_whole_with_all_its_descriptors() {
@@ -291,13 +247,18 @@ mod tests {
                 sender.send(one.as_fd(), &message, &lots, true).expect("sent");
             });
             let mut receiver = Receiver::default();
-            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
-            assert!(matches!(message, (1, Request::Apply(Op::Notify(bytes), _)) if bytes == notes) && passed.is_empty());
-            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
-            assert!(matches!(message, (2, Request::Take { sockets, .. }) if sockets.len() == passed.len()));
+            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
+            assert!(
+                matches!(message, (1, Request::Apply(Op::Notify(bytes), _)) if bytes == notes)
+                    && passed.is_some_and(|passed| passed.is_empty())
+            );
+            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
+            assert!(
+                matches!(message, (2, Request::Take { sockets, .. }) if passed.as_ref().is_some_and(|passed| sockets.len() == passed.len()))
+            );
         });
         send_packet(one.as_fd(), b"\xff\xff garbage", &[], true).expect("sent");
-        assert!(Receiver::default().receive::<ToHelper>(two.as_fd()).is_err());
+        assert!(Receiver::default().receive::<ToHelper>(two.as_fd(), true).is_err());
     }
 
     #[test]
@@ -306,11 +267,11 @@ mod tests {
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
         let long: ToHelper = (1, Request::Apply(Op::Notify(vec![0; 100 * MOST_BYTES].into()), Selector::All));
         assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
-        assert_eq!(receiver.receive_now::<ToHelper>(two.as_fd()).map(|_| ()), Err(Errno::AGAIN));
+        assert_eq!(receiver.receive::<ToHelper>(two.as_fd(), false).map(|_| ()), Err(Errno::AGAIN));
         sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");
-        let message = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message").0;
+        let message = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message").0;
         assert!(matches!(message, (2, Request::Status)));
-        assert_eq!(receiver.0.partial(), 0);
+        assert_eq!(receiver.partial(), 0);
     }
 
     #[test]
@@ -319,7 +280,7 @@ mod tests {
         let mut packet = [&1_u64.to_le_bytes()[..], &[1, 2]].concat();
         packet.extend(codec::encode(&(1_u64, Request::Status)).expect("bytes").iter());
         send_packet(one.as_fd(), &packet, &[one.as_fd()], true).expect("sent");
-        let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
-        assert!(matches!(message, (1, Request::Status)) && passed.is_empty());
+        let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
+        assert!(matches!(message, (1, Request::Status)) && passed.is_none());
     }
 }
