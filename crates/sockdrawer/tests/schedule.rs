@@ -281,13 +281,16 @@ fn changes_neither_bring_a_connect_forward_nor_lose_one() {
         let connects = pool.status().counts.connects;
         assert!(connects <= due_in(began.elapsed()), "{connects} after {:?}", began.elapsed());
     }
+    let changed = began.elapsed();
     assert!(pool.wait(PATIENCE, |status| status.counts.connected == 2 * MANY), "{:?}", pool.status());
     let mut dues: Vec<Instant> = dues.try_iter().collect();
     dues.sort_unstable();
     let (first, last) = (dues[0], dues[dues.len() - 1]);
     let took = GAP * (2 * MANY as u32 - 1);
     // A connect of whose place in the schedule nothing came would make it longer by a gap each time.
-    assert!((last - first).abs_diff(took) < took / 4, "{:?} for {took:?}", last - first);
+    // A busy machine makes the changes, each of which allows one connect more, slower than the schedule.
+    let latest = took.max(changed) * 5 / 4;
+    assert!((took * 3 / 4..latest).contains(&(last - first)), "{:?} for {took:?}, {changed:?} of changes", last - first);
     assert!(pool.wait(Duration::ZERO, |status| status.counts.connects == 2 * MANY));
 }
 

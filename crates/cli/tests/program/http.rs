@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sockdrawer::testing::private_network;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv6Addr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
@@ -109,8 +109,10 @@ fn answers_are_taken_where_curl_takes_them() {
 
 #[test]
 fn the_address_of_a_name_that_accepts_is_used_and_printed() {
-    let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).expect("a free port");
-    let at = listener.local_addr().expect("it is bound");
+    // The name's other address is this test's too, and refuses: another test may not listen there.
+    let (_refusing, other) = bound();
+    let at = SocketAddr::from((Ipv6Addr::LOCALHOST, other.port()));
+    let listener = TcpListener::bind(at).expect("the port is free in the other family, whose tests ask for it only here");
     let server = Web::serve_at(listener, |asked| {
         assert!(asked.head.contains("\r\nHost: localhost:"), "{}", asked.head);
         (PLAIN.to_vec(), Then::Keep)

@@ -60,7 +60,7 @@ fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
     for processes in ["auto", "2"] {
         let path = path(&format!("orders-{processes}"));
         let at = path.display().to_string();
-        let words = format!("load ping -c 10 --interval 20ms -d 60 --processes {processes} --control {at} --json -");
+        let words = format!("load ping -c 10 --interval 200ms -d 60 --processes {processes} --control {at} --json -");
         let program = Program::of(&words);
         let mut control = Control::to(&path);
         control.until("10 connections", standing(10));
@@ -79,16 +79,16 @@ fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
         };
         at_rest(&mut control);
         assert_eq!(at_rest(&mut control), at_rest(&mut control), "nobody asks while a run is suspended");
-        assert_eq!((control.say("interval 10ms"), control.say("resume")), ("ok".to_owned(), "ok".to_owned()));
+        assert_eq!((control.say("interval 100ms"), control.say("resume")), ("ok".to_owned(), "ok".to_owned()));
         let before = at_rest(&mut control);
-        control.until("asking again", |status| pace(status) > before + 100);
+        control.until("asking again", |status| pace(status) > before + 20);
         assert_eq!(control.say("stop"), "ok");
         let end = program.end();
         assert_eq!(end.code, Some(0), "{end:?}");
         let report = report(&end);
         let told: Vec<&str> =
             report["actions"].as_array().expect("a list").iter().map(|action| action["what"].as_str().expect("text")).collect();
-        let expected = ["connections +5", "connections -9", "suspend", "interval 10ms", "resume", "stop"];
+        let expected = ["connections +5", "connections -9", "suspend", "interval 100ms", "resume", "stop"];
         assert_eq!(told, expected, "{report}");
         let counts = ["established", "closed", "open", "lost"].map(|name| number(&report, &format!("/connections/{name}")));
         assert_eq!(counts, [15, 9, 6, 0], "{report}");
@@ -100,7 +100,7 @@ fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
 fn stages_come_and_go_by_themselves_and_by_order() {
     let path = path("stages");
     let at = path.display().to_string();
-    let words = format!("load ping --stage 500ms:20,1m:20,500ms:5,1m:5 --interval 20ms --control {at} --json -");
+    let words = format!("load ping --stage 500ms:20,1m:20,500ms:5,1m:5 --interval 200ms --control {at} --json -");
     let program = Program::of(&words);
     let mut control = Control::to(&path);
     control.until("20 connections", standing(20));

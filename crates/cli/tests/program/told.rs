@@ -71,9 +71,13 @@ fn connections_that_a_server_ends_before_they_were_used_are_counted_and_so_are_t
     assert_eq!(end.code, Some(1), "{report}");
     let [lost, reconnected] = ["lost", "reconnected"].map(|name| number(&report, &format!("/connections/{name}")));
     assert!(lost >= 40 && reconnected >= 36, "{report}");
-    assert!(report["errors"].to_string().contains(r#""count":40,"errno":"EOF""#), "{report}");
+    let unused =
+        report["errors"].as_array().expect("a list").iter().find(|error| error["phase"] == "unused" && error["errno"] == "EOF");
+    let unused = number(unused.expect("it is told"), "/count");
+    // Where an operation was due meanwhile, which two may be, its connection was used.
+    assert!((38..=40).contains(&unused), "{report}");
     assert!(end.stderr.contains(&format!(", {reconnected} reconnected")), "{end:?}");
-    assert!(end.stderr.contains("error        unused EOF: 40, "), "{end:?}");
+    assert!(end.stderr.contains(&format!("error        unused EOF: {unused}, ")), "{end:?}");
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn an_outage_is_in_the_latency_of_what_was_due_meanwhile() {
 
 #[test]
 fn the_last_line_of_a_run_has_the_times_of_its_last_second() {
-    let end = load("ping -c 4 --interval 10ms -d 1");
+    let end = load("ping -c 4 --interval 100ms -d 1");
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stderr.lines().last().is_some_and(|line| line.starts_with("1 s ") && line.contains("p99 ")), "{end:?}");
 }
