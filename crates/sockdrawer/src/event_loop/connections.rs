@@ -23,6 +23,7 @@ use super::generations::Generations;
 use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::io::Io;
+use super::phase::Phase;
 use super::shared::Shared;
 use super::slot::Flags;
 use super::slots::Slots;
@@ -366,10 +367,10 @@ impl Connections {
             self.readable(slot);
             return None;
         }
-        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+        if self.slots.at(slot).flags.is(Phase::Connecting) {
             return self.connect_event(slot, ready);
         }
-        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+        if self.slots.at(slot).flags.is(Phase::Relayed) {
             self.relay_event(slot, ready);
         } else {
             self.rare_event(slot, token, ready);
@@ -388,16 +389,16 @@ impl Connections {
     #[cold]
     fn rare_event(&mut self, slot: u32, token: u64, ready: Ready) {
         let flags = self.slots.at(slot).flags;
-        if flags.any(Flags::CUT) {
+        if flags.is(Phase::Cut) {
             return;
         }
         if !self.may_end(ready) {
             return;
         }
-        if flags.any(Flags::LINGERING) {
+        if flags.is(Phase::Lingering) {
             return self.discard(slot);
         }
-        if flags.any(Flags::LEASED) {
+        if flags.is(Phase::Leased) {
             return self.leased_ended(slot);
         }
         let may_receive = !flags.any(Flags::UNREAD);

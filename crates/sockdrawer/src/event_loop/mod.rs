@@ -16,6 +16,7 @@ pub(crate) mod incoming;
 mod io;
 pub(crate) mod lease;
 pub(crate) mod notifier;
+mod phase;
 mod ports;
 #[cfg(all(test, shuttle))]
 mod schedules;

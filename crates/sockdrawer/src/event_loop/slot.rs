@@ -1,5 +1,6 @@
 //! The record of a connection, whatever protocol runs on it. It survives its protocol, to linger.
 
+use super::phase::{PHASES, Phase, Row};
 use super::timer::Node;
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
@@ -35,122 +36,83 @@ pub(crate) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() <= 64);
 
-/// What a connection is doing; several at once.
+/// What holds of a connection, several at once, and its phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags(u32);
+
+/// The phase is a number in the highest bits.
+const PHASE_SHIFT: u32 = 28;
 
 impl Flags {
     /// This side connected.
     pub(crate) const CONNECTED: Flags = Flags(1);
-    /// Not yet connected; there is no protocol.
-    pub(crate) const CONNECTING: Flags = Flags(1 << 1);
     /// epoll knows the socket.
-    pub(crate) const WATCHED: Flags = Flags(1 << 2);
+    pub(crate) const WATCHED: Flags = Flags(1 << 1);
     /// epoll reports input.
-    pub(crate) const WATCH_READ: Flags = Flags(1 << 3);
+    pub(crate) const WATCH_READ: Flags = Flags(1 << 2);
     /// epoll reports room for output.
-    pub(crate) const WATCH_WRITE: Flags = Flags(1 << 4);
+    pub(crate) const WATCH_WRITE: Flags = Flags(1 << 3);
+    /// epoll reports the peer's end, while input is not asked for.
+    pub(crate) const WATCH_END: Flags = Flags(1 << 4);
     /// A job runs.
     pub(crate) const WORKING: Flags = Flags(1 << 5);
-    /// The protocol paused its input.
-    pub(crate) const WAITING: Flags = Flags(1 << 6);
-    /// Unsent output passed the high-water mark and has not fallen below the low one.
-    pub(crate) const FULL: Flags = Flags(1 << 7);
-    /// The peer's end was read.
-    pub(crate) const PEER_ENDED: Flags = Flags(1 << 8);
-    /// ... and the protocol was told.
-    pub(crate) const TOLD_ENDED: Flags = Flags(1 << 9);
-    /// Our end is to be told once all is sent, or was.
-    pub(crate) const ENDING_OUTPUT: Flags = Flags(1 << 10);
-    /// The protocol is gone; what is left is sent.
-    pub(crate) const FLUSHING: Flags = Flags(1 << 11);
-    /// The protocol is gone and all is sent; input is discarded until the peer's end.
-    pub(crate) const LINGERING: Flags = Flags(1 << 12);
-    /// Asked to end.
-    pub(crate) const DRAINING: Flags = Flags(1 << 13);
-    /// ... and the protocol was told.
-    pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 14);
     /// A job ran since the last read: more input may have come meanwhile.
-    pub(crate) const WORKED: Flags = Flags(1 << 15);
-    /// To be leased as soon as all output is sent.
-    pub(crate) const DELEGATING: Flags = Flags(1 << 16);
-    /// Leased: other code reads and writes the socket.
-    pub(crate) const LEASED: Flags = Flags(1 << 17);
+    pub(crate) const WORKED: Flags = Flags(1 << 6);
+    /// The protocol paused its input.
+    pub(crate) const WAITING: Flags = Flags(1 << 7);
+    /// Its notes found no room in the inbox of another loop.
+    pub(crate) const HELD: Flags = Flags(1 << 8);
+    /// Unsent output passed the high-water mark and has not fallen below the low one.
+    pub(crate) const FULL: Flags = Flags(1 << 9);
     /// FULL, and input waits until it is not.
-    pub(crate) const PAUSED: Flags = Flags(1 << 18);
+    pub(crate) const PAUSED: Flags = Flags(1 << 10);
     /// There is input that the protocol did not take.
-    pub(crate) const KEPT: Flags = Flags(1 << 19);
+    pub(crate) const KEPT: Flags = Flags(1 << 11);
+    /// The kept input was searched to its end, and holds no line break. Only with `KEPT`.
+    pub(crate) const NO_LINE: Flags = Flags(1 << 12);
     /// There is output that the kernel did not take.
-    pub(crate) const UNSENT: Flags = Flags(1 << 20);
+    pub(crate) const UNSENT: Flags = Flags(1 << 13);
+    /// The peer's end was read.
+    pub(crate) const PEER_ENDED: Flags = Flags(1 << 14);
+    /// ... and the protocol was told.
+    pub(crate) const TOLD_ENDED: Flags = Flags(1 << 15);
+    /// The peer's end came while input was not asked for, and there is input before it.
+    pub(crate) const END_BEHIND: Flags = Flags(1 << 16);
+    /// Our end is to be told once all is sent, or was.
+    pub(crate) const ENDING_OUTPUT: Flags = Flags(1 << 17);
+    /// Asked to end.
+    pub(crate) const DRAINING: Flags = Flags(1 << 18);
+    /// ... and the protocol was told.
+    pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 19);
+    /// It was purged: its end counts as that, unless it is cut off.
+    pub(crate) const PURGED: Flags = Flags(1 << 20);
     /// The timer is that of the idle timeout, and not the protocol's.
     pub(crate) const IDLE: Flags = Flags(1 << 21);
-    /// It was purged: its end counts as that, unless it is cut off.
-    pub(crate) const PURGED: Flags = Flags(1 << 23);
     /// The table has an [`Extra`](super::slots::Extra) of it.
     pub(crate) const EXTRA: Flags = Flags(1 << 22);
-    /// Its end is counted as cut, and closing its socket sends a reset: nothing else happens to it any more.
-    pub(crate) const CUT: Flags = Flags(1 << 24);
-
-    /// Offered to another process: nothing happens to it here, but for its end.
-    pub(crate) const FROZEN: Flags = Flags(1 << 25);
-    /// Its notes found no room in the inbox of another loop.
-    pub(crate) const HELD: Flags = Flags(1 << 26);
-    /// epoll reports the peer's end, while input is not asked for.
-    pub(crate) const WATCH_END: Flags = Flags(1 << 27);
-    /// The peer's end came while input was not asked for, and there is input before it.
-    pub(crate) const END_BEHIND: Flags = Flags(1 << 28);
     /// It has given handles to itself away.
-    pub(crate) const HANDLED: Flags = Flags(1 << 31);
-    /// Its bytes go to another connection, and that one's to it.
-    pub(crate) const RELAYED: Flags = Flags(1 << 29);
+    pub(crate) const HANDLED: Flags = Flags(1 << 23);
 
-    /// The kept input was searched to its end, and holds no line break. Only with `KEPT`.
-    pub(crate) const NO_LINE: Flags = Flags(1 << 30);
+    /// Not open.
+    const BUSY: Flags = Flags(!0 << PHASE_SHIFT);
 
-    /// While any of these is set, the connection cannot move to another process.
-    pub(crate) const UNMOVABLE: Flags = Flags(
-        Flags::WORKING.0
-            | Flags::DELEGATING.0
-            | Flags::LEASED.0
-            | Flags::RELAYED.0
-            | Flags::DRAINING.0
-            | Flags::PURGED.0
-            | Flags::CUT.0
-            | Flags::FROZEN.0,
-    );
+    /// While any of these is set, input is not offered.
+    const HOLDING: Flags = Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::PAUSED);
 
     /// While any of these is set, the connection is not read.
-    pub(crate) const UNREAD: Flags = Flags(
-        Flags::CUT.0
-            | Flags::FROZEN.0
-            | Flags::CONNECTING.0
-            | Flags::FLUSHING.0
-            | Flags::LINGERING.0
-            | Flags::PEER_ENDED.0
-            | Flags::WORKING.0
-            | Flags::WAITING.0
-            | Flags::HELD.0
-            | Flags::PAUSED.0
-            | Flags::DELEGATING.0
-            | Flags::RELAYED.0
-            | Flags::LEASED.0,
-    );
+    pub(crate) const UNREAD: Flags = Flags::HOLDING.and(Flags::PEER_ENDED).and(Flags::BUSY);
 
     /// While none of these is set, and no timer, only the slot knows of the connection.
-    pub(crate) const ENTANGLED: Flags = Flags(
-        Flags::CONNECTING.0
-            | Flags::WORKING.0
-            | Flags::DELEGATING.0
-            | Flags::LEASED.0
-            | Flags::KEPT.0
-            | Flags::UNSENT.0
-            | Flags::EXTRA.0
-            | Flags::HANDLED.0
-            | Flags::PURGED.0,
-    );
+    pub(crate) const ENTANGLED: Flags = Flags::WORKING
+        .and(Flags::KEPT)
+        .and(Flags::UNSENT)
+        .and(Flags::EXTRA)
+        .and(Flags::HANDLED)
+        .and(Flags::PURGED)
+        .and(Flags::BUSY);
 
     /// Whether any of these is set.
-    pub(crate) fn any(self, flags: Flags) -> bool {
+    pub(crate) const fn any(self, flags: Flags) -> bool {
         self.0 & flags.0 != 0
     }
 
@@ -164,6 +126,20 @@ impl Flags {
 
     pub(crate) const fn and(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
+    }
+
+    pub(crate) const fn is(self, phase: Phase) -> bool {
+        self.0 >> PHASE_SHIFT == phase as u32
+    }
+
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.clear(Flags::BUSY);
+        self.0 |= (phase as u32) << PHASE_SHIFT;
+    }
+
+    /// Returns what the phase means.
+    pub(crate) fn phase(self) -> &'static Row {
+        &PHASES[(self.0 >> PHASE_SHIFT) as usize]
     }
 }
 
@@ -179,43 +155,44 @@ impl Slot {
         opened: 0,
         table: 0,
         listener: NO_LISTENER,
-        flags: Flags(0),
+        flags: Flags((Phase::Empty as u32) << PHASE_SHIFT),
     };
 
     pub(crate) fn side(&self) -> Side {
         if self.flags.any(Flags::CONNECTED) { Side::Connected } else { Side::Accepted }
     }
 
-    /// Whether a connection sits here.
+    /// Returns whether a connection sits here.
     pub(crate) fn is_taken(&self) -> bool {
-        self.socket.is_some() || self.flags.any(Flags::LEASED)
+        !self.flags.is(Phase::Empty)
     }
 
     /// Whether a protocol runs on it.
     pub(crate) fn has_protocol(&self) -> bool {
-        self.is_taken() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING).and(Flags::CUT))
+        self.flags.phase().protocol
+    }
+
+    /// Returns whether its protocol is served by this loop.
+    pub(crate) fn is_open(&self) -> bool {
+        self.flags.is(Phase::Open)
     }
 
     /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
     pub(crate) fn is_settled(&self) -> bool {
-        let watching = Flags::WATCHED.0 | Flags::WATCH_READ.0;
-        let looked_at = watching | Flags::WATCH_WRITE.0 | Flags::UNSENT.0 | Flags::UNREAD.0;
-        self.flags.0 & looked_at == watching
+        let watching = Flags::WATCHED.and(Flags::WATCH_READ);
+        let looked_at = watching.and(Flags::WATCH_WRITE).and(Flags::UNSENT).and(Flags::UNREAD);
+        self.flags.0 & looked_at.0 == watching.0
     }
 
     /// Whether `received` and `peer_ended` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        let held =
-            Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
-        !self.flags.any(held.and(Flags::FROZEN).and(Flags::RELAYED))
+        !self.flags.any(Flags::HOLDING.and(Flags::BUSY))
     }
 
     /// Whether the end of the peer may be told: where the protocol has paused, too, once no input is left before it.
     pub(crate) fn may_hear_end(&self) -> bool {
-        let held =
-            Flags::WORKING.and(Flags::RELAYED).and(Flags::HELD).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
         let has_input_before = self.flags.any(Flags::WAITING) && self.flags.any(Flags::KEPT);
-        !self.flags.any(held.and(Flags::FROZEN)) && !has_input_before
+        !self.flags.any(Flags::WORKING.and(Flags::HELD).and(Flags::PAUSED).and(Flags::BUSY)) && !has_input_before
     }
 }
 

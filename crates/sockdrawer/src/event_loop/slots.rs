@@ -200,7 +200,7 @@ impl Slots {
         };
         let slot = self.at(number);
         let next = slot.timer.take_link();
-        (slot.socket, slot.listener) = (Some(socket), listener);
+        (slot.socket, slot.listener, slot.flags) = (Some(socket), listener, Flags::default());
         self.free = next;
         self.taken += 1;
         if peer_count.is_some() {

@@ -144,7 +144,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1037),
+    ("sockdrawer", 1036),
     ("tls", 69),
     ("trial", 45),
 ];

@@ -3,6 +3,7 @@
 use super::Connections;
 use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
 use crate::protocol::{Asks, Closed, Context, HandshakeKind, Local, Note, Output, Post, Said, Sender, Timer, Urgency};
@@ -105,7 +106,8 @@ impl Connections {
         let Some(slot) = self.with_protocol(token) else { return };
         let (version, held) = (self.slots.at(slot).version, self.slots.at(slot).flags.any(Flags::HELD));
         self.slots.at(slot).flags.clear(Flags::HELD);
-        if self.slots.at(slot).flags.any(Flags::FROZEN.and(Flags::LEASED)) {
+        let flags = self.slots.at(slot).flags;
+        if flags.is(Phase::Frozen) || flags.is(Phase::Leased) {
             return;
         }
         if held {
@@ -290,7 +292,7 @@ impl Connections {
             panics::discard(note);
             return;
         };
-        if self.slots.at(slot).flags.any(Flags::LEASED) {
+        if self.slots.at(slot).flags.is(Phase::Leased) {
             return self.note_leased(slot, note, urgency);
         }
         let Some(note) = self.note_frozen(slot, note) else { return };
@@ -315,7 +317,7 @@ impl Connections {
             return self.timers.set(&mut self.slots, slot, at, now);
         }
         let record = self.slots.at(slot);
-        if record.flags.any(Flags::CONNECTING) {
+        if record.flags.is(Phase::Connecting) {
             self.connect_failed(slot, Errno::TIMEDOUT);
         } else if record.has_protocol() && record.flags.any(Flags::IDLE) {
             self.idle_due(slot, now);

@@ -5,6 +5,7 @@ use super::Connections;
 use super::calling::Tail;
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::observe::Event as Told;
 use crate::protocol::{Asks, Closed, Closing, Timer};
@@ -84,7 +85,7 @@ impl Connections {
     /// The protocol is gone: what is left is sent, then the socket lingers.
     pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
         let flags = &mut self.slots.at(slot).flags;
-        flags.set(Flags::FLUSHING);
+        flags.enter(Phase::Flushing);
         flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
@@ -96,7 +97,7 @@ impl Connections {
 
     /// All is sent that ever will be: the peer is told.
     pub(super) fn all_sent(&mut self, slot: u32) {
-        if self.slots.at(slot).flags.any(Flags::FLUSHING) && !self.ends_in_order(slot) {
+        if self.slots.at(slot).flags.is(Phase::Flushing) && !self.ends_in_order(slot) {
             return self.leave(slot, true);
         }
         if self.with_socket(slot, |system, socket| system.finish(socket)).is_err() {
@@ -104,14 +105,13 @@ impl Connections {
             return if self.slots.at(slot).has_protocol() { self.fail(slot, Errno::NOTCONN) } else { self.leave(slot, false) };
         }
         let record = self.slots.at(slot);
-        if !record.flags.any(Flags::FLUSHING) {
+        if !record.flags.is(Phase::Flushing) {
             return;
         }
         if record.flags.any(Flags::PEER_ENDED) {
             return self.leave(slot, false);
         }
-        record.flags.clear(Flags::FLUSHING);
-        record.flags.set(Flags::LINGERING);
+        record.flags.enter(Phase::Lingering);
         record.state = 0;
         let (now, linger) = (Instant::now(), self.generations.active_settings().linger);
         self.timers.set(&mut self.slots, slot, deadline(now, linger), now);
@@ -150,7 +150,7 @@ impl Connections {
 
     /// The timer of a connection without protocol: what is unsent now is lost.
     pub(super) fn closing_is_over(&mut self, slot: u32) {
-        let unsent = self.slots.at(slot).flags.any(Flags::FLUSHING);
+        let unsent = self.slots.at(slot).flags.is(Phase::Flushing);
         if unsent {
             self.io.counters.cut().add(1);
         }
@@ -160,7 +160,7 @@ impl Connections {
     /// Ends a connection now. What was appended and not sent is lost.
     pub(super) fn end(&mut self, slot: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
-        if self.slots.at(slot).flags.any(Flags::CUT) {
+        if self.slots.at(slot).flags.is(Phase::Cut) {
             return self.leave(slot, true);
         }
         self.slots.at(slot).flags.clear(Flags::PURGED);
@@ -202,7 +202,7 @@ impl Connections {
             self.slots.at(slot).flags.clear(Flags::HANDLED);
             self.io.inbox.forget_handles(self.slots.token(slot));
         }
-        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+        if self.slots.at(slot).flags.is(Phase::Relayed) {
             self.end_other(slot, why);
         }
     }
@@ -288,7 +288,7 @@ impl Connections {
     fn leave_entangled(&mut self, slot: u32, reset: bool) {
         if !reset {
             self.ends_in_order(slot);
-        } else if !self.slots.at(slot).flags.any(Flags::LEASED) {
+        } else if !self.slots.at(slot).flags.is(Phase::Leased) {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
         }
@@ -303,7 +303,7 @@ impl Connections {
         self.forget_unsent(slot);
         let record = self.slots.at(slot);
         let (flags, token) = (record.flags, crate::event_loop::slot::token(slot, record.version));
-        if !flags.any(Flags::CONNECTING) && !extra.turned_away {
+        if !flags.is(Phase::Connecting) && !extra.turned_away {
             self.io.counters.closed().add(1);
         }
         if flags.any(Flags::PURGED) && !reset {
@@ -324,7 +324,7 @@ impl Connections {
             self.slots.leave(slot);
         }
         // After its permit went back, which else would be taken for one of a connection that no loop has told of.
-        extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.any(Flags::CUT)));
+        extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.is(Phase::Cut)));
         self.descriptor_freed = true;
     }
 }

@@ -5,6 +5,7 @@ use crate::behaviour::{Event, Panicked};
 use crate::clock::deadline;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::listen::permit::Permit;
 use crate::net::Address;
@@ -68,7 +69,8 @@ impl Connections {
         let record = self.slots.at(slot);
         (record.id, record.state) = (id, target);
         (record.bytes_in, record.bytes_out) = (nanoseconds(since), nanoseconds(lag));
-        record.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
+        record.flags.set(Flags::CONNECTED);
+        record.flags.enter(Phase::Connecting);
         self.timers.set(&mut self.slots, slot, deadline(began, timeout), began);
         self.watch_connecting(slot)
     }
@@ -141,7 +143,7 @@ impl Connections {
     pub(super) fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
         for connecting in self.slots.asked_by(token) {
-            if let Some(slot) = self.slots.find(connecting).filter(|slot| self.slots.at(*slot).flags.any(Flags::CONNECTING)) {
+            if let Some(slot) = self.slots.find(connecting).filter(|slot| self.slots.at(*slot).flags.is(Phase::Connecting)) {
                 self.io.counters.connect_failed().add(1);
                 self.leave(slot, true);
             }
@@ -206,7 +208,7 @@ impl Connections {
         }
         let record = self.slots.at(slot);
         (record.bytes_in, record.bytes_out) = (0, 0);
-        record.flags.clear(Flags::CONNECTING);
+        record.flags.enter(Phase::Open);
         let record_id = record.id;
         self.set_active_options(slot);
         let (id, token) = (record_id, self.slots.token(slot));

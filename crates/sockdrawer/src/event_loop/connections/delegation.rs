@@ -5,6 +5,7 @@ use super::calling::Tail;
 use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::protocol::{Closed, Delegate, Note, Peer, Side, Urgency};
 use crate::sys::{Errno, panics};
@@ -17,7 +18,8 @@ impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
         let connects = self.slots.extra(slot).is_some_and(|extra| extra.connects > 0);
-        if connects || self.slots.at(slot).flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::RELAYED)) {
+        let record = self.slots.at(slot);
+        if connects || !record.is_open() || record.flags.any(Flags::WORKING) {
             panics::discard(delegate);
             let why = "a protocol gave its connection away while a job runs, a connect is under way or it is relayed, or twice";
             self.count_panic(slot, why.to_owned());
@@ -28,21 +30,18 @@ impl Connections {
             panics::discard(delegate);
             return self.fail(slot, errno);
         }
-        self.slots.at(slot).flags.set(Flags::DELEGATING);
+        self.slots.at(slot).flags.enter(Phase::Delegating);
         self.slots.make_extra(slot).delegation = Some(Delegation::Pending(delegate));
         self.send(slot, false);
     }
 
     /// Whether the connection is leased, or is leased now: the last that is done with it in this turn.
     pub(super) fn leaves(&mut self, slot: u32) -> bool {
-        let record = self.slots.at(slot);
-        if !record.flags.any(Flags::DELEGATING.and(Flags::LEASED)) {
-            return false;
-        }
-        if record.flags.any(Flags::DELEGATING) && record.has_protocol() && !record.flags.any(Flags::UNSENT) {
+        let flags = self.slots.at(slot).flags;
+        if flags.is(Phase::Delegating) && !flags.any(Flags::UNSENT) {
             self.hand_over(slot);
         }
-        self.slots.at(slot).flags.any(Flags::LEASED)
+        self.slots.at(slot).flags.is(Phase::Leased)
     }
 
     fn hand_over(&mut self, slot: u32) {
@@ -76,8 +75,7 @@ impl Connections {
             lent,
         };
         let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
-        record.flags.clear(Flags::DELEGATING);
-        record.flags.set(Flags::LEASED);
+        record.flags.enter(Phase::Leased);
         let lease = Lease::new(leaving, socket.clone(), self.io.inbox.clone());
         let leased = lease.leased.clone();
         self.slots.make_extra(slot).delegation =
@@ -235,7 +233,7 @@ impl Connections {
         let record = self.slots.at(slot);
         // The event loop's own share was dropped with the delegation, and the lessee gave its share back.
         record.socket = Some(Arc::into_inner(socket).expect("the lease gave back the other share"));
-        record.flags.clear(Flags::LEASED);
+        record.flags.enter(Phase::Open);
         if peer_ended {
             record.flags.set(Flags::PEER_ENDED);
         }

@@ -5,6 +5,7 @@ use super::Connections;
 use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::event_loop::endings::Endings;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::operation::Selector;
 use crate::protocol::Closed;
@@ -26,10 +27,10 @@ impl Connections {
             return;
         }
         let record = self.slots.at(slot);
-        if record.flags.any(Flags::CONNECTING) {
+        if record.flags.is(Phase::Connecting) {
             return self.connect_failed(slot, Errno::CONNABORTED);
         }
-        if record.has_protocol() && record.flags.any(Flags::LEASED) {
+        if record.flags.is(Phase::Leased) {
             record.flags.set(Flags::DRAINING);
             // Also when it was asked before: the deadline may be nearer now.
             return self.drain_leased(slot);
@@ -58,8 +59,8 @@ impl Connections {
         let asked = !record.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
         let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
-        let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED).and(Flags::RELAYED));
-        if asked && record.has_protocol() && whole && !busy {
+        let free = record.is_open() && !record.flags.any(Flags::WORKING);
+        if asked && whole && free {
             record.flags.set(Flags::TOLD_DRAINING);
             self.callback(slot, Event::Draining);
         }
@@ -74,7 +75,7 @@ impl Connections {
 
     fn is_told_first(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
-        let is_first = record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED).and(Flags::RELAYED));
+        let is_first = record.flags.phase().called && !record.flags.any(Flags::TOLD_DRAINING);
         if is_first {
             record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
         }
@@ -102,7 +103,7 @@ impl Connections {
             return;
         }
         let record = self.slots.at(slot);
-        if record.flags.any(Flags::CONNECTING) {
+        if record.flags.is(Phase::Connecting) {
             return self.connect_failed(slot, Errno::CONNABORTED);
         }
         let version = record.version;
@@ -114,10 +115,10 @@ impl Connections {
         if !self.is_still(slot, version) {
             return;
         }
-        if self.slots.at(slot).flags.any(Flags::LEASED) {
+        if self.slots.at(slot).flags.is(Phase::Leased) {
             return self.purge_leased(slot, within);
         }
-        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+        if self.slots.at(slot).flags.is(Phase::Relayed) {
             // Nothing says where the stream is whole.
             self.io.counters.cut().add(1);
             return self.end(slot, Closed::Purged, true);
@@ -126,7 +127,7 @@ impl Connections {
             self.forget_protocol(slot, Closed::Purged);
             self.slots.at(slot).flags.set(Flags::PURGED);
             self.start_closing(slot, within);
-        } else if self.slots.at(slot).flags.any(Flags::FLUSHING) {
+        } else if self.slots.at(slot).flags.is(Phase::Flushing) {
             // It was closing by itself, with more patience; one that lingers has less already.
             let now = Instant::now();
             self.timers.set(&mut self.slots, slot, deadline(now, within), now);
@@ -152,7 +153,7 @@ impl Connections {
         }
         counting.push(endings.clone());
         endings.asked.fetch_add(1, SeqCst);
-        if self.slots.at(slot).flags.any(Flags::CUT) {
+        if self.slots.at(slot).flags.is(Phase::Cut) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
@@ -254,11 +255,11 @@ impl Connections {
     fn decide_cut(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return true };
         let flags = self.slots.at(slot).flags;
-        if flags.any(Flags::CUT) {
+        if flags.is(Phase::Cut) {
             return true;
         }
         // The socket of these is not the loop's own, or has no peer.
-        if flags.any(Flags::LEASED.and(Flags::CONNECTING)) || !self.owes(slot) {
+        if flags.is(Phase::Leased) || flags.is(Phase::Connecting) || !self.owes(slot) {
             return false;
         }
         // It fails only where the connection is gone already.
@@ -268,21 +269,21 @@ impl Connections {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
+        if flags.phase().protocol {
+            self.forget_protocol(slot, Closed::Purged);
+        } else {
+            self.timers.clear(&mut self.slots, slot);
+        }
         let flags = &mut self.slots.at(slot).flags;
         flags.clear(Flags::PURGED);
-        flags.set(Flags::CUT);
-        if flags.any(Flags::LINGERING.and(Flags::FLUSHING)) {
-            self.timers.clear(&mut self.slots, slot);
-        } else {
-            self.forget_protocol(slot, Closed::Purged);
-        }
+        flags.enter(Phase::Cut);
         true
     }
 
     /// Closes the connections that are counted as cut.
     pub(crate) fn close_cut(&mut self) {
         let mut cut = self.slots.counted(|_| true);
-        cut.retain(|token| self.slots.at(*token as u32).flags.any(Flags::CUT));
+        cut.retain(|token| self.slots.at(*token as u32).flags.is(Phase::Cut));
         self.in_slices(cut, |connections, token| {
             if let Some(slot) = connections.slots.find(token) {
                 connections.leave(slot, true);
@@ -297,10 +298,10 @@ impl Connections {
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
     /// that something is missing.
     pub(in crate::event_loop) fn cut(&mut self, slot: u32, why: Closed) {
-        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+        if self.slots.at(slot).flags.is(Phase::Connecting) {
             return self.connect_failed(slot, crate::sys::Errno::CONNABORTED);
         }
-        if self.slots.at(slot).flags.any(Flags::CUT) {
+        if self.slots.at(slot).flags.is(Phase::Cut) {
             return self.leave(slot, true);
         }
         let owes = self.owes(slot);
@@ -320,11 +321,10 @@ impl Connections {
             return true;
         }
         let flags = self.slots.at(slot).flags;
-        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::DELEGATING, Flags::RELAYED];
-        if owing.into_iter().any(|flag| flags.any(flag)) {
+        if flags.phase().owes || flags.any(Flags::UNSENT.and(Flags::KEPT).and(Flags::WORKING).and(Flags::WAITING)) {
             return true;
         }
-        if flags.any(Flags::LEASED) {
+        if flags.is(Phase::Leased) {
             return self.leased_owes(slot);
         }
         if self.protocol_owes(slot) {
@@ -335,7 +335,7 @@ impl Connections {
         }
         let Some(socket) = &self.slots.at(slot).socket else { return false };
         // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
-        let mut reads = if flags.any(Flags::LINGERING) { 0..LAST_READS } else { 0..0 };
+        let mut reads = if flags.is(Phase::Lingering) { 0..LAST_READS } else { 0..0 };
         let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));
         goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))
     }

@@ -101,9 +101,9 @@ impl Connections {
     fn deliver(&mut self, token: u64, messages: &[Arc<[u8]>], urgency: Urgency) {
         let Some(slot) = self.with_protocol(token) else { return };
         let (version, held) = (self.slots.at(slot).version, !self.slots.at(slot).may_receive());
-        let special = Flags::LEASED.and(Flags::DELEGATING).and(Flags::FROZEN).and(Flags::FULL);
         let mut left = messages.iter();
-        while !self.slots.at(slot).flags.any(special)
+        while self.slots.at(slot).is_open()
+            && !self.slots.at(slot).flags.any(Flags::FULL)
             && let Some(message) = left.next()
         {
             self.io.counters.notes().add(1);

@@ -3,6 +3,7 @@
 
 use super::Connections;
 use crate::clock::deadline;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::protocol::Closed;
 use std::time::{Duration, Instant};
@@ -60,8 +61,10 @@ impl Connections {
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
         let progress = self.progress(slot);
         let record = self.slots.at(slot);
-        let (table, busy) =
-            (record.table, record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::DELEGATING)));
+        let (table, busy) = (
+            record.table,
+            record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::HELD)) || record.flags.is(Phase::Delegating),
+        );
         let before = self.idle.get(&slot).copied().filter(|seen| seen.progress == progress && !busy);
         let seen = before.unwrap_or(Seen { progress, since: now });
         let idle = self.generations.settings(table).idle;

@@ -1,6 +1,7 @@
 //! What epoll is asked about a connection.
 
 use super::Connections;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::sys::Interest;
 use std::os::fd::AsFd;
@@ -16,30 +17,31 @@ impl Connections {
     }
 
     fn change_interest(&mut self, slot: u32, unwanted: bool) {
-        if self.slots.at(slot).flags.any(Flags::FROZEN) || self.leaves(slot) {
+        if self.slots.at(slot).flags.is(Phase::Frozen) || self.leaves(slot) {
             return;
         }
-        let relays = self.slots.at(slot).flags.any(Flags::RELAYED) && self.other_takes(slot);
+        let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.other_takes(slot);
         let record = self.slots.at(slot);
         let flags = record.flags;
         let finished = flags.any(Flags::PEER_ENDED);
         let wanted = match () {
-            () if flags.any(Flags::LINGERING) => true,
-            () if flags.any(Flags::RELAYED) => relays && !finished,
-            () => record.has_protocol() && record.may_receive() && !finished,
+            () if flags.is(Phase::Lingering) => true,
+            () if flags.is(Phase::Relayed) => relays && !finished,
+            () => record.may_receive() && !finished,
         };
         let watched = flags.any(Flags::WATCH_READ);
-        let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
+        let read = wanted || (watched && !unwanted && !finished && !flags.is(Phase::Flushing));
         let write = flags.any(Flags::UNSENT);
         // The end of a peer is told also while its input is paused, once none is left before it.
         let over = Flags::PEER_ENDED.and(Flags::END_BEHIND).and(Flags::KEPT).and(Flags::WORKING);
-        let end = !read && flags.any(Flags::WAITING) && record.has_protocol() && !flags.any(over.and(Flags::RELAYED));
+        let end = !read && record.is_open() && flags.any(Flags::WAITING) && !flags.any(over);
         let interest = Interest { read, write, end };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; a protocol that waits for something else, or whose peer has sent its end, must hear when the peer is
             // gone, which epoll always tells.
             let waits = (flags.any(Flags::WAITING.and(Flags::HELD)) || finished && record.has_protocol())
-                && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
+                && !flags.any(Flags::WORKING)
+                && !flags.is(Phase::Flushing);
             if !read && !write && !waits {
                 return;
             }

@@ -1,6 +1,7 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
@@ -152,7 +153,7 @@ impl Connections {
         for token in self.slots.tokens() {
             let Some(slot) = self.slots.find(token) else { continue };
             let is_first = together || self.awaits_peer(slot);
-            if is_first && !self.slots.at(slot).flags.any(Flags::FROZEN) && self.why_it_stays(slot, reads).is_none() {
+            if is_first && !self.slots.at(slot).flags.is(Phase::Frozen) && self.why_it_stays(slot, reads).is_none() {
                 self.freeze(slot);
             }
         }
@@ -169,7 +170,7 @@ impl Connections {
         }
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);
-        record.flags.set(Flags::FROZEN);
+        record.flags.enter(Phase::Frozen);
         let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
         self.moving
             .frozen
@@ -179,7 +180,7 @@ impl Connections {
     /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
     fn freeze_and_save(&mut self, slot: u32, reads: &State, listeners: &ListenerStates) -> Option<Record> {
         let record = self.slots.at(slot);
-        let (id, is_frozen) = (record.id.0, record.is_taken() && record.flags.any(Flags::FROZEN));
+        let (id, is_frozen) = (record.id.0, record.flags.is(Phase::Frozen));
         if is_frozen && self.moving.frozen.get(&id).is_none_or(|frozen| frozen.offered) {
             return None;
         }
@@ -261,14 +262,11 @@ impl Connections {
         let record = self.slots.at(slot);
         let flags = record.flags;
         let why = |why: &str| Some(why.to_owned());
-        if flags.any(Flags::DELEGATING.and(Flags::LEASED)) {
-            return why("delegated");
+        if let Some(stays) = flags.phase().stays {
+            return why(stays);
         }
         if flags.any(Flags::WORKING) {
             return why("a job runs");
-        }
-        if flags.any(Flags::RELAYED) {
-            return why("relayed");
         }
         if connects {
             return why("connecting");
@@ -279,8 +277,8 @@ impl Connections {
         if waits > MOST_WAITS {
             return why("much is unsent");
         }
-        if !record.has_protocol() || flags.any(Flags::UNMOVABLE) || is_counted {
-            return why(if flags.any(Flags::CONNECTING) { "connecting" } else { "ending" });
+        if flags.any(Flags::DRAINING.and(Flags::PURGED)) || is_counted {
+            return why("ending");
         }
         let table = record.table;
         reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string())
@@ -304,8 +302,8 @@ impl Connections {
         let Some(Frozen { token, due, waited, notes, later, .. }) = self.moving.frozen.remove(&id) else { return };
         let notes: Vec<Arc<[u8]>> = notes.iter().map(|at| self.moving.notes[*at as usize].clone()).collect();
         self.moving.forget_notes();
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else { return };
-        self.slots.at(slot).flags.clear(Flags::FROZEN);
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Frozen)) else { return };
+        self.slots.at(slot).flags.enter(Phase::Open);
         if let Some(due) = due {
             self.timers.set(&mut self.slots, slot, due, Instant::now());
         }
@@ -332,7 +330,7 @@ impl Connections {
     /// A note for a connection that may be frozen: returned where it is heard now.
     #[inline]
     pub(super) fn note_frozen(&mut self, slot: u32, note: Note) -> Option<Note> {
-        if self.slots.at(slot).flags.any(Flags::FROZEN) { self.keep_note(slot, note) } else { Some(note) }
+        if self.slots.at(slot).flags.is(Phase::Frozen) { self.keep_note(slot, note) } else { Some(note) }
     }
 
     #[cold]
@@ -374,7 +372,7 @@ impl Connections {
     /// ended, by a note that had come meanwhile.
     #[inline]
     pub(super) fn take_back(&mut self, slot: u32) -> bool {
-        !self.slots.at(slot).flags.any(Flags::FROZEN) || self.thaw_one(slot)
+        !self.slots.at(slot).flags.is(Phase::Frozen) || self.thaw_one(slot)
     }
 
     #[cold]
@@ -421,7 +419,7 @@ impl Connections {
     #[inline]
     fn offered(&mut self, slot: u32) -> Option<&mut Frozen> {
         let record = self.slots.at(slot);
-        let id = record.flags.any(Flags::FROZEN).then_some(record.id.0)?;
+        let id = record.flags.is(Phase::Frozen).then_some(record.id.0)?;
         self.moving.frozen.get_mut(&id).filter(|frozen| frozen.offered)
     }
 
@@ -463,10 +461,10 @@ impl Connections {
             return None;
         }
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;
-        let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN))?;
+        let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Frozen))?;
         // The mistake: it goes on here, too.
         if cfg!(sockdrawer_broken = "two-owners") {
-            self.slots.at(slot).flags.clear(Flags::FROZEN);
+            self.slots.at(slot).flags.enter(Phase::Open);
             self.settle(slot, false);
             return Some(notes);
         }

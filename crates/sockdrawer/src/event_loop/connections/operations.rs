@@ -2,6 +2,7 @@
 
 use super::Connections;
 use crate::behaviour::{Event, Panicked};
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
@@ -17,14 +18,13 @@ use std::time::{Duration, Instant};
 fn state(slot: &Slot) -> ConnectionState {
     let flags = slot.flags;
     let states = [
-        (flags.any(Flags::CONNECTING), ConnectionState::Connecting),
-        (flags.any(Flags::LEASED.and(Flags::DELEGATING)), ConnectionState::Delegated),
         (flags.any(Flags::WORKING), ConnectionState::Working),
         (flags.any(Flags::UNSENT), ConnectionState::Sending),
         (flags.any(Flags::WAITING.and(Flags::HELD)), ConnectionState::Waiting),
         (flags.any(Flags::KEPT), ConnectionState::Receiving),
     ];
-    states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
+    let by_flags = || states.into_iter().find(|(holds, _)| *holds).map(|(_, state)| state);
+    flags.phase().name.or_else(by_flags).unwrap_or(ConnectionState::Idle)
 }
 
 impl Connections {
@@ -91,14 +91,14 @@ impl Connections {
     /// Whether there is a connection with a protocol. One that still connects is of the active generation.
     fn is_operated(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
-        record.has_protocol() || record.flags.any(Flags::CONNECTING)
+        record.has_protocol() || record.flags.is(Phase::Connecting)
     }
 
     fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
         let peer = if needs_peer { self.remote(slot) } else { None };
         let record = self.slots.at(slot);
         let (id, age) = (record.id, uptime.saturating_sub(Duration::from_secs(u64::from(record.opened))));
-        let table = if record.flags.any(Flags::CONNECTING) { self.generations.active } else { record.table };
+        let table = if record.flags.is(Phase::Connecting) { self.generations.active } else { record.table };
         let generation = self.generations.at(table).generation.id;
         let listener = self.slots.at(slot).listener;
         let listener = self.slots.listener(listener).map(|listener| &listener.address);
@@ -107,7 +107,7 @@ impl Connections {
 
     /// The peer's address; None for a Unix socket, and for a connection that is gone.
     pub(in crate::event_loop) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
-        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+        if self.slots.at(slot).flags.is(Phase::Connecting) {
             return self.connecting_to(slot);
         }
         if let Some(remote) = self.learned_remote(slot) {
@@ -133,7 +133,7 @@ impl Connections {
     fn listed(&mut self, slot: u32, uptime: Duration) -> ConnectionStatus {
         let (received, sent) = self.leased_bytes(slot);
         let record = self.slots.at(slot);
-        let carried = if record.flags.any(Flags::CONNECTING) { (0, 0) } else { (record.bytes_in, record.bytes_out) };
+        let carried = if record.flags.is(Phase::Connecting) { (0, 0) } else { (record.bytes_in, record.bytes_out) };
         let bytes = (carried.0 + received, carried.1 + sent);
         let (side, state, draining) = (record.side(), state(record), record.flags.any(Flags::DRAINING));
         self.traits(slot, uptime, true).status(side, bytes, state, draining)
@@ -155,7 +155,7 @@ impl Connections {
     pub(crate) fn drain_one(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return false };
         let record = self.slots.at(slot);
-        let is_first = (record.has_protocol() || record.flags.any(Flags::CONNECTING)) && !record.flags.any(Flags::DRAINING);
+        let is_first = (record.has_protocol() || record.flags.is(Phase::Connecting)) && !record.flags.any(Flags::DRAINING);
         self.drain(slot);
         is_first
     }
@@ -173,7 +173,7 @@ impl Connections {
         if self.is_offered(slot) {
             return !self.happens_now(slot, move |connections, _| _ = connections.kill_one(token));
         }
-        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+        if self.slots.at(slot).flags.is(Phase::Connecting) {
             self.connect_failed(slot, Errno::CONNABORTED);
         } else {
             let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
@@ -210,7 +210,7 @@ impl Connections {
 
     /// Brings a note of the pool. Blocking code may not listen to any: what finds its queue full is dropped, and counted.
     fn tell(&mut self, token: u64, bytes: &Arc<[u8]>) {
-        let leased = self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.any(Flags::LEASED));
+        let leased = self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.is(Phase::Leased));
         let urgency = if leased { Urgency::Offered } else { Urgency::Delivered };
         self.note(token, Note::Bytes(bytes.clone()), urgency);
     }
@@ -228,16 +228,11 @@ impl Connections {
     fn adopt_one(&mut self, token: u64) -> Result<(), String> {
         let slot = self.slots.find(token).ok_or("it has ended")?;
         let flags = self.slots.at(slot).flags;
-        let busy = [
-            (Flags::CONNECTING, "it is still connecting"),
-            (Flags::WORKING, "a job runs"),
-            (Flags::DELEGATING.and(Flags::LEASED), "it is delegated"),
-            (Flags::RELAYED, "it is relayed"),
-            (Flags::FLUSHING.and(Flags::LINGERING), "it is ending"),
-            (Flags::FROZEN, "it is offered to another process"),
-        ];
-        if let Some((_, why)) = busy.into_iter().find(|(busy, _)| flags.any(*busy)) {
-            return Err(why.to_owned());
+        if let Some(why) = flags.phase().stays {
+            return Err(format!("it is {why}"));
+        }
+        if flags.any(Flags::WORKING) {
+            return Err("a job runs".to_owned());
         }
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.refresh().map_err(panicked)?;

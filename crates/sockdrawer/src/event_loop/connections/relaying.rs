@@ -3,6 +3,7 @@
 
 use super::Connections;
 use crate::event_loop::READS_PER_TURN;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Relay;
 use crate::protocol::{Closed, Handle};
@@ -34,9 +35,8 @@ impl Connections {
         if !self.send(slot, false) {
             return;
         }
-        let busy = Flags::RELAYED.and(Flags::WORKING).and(Flags::DELEGATING).and(Flags::LEASED).and(Flags::FROZEN);
         let is_free = |connections: &mut Connections, slot: u32| {
-            connections.slots.at(slot).has_protocol() && !connections.slots.at(slot).flags.any(busy)
+            connections.slots.at(slot).is_open() && !connections.slots.at(slot).flags.any(Flags::WORKING)
         };
         if !Arc::ptr_eq(&to.post, &self.post) || to.token == self.slots.token(slot) || !is_free(self, slot) {
             self.count_panic(slot, "a protocol relays to a connection of another loop, to itself, or twice".to_owned());
@@ -59,7 +59,7 @@ impl Connections {
             let extra = self.slots.make_extra(one);
             (extra.relay, extra.wake_below, extra.asked_by) = (Some(Relay { to, most: LEAST_BYTES }), None, None);
             let flags = &mut self.slots.at(one).flags;
-            flags.set(Flags::RELAYED);
+            flags.enter(Phase::Relayed);
             flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
         }
         self.relay_kept(slot, other);
@@ -75,7 +75,7 @@ impl Connections {
     }
 
     fn is_relayed(&mut self, token: u64) -> bool {
-        self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.any(Flags::RELAYED))
+        self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.is(Phase::Relayed))
     }
 
     /// Where the bytes of this connection go, and to which slot that is.
@@ -94,7 +94,7 @@ impl Connections {
     }
 
     fn settle_relay(&mut self, token: u64) {
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::RELAYED)) else { return };
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Relayed)) else { return };
         let other = self.other(slot);
         self.settle(slot, false);
         if let Some(other) = other.filter(|_| self.is_relayed(token)) {
@@ -259,7 +259,7 @@ impl Connections {
     pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
         let (other, cut) = (self.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
         self.part(slot);
-        let Some(other) = other.filter(|other| self.slots.at(*other).flags.any(Flags::RELAYED)) else { return };
+        let Some(other) = other.filter(|other| self.slots.at(*other).flags.is(Phase::Relayed)) else { return };
         self.part(other);
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
@@ -281,7 +281,7 @@ impl Connections {
     }
 
     fn part(&mut self, slot: u32) {
-        self.slots.at(slot).flags.clear(Flags::RELAYED);
+        self.slots.at(slot).flags.enter(Phase::Open);
         if let Some(extra) = self.slots.extra_of(slot) {
             extra.relay = None;
         }

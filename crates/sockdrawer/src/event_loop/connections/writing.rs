@@ -3,6 +3,7 @@
 use super::Connections;
 use crate::behaviour::Event;
 use crate::event_loop::SCRATCH_BYTES;
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::protocol::Closed;
 use crate::sys::Errno;
@@ -51,7 +52,7 @@ impl Connections {
         let record = self.slots.at(slot);
         record.flags.set(Flags::UNSENT);
         let (backlog, table) = (self.unsent.bytes(slot).len(), record.table);
-        if backlog > self.generations.at(table).high_water && !self.slots.at(slot).flags.any(Flags::RELAYED) {
+        if backlog > self.generations.at(table).high_water && !self.slots.at(slot).flags.is(Phase::Relayed) {
             let (full, most) = (self.generations.at(table).full(), self.generations.at(table).high_water);
             self.slots.at(slot).flags.set(full);
             self.swollen = true;
@@ -92,7 +93,7 @@ impl Connections {
             self.forget_unsent(slot);
         }
         let (flags, version) = (self.slots.at(slot).flags, self.slots.at(slot).version);
-        if left == 0 && flags.any(Flags::ENDING_OUTPUT.and(Flags::FLUSHING)) {
+        if left == 0 && (flags.any(Flags::ENDING_OUTPUT) || flags.is(Phase::Flushing)) {
             self.all_sent(slot);
         }
         if !self.is_still(slot, version) || !self.slots.at(slot).has_protocol() {
