@@ -239,7 +239,7 @@ fn notes_of_a_callback_are_never_lost_however_small_the_inbox_is() {
         assert!(pool.wait(PATIENCE, |status| status.connections == 1));
         let mut second = connect(at);
         assert!(pool.wait(PATIENCE, |status| status.connections == 2));
-        let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..50_000_u32).map(|number| (number % 251) as u8).collect();
         // To itself, then to another, which may be in another loop.
         for from_second in [false, true] {
             let mut writer = if from_second { &mut second } else { &mut first }.try_clone().expect("a socket");

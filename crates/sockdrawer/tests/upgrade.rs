@@ -76,14 +76,19 @@ fn connections_go_on_in_the_next_build() {
 
 #[test]
 fn what_belongs_to_a_connection_comes_along() {
+    // On a busy machine the way to the other build may take longer than the timer that is to come along.
+    let tries = [2, 8, 32].map(Duration::from_secs);
+    assert!(tries.into_iter().any(comes_along_before), "no upgrade within 32 s");
+}
+
+/// Whether the connections had moved before a timer of this time was due; if so, all that belongs to them came along.
+fn comes_along_before(timer: Duration) -> bool {
     const MUCH: u32 = 8_000_000;
-    // Longer than the way to the other build takes on a busy machine.
-    const AFTER: Duration = Duration::from_secs(8);
     let place = Place::new("belongs");
     let (old, at) = place.serve(config(build(1)).listen(any_port()));
     let (mut late, mut full, mut waits, mut named) = (connect(at), connect(at), connect(at), connect(at));
     let began = Instant::now();
-    late.write_all(&message(b't', AFTER.as_millis() as u32)).expect("it stands");
+    late.write_all(&message(b't', timer.as_millis() as u32)).expect("it stands");
     assert_eq!(add(&mut full, 7), (1, 7));
     full.write_all(&[message(b'b', MUCH), message(b'a', 1)].concat()).expect("it stands");
     waits.write_all(&[message(b'a', 3), message(b'w', 0), message(b'a', 1)].concat()).expect("it stands");
@@ -94,8 +99,11 @@ fn what_belongs_to_a_connection_comes_along() {
     assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 5 + 15 + 15 + 10 && status.counts.bytes_out > 18));
     let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
     moved(&old, &new, 4);
+    if began.elapsed() >= timer {
+        return false;
+    }
     assert_eq!(answer(&mut late, b't'), (2, 0));
-    assert!(began.elapsed() >= AFTER, "{:?}: never early", began.elapsed());
+    assert!(began.elapsed() >= timer, "{:?}: never early", began.elapsed());
     let bytes = read(&mut full, MUCH as usize).expect("all of it");
     assert!(bytes.iter().all(|byte| *byte == 7));
     assert_eq!(answer(&mut full, b'a').1, 8, "what was held back is done after it");
@@ -105,6 +113,7 @@ fn what_belongs_to_a_connection_comes_along() {
     // It waits until it is told something else.
     new.notify(&Selector::Id(id_of(&new, &waits)), *b"go on").expect("it is told");
     assert_eq!((answer(&mut waits, b'n'), answer(&mut waits, b'a')), ((2, 3), (2, 4)));
+    true
 }
 
 #[test]

@@ -236,9 +236,9 @@ fn runs_are_compared_with_their_spread() {
         assert_eq!(run(&folder.path(name), "").code, Some(0));
     }
     let (old, new) = (folder.path("old"), folder.path("new/1"));
-    let end = sockdrawer(&format!("compare {old} {new}/result.json --threshold rate>100 --threshold lost<=+0"));
+    let end = sockdrawer(&format!("compare {old} {new}/result.json --threshold rate>10 --threshold lost<=+0"));
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.stdout.starts_with("threshold    ok      rate>100: "), "{end:?}");
+    assert!(end.stdout.starts_with("threshold    ok      rate>10: "), "{end:?}");
     assert!(end.stdout.contains("A            2 runs: median") && end.stdout.contains("change  spread"), "{end:?}");
     assert!(!end.stdout.contains("note "), "the runs differ in nothing but their seeds: {end:?}");
     let missed = sockdrawer(&format!("compare {old}/1,{old}/2 {new} --threshold rate>+900% --json -"));

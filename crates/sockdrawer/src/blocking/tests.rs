@@ -191,7 +191,8 @@ fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
     expect(1, &|| pool.notify(&Selector::All, *b"note").expect("there is room"));
     assert!(lease.leased.take_note().is_some());
     expect(2, &|| _ = pool.purge(&Selector::All, Duration::from_millis(50)));
-    assert!(lease.leased.is_draining() && lease.leased.has_ended(), "past the deadline");
+    let over = || lease.leased.is_draining() && lease.leased.has_ended();
+    assert!(pool.wait(PATIENCE, |_| over()), "past the deadline");
     drop((lease, stream));
     assert_empty(&pool);
     assert_eq!(woken.0.load(Ordering::SeqCst), 2);

@@ -109,8 +109,13 @@ pub(crate) fn drains() {
             client
         };
         let mut purged = client();
-        assert_eq!(pool.purge(&Selector::All, Duration::from_millis(50)).asked, 1);
-        assert_eq!(purged.read_all().expect("no reset"), (vec![], false), "it was told to end and did not say goodbye");
+        let told = pool.purge(&Selector::All, Duration::from_millis(50));
+        assert_eq!(told.asked, 1);
+        match purged.read_all() {
+            Ok(read) => assert_eq!(read, (vec![], false), "it was told to end and did not say goodbye"),
+            // Of a loop that had no CPU for 50 ms after the deadline.
+            Err(error) => assert_eq!(told.cut, 1, "{error}"),
+        }
         let mut drained = client();
         // It has answered all, so the end is no cut; what it read last is answered.
         pool.drain(&Selector::All, Drain::within(Duration::from_millis(50)));
