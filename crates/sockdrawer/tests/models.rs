@@ -107,6 +107,7 @@ for_each_model! {
     ending::a_drain_takes_no_longer_than_its_deadline,
     ending::a_drain_ends_as_many_as_it_is_to,
     ending::a_drain_keeps_its_rate,
+    ending::a_shutdown_keeps_its_rate,
     ending::a_drain_without_time_ends_all_the_same,
     ending::a_purge_delivers_what_was_written,
     ending::a_shutdown_serves_who_waits,

@@ -18,6 +18,7 @@ mod relaying;
 mod writing;
 
 use super::buffer::Buffers;
+use super::deadlines::Deadlines;
 use super::generation::Generation;
 use super::generations::Generations;
 use super::inbox::Inbox;
@@ -56,6 +57,7 @@ pub(crate) struct Connections {
     pub(super) slots: Slots,
     pub(super) generations: Generations,
     pub(super) timers: Timers,
+    pub(super) deadlines: Deadlines,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     moving: moving::Moving,
@@ -107,6 +109,7 @@ impl Connections {
             slots: Slots::with_capacity(capacity, io.shared.limiter.clone()),
             generations: Generations::default(),
             timers: Timers::new(io.start, capacity.min(64)),
+            deadlines: Deadlines::default(),
             orphans: HashMap::new(),
             moving: moving::Moving::default(),
             groups: groups::Groups::default(),

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 /// The last part of a drain's time is for last words: a tenth of it, and no more than this.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Time that a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
+/// longer are cut when it comes back, and counted as cut now.
+pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
+
 /// What came of the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
 pub(crate) struct Endings {
     /// All of it is over by then.

@@ -5,6 +5,7 @@ pub(crate) mod acceptor;
 mod buffer;
 pub(crate) mod connections;
 mod connector;
+pub(crate) mod deadlines;
 pub(crate) mod delegates;
 pub(crate) mod dialer;
 pub(crate) mod endings;
@@ -232,7 +233,7 @@ impl EventLoop {
     #[inline(always)]
     fn is_quiet(&self) -> bool {
         let messages = self.has_messages() | self.connections.io.shared.process.is_some();
-        let times = !self.connections.timers.is_empty() | self.turn_until.is_some();
+        let times = !self.connections.timers.is_empty() | !self.connections.deadlines.is_empty() | self.turn_until.is_some();
         !(messages | times | self.acceptor.has_more(&self.connections.io.shared) | self.connector.has_more())
     }
 
@@ -241,6 +242,7 @@ impl EventLoop {
         self.connections.io.shared.limiter.hear();
         self.read_messages();
         self.connections.fire_timers();
+        deadlines::keep_deadlines(self);
         if std::mem::take(&mut self.connections.descriptor_freed) {
             self.acceptor.descriptor_freed();
         }
@@ -272,7 +274,9 @@ impl EventLoop {
 
     /// When there is something to do even if nothing comes.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let wakes = [self.connections.timers.next(), self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
+        let deadline = self.connections.deadlines.next(self.connections.page.is_some());
+        let wakes =
+            [self.connections.timers.next(), deadline, self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
         wakes.into_iter().flatten().min()
     }
 

@@ -1,6 +1,7 @@
 //! What the loops of a pool share, and where connections run in models in which that is elsewhere.
 
 use super::delegates::Delegates;
+use super::endings::Endings;
 use super::generation::{Generation, Switch};
 use super::inbox::Inbox;
 use super::incoming::Incoming;
@@ -19,7 +20,7 @@ use crate::observe::{Event as Told, Observer};
 use crate::operation::Selector;
 use crate::protocol::{Door, Peer, Side};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{System, panics};
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) stranded: Mutex<Vec<Incoming>>,
     /// Where connections run, in models in which that is not the event loop that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
+    /// Set when all connections are asked to end: event loops that begin later ask theirs, too.
+    pub(crate) ending: OnceLock<Arc<Endings>>,
 }
 
 /// What loops share from their first moment on.
@@ -121,6 +124,7 @@ impl Shared {
             leaving: AtomicUsize::new(0),
             stranded: Mutex::default(),
             placement: on.placement,
+            ending: OnceLock::new(),
         });
         let teller: Weak<dyn Teller> = Arc::downgrade(&(shared.clone() as Arc<dyn Teller>));
         shared.limiter.alarms.tell_by(teller);

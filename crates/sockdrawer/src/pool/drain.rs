@@ -4,9 +4,6 @@ use crate::clock::deadline;
 use crate::operation::Drain;
 use std::time::{Duration, Instant};
 
-/// What a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
-/// longer are cut when it comes back, and counted as cut now.
-pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 /// A loop that is busy for longer is asked again later.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// When the next of several is due at a rate, so that an error of one does not add to the next. A rate of 0, or none that is a number,

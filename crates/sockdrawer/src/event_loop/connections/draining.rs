@@ -152,6 +152,7 @@ impl Connections {
             return false;
         }
         counting.push(endings.clone());
+        self.deadlines.keep(endings);
         endings.asked.fetch_add(1, SeqCst);
         if self.slots.at(slot).flags.is(Phase::Cut) {
             endings.closing.fetch_add(1, SeqCst);
@@ -229,7 +230,7 @@ impl Connections {
     }
 
     /// Time is up. Which connections are cut is decided now and of all at once; their sockets are closed by
-    /// [`close_cut`](EventLoop::close_cut): to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
+    /// [`Connections::close_cut`]: to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
     /// is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
         let mut left = self.counted(endings);

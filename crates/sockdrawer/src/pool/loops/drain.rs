@@ -3,17 +3,16 @@
 use super::Loops;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
-use crate::event_loop::endings::Endings;
+use crate::event_loop::deadlines;
+use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::event_loop::inbox::{Command, Inbox, Message};
 use crate::operation::{Drain, Drained, Selector};
 use crate::pool::control::Core;
-use crate::pool::drain::{ANSWER_WITHIN, CUT_WITHIN, Moments, shuffle};
+use crate::pool::drain::{ANSWER_WITHIN, Moments, shuffle};
 use crate::sync::mpsc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a pool that ends looks for connections that came in meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Connections that are due within this time of another are asked with it, when there is a rate.
 const PACE: Duration = Duration::from_millis(1);
 
@@ -26,21 +25,19 @@ impl Core<Loops> {
         let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
         match (how.max_connections, how.rate) {
             (Some(most), _) => self.drain_some(selector, most, moments, &endings),
-            (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
+            (None, Some(_)) => self.drain_at_rate(selector, moments, &endings, Shutdown::Begun),
             (None, None) => {
                 let selector = selector.clone();
                 self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
             }
         }
-        self.own.shared.notifier.wait(endings.last_words, || endings.are_over());
-        self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.last_words(endings));
-        self.end_by_deadline(selector, &endings)
+        self.outcome(selector, &endings)
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
         self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.purge_counted(&meant, within, endings));
-        self.end_by_deadline(selector, &endings)
+        self.outcome(selector, &endings)
     }
 
     /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
@@ -55,31 +52,26 @@ impl Core<Loops> {
         }
     }
 
-    /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
-    fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
-        if !self.own.shared.notifier.wait(endings.until, || endings.are_over()) {
-            self.ask_for_end(endings, |event_loop, endings| event_loop.connections.cut_counted(endings));
-        }
+    /// Waits until these connections have ended. Loops cut at the deadline what is left by then; one that does not, for 50 ms, has what it has
+    /// counted as cut.
+    fn outcome(&self, selector: &Selector, endings: &Endings) -> Drained {
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
+        let in_use = || if all_meant() { self.own.shared.limiter.taken_here() } else { 0 };
+        self.own.shared.notifier.wait(endings.until, || endings.are_over());
+        // Where this thread is late, loops may be, too.
         let by = Instant::now() + CUT_WITHIN;
-        let drained = self.outcome(endings, by, || if all_meant() { self.own.shared.limiter.taken_here() } else { 0 });
+        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(in_use) == 0);
+        let drained = Drained::of(endings.tell(in_use));
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
-            self.ask_for_end(endings, |event_loop, _| event_loop.connections.close_cut());
             self.own.shared.notifier.wait(by, || endings.are_closed());
         }
         drained
     }
 
-    /// What came of these connections, by then at the latest. `in_use` are the permits of connections that may be meant.
-    fn outcome(&self, endings: &Endings, by: Instant, in_use: impl Fn() -> usize) -> Drained {
-        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
-        Drained::of(endings.tell(in_use))
-    }
-
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
-    fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>) {
+    fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>, unless: Shutdown) {
         let counted = endings.clone();
         let mut targets = self
             .targets(selector, endings.until, move |event_loop, tokens| event_loop.connections.count_endings(tokens, &counted));
@@ -87,12 +79,18 @@ impl Core<Loops> {
         shuffle(&mut targets);
         for (inbox, token) in &targets {
             let due = moments.next();
-            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, Shutdown::Begun)) {
+            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, unless)) {
                 break;
             }
             let token = *token;
             let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.connections.drain_one(token))));
         }
+        self.find_silent(endings);
+    }
+
+    /// Learns which loops do not answer.
+    fn find_silent(&self, endings: &Arc<Endings>) {
+        self.ask_for_end(endings, |_, _| ());
     }
 
     /// Asks so many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
@@ -117,42 +115,24 @@ impl Core<Loops> {
             // Those that still connect, have ended, or were asked by another drain, have others in their place.
             asked += drained_first(next, endings);
         }
+        self.find_silent(endings);
     }
 
     /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`. At the deadline
     /// nothing more is accepted: what waits at the listening sockets is reset too.
     pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
         let endings = Endings::within(how.deadline);
-        let over = || endings.are_over() && is_over();
         if let Some(rate) = how.rate {
-            self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings);
+            self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings, Shutdown::Here);
         }
-        let mut told = false;
-        loop {
-            // A loop that does not answer now is asked again. Connections that come in later were let in to be answered: at once.
-            self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.drain_all_counted(endings));
-            let now = Instant::now();
-            if !told && now >= endings.last_words {
-                told = true;
-                self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.last_words(endings));
-            }
-            let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
-            let next = next.into_iter().min().unwrap_or(now);
-            if self.own.shared.notifier.wait(next, over) || Instant::now() >= endings.until {
-                break;
-            }
+        // Connections that come in later were let in to be answered: they are asked at once, by loops that begin later, too.
+        let endings = self.own.shared.ending.get_or_init(|| endings);
+        self.ask_for_end(endings, |event_loop, _| deadlines::join_shutdown(event_loop));
+        if !self.own.shared.notifier.wait(endings.until, || endings.are_over() && is_over()) {
+            // Connections that wait at sockets are counted when each loop has kept the deadline.
+            self.ask_for_end(endings, |event_loop, _| deadlines::keep_deadlines(event_loop));
         }
-        let in_use = || self.own.shared.limiter.taken_here();
-        if !over() {
-            // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
-            self.own.shared.limiter.set_limit(0);
-            self.ask_for_end(&endings, |event_loop, endings| {
-                event_loop.cut_queues(endings);
-                event_loop.connections.drain_all_counted(endings);
-                event_loop.connections.cut_counted(endings);
-            });
-        }
-        self.outcome(&endings, Instant::now() + CUT_WITHIN, in_use)
+        self.outcome(&Selector::All, endings)
     }
 
     /// Everything that matches, by the loop that has it, as far as loops answer in time.

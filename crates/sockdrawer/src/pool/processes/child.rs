@@ -2,7 +2,6 @@
 
 use crate::admission::Limits;
 use crate::behaviour::Kind;
-use crate::clock::deadline;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::generation::Generation;
@@ -18,7 +17,6 @@ use crate::listen::permit::Permit;
 use crate::model::fork::{ChildMain, NewChild};
 use crate::observe::{Event, Observer};
 use crate::operation::Selector;
-use crate::pool::drain::CUT_WITHIN;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::{Errno, Events, Kernel, System, fork, panics};
 use std::mem::ManuallyDrop;
@@ -27,7 +25,6 @@ use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The bit by which a child's event loop notices that it is asked to end.
 const ASKED: u32 = 0;
@@ -194,40 +191,17 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     event_loop.notice(ASKED, signals.as_fd())?;
     let mut events = Events::with_capacity(4);
     event_loop.inbox().wake.read_here();
-    let mut asked: Option<Asked> = None;
     while event_loop.connections.count() > 0 {
-        event_loop.turn_until = asked.as_ref().and_then(Asked::due);
         event_loop.turn(&mut events, |_| ());
         if std::mem::take(&mut event_loop.noticed) != 0 {
-            listen(event_loop, &signals, &mut asked);
-        }
-        if let Some(asked) = &mut asked {
-            asked.go_on(event_loop);
+            listen(event_loop, &signals);
         }
     }
     Ok(())
 }
 
-/// A child that is asked to end by a deadline.
-struct Asked {
-    endings: Arc<Endings>,
-    stage: Stage,
-}
-
-/// How far its time has gone.
-#[derive(Clone, Copy)]
-enum Stage {
-    Asked,
-    /// The protocol was told that this is the last moment.
-    Told,
-    /// The deadline is over. What is cut is closed a little later: to let go of what the kernel has for many such connections takes
-    /// all CPUs for a while, and by then the parent has said what came of them.
-    Cut,
-    Closed,
-}
-
-/// The nearest deadline counts.
-fn listen(event_loop: &mut EventLoop, signals: &OwnedFd, asked: &mut Option<Asked>) {
+/// The loop keeps each deadline, so the nearest counts.
+fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
         event_loop.connections.choose(&Selector::All).into_iter().for_each(|token| _ = event_loop.connections.drain_one(token));
@@ -238,38 +212,5 @@ fn listen(event_loop: &mut EventLoop, signals: &OwnedFd, asked: &mut Option<Aske
         event_loop.connections.purge_counted(&Selector::All, within, &endings);
     } else {
         event_loop.connections.drain_all_counted(&endings);
-    }
-    if asked.as_ref().is_none_or(|before| before.endings.until > endings.until) {
-        *asked = Some(Asked { endings, stage: Stage::Asked });
-    }
-}
-
-impl Asked {
-    fn due(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Asked => Some(self.endings.last_words),
-            Stage::Told => Some(self.endings.until),
-            Stage::Cut => Some(deadline(self.endings.until, 2 * CUT_WITHIN)),
-            Stage::Closed => None,
-        }
-    }
-
-    fn go_on(&mut self, event_loop: &mut EventLoop) {
-        while self.due().is_some_and(|due| due <= Instant::now()) {
-            self.stage = match self.stage {
-                Stage::Asked => {
-                    event_loop.connections.last_words(&self.endings);
-                    Stage::Told
-                }
-                Stage::Told => {
-                    event_loop.connections.cut_counted(&self.endings);
-                    Stage::Cut
-                }
-                Stage::Cut | Stage::Closed => {
-                    event_loop.connections.close_cut();
-                    Stage::Closed
-                }
-            };
-        }
     }
 }

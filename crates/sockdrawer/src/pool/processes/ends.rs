@@ -3,10 +3,10 @@
 use super::wire::Reply;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
-use crate::event_loop::endings::Endings;
+use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::model::fork::{Children, KillReason};
 use crate::operation::{Drain, Drained, Outcome};
-use crate::pool::drain::{CUT_WITHIN, Moments, shuffle};
+use crate::pool::drain::{Moments, shuffle};
 use crate::sys::fork::SIGTERM;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,0 +1,133 @@
+//! Deadlines of drains, purges and shutdowns: a loop keeps those of its own connections, so that nothing that is slow elsewhere stands between
+//! a deadline and its keeping.
+
+use super::EventLoop;
+use super::endings::{CUT_WITHIN, Endings};
+use crate::clock::deadline;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Pause between two looks of a loop for connections that came in since its pool began to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Next act of a drain, purge or shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// The pool ends: connections that came in meanwhile are asked, too.
+    Look,
+    /// Protocols that wait for something are told.
+    LastWords,
+    /// Time is up.
+    Cut,
+    /// Sockets of cut connections are closed.
+    Close,
+}
+
+struct Due {
+    endings: Arc<Endings>,
+    next: Act,
+    /// Of a pool that ends.
+    look: Option<Instant>,
+}
+
+impl Due {
+    /// The next act and when it is due. `own_process`: the connection has one.
+    fn next(&self, own_process: bool) -> (Instant, Act) {
+        let until = self.endings.until;
+        let at = match self.next {
+            Act::Look | Act::LastWords => self.endings.last_words,
+            Act::Cut => until,
+            // To let go of what the kernel has for many processes takes all CPUs for a while: by then the parent has said what came of them.
+            Act::Close if own_process => deadline(until, 2 * CUT_WITHIN),
+            Act::Close => until,
+        };
+        match self.look {
+            Some(look) if look < at && look < until => (look, Act::Look),
+            _ => (at, self.next),
+        }
+    }
+}
+
+/// The drains, purges and shutdowns that count connections of this loop, until the time of each is over.
+#[derive(Default)]
+pub(super) struct Deadlines(Vec<Due>);
+
+impl Deadlines {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps the deadline of these from now on.
+    pub(super) fn keep(&mut self, endings: &Arc<Endings>) {
+        self.kept(endings);
+    }
+
+    /// Looks from now on for connections that came in since the pool began to end; false where it does already.
+    fn look(&mut self, endings: &Arc<Endings>) -> bool {
+        let kept = self.kept(endings);
+        let is_first = kept.look.is_none();
+        kept.look.get_or_insert_with(|| Instant::now() + LOOK_AGAIN);
+        is_first
+    }
+
+    fn kept(&mut self, endings: &Arc<Endings>) -> &mut Due {
+        let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.endings, endings));
+        let at = known.unwrap_or_else(|| {
+            self.0.retain(|kept| kept.look.is_some() || !kept.endings.are_over());
+            self.0.push(Due { endings: endings.clone(), next: Act::LastWords, look: None });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    pub(super) fn next(&self, own_process: bool) -> Option<Instant> {
+        self.0.iter().map(|kept| kept.next(own_process).0).min()
+    }
+
+    /// An act that is due. It is not due again.
+    fn take_due(&mut self, now: Instant, own_process: bool) -> Option<(Arc<Endings>, Act)> {
+        let at = self.0.iter().position(|kept| kept.next(own_process).0 <= now)?;
+        let (_, act) = self.0[at].next(own_process);
+        if act == Act::Close {
+            return Some((self.0.swap_remove(at).endings, act));
+        }
+        let kept = &mut self.0[at];
+        match act {
+            Act::Look => kept.look = Some(now + LOOK_AGAIN),
+            Act::LastWords => kept.next = Act::Cut,
+            Act::Cut | Act::Close => kept.next = Act::Close,
+        }
+        Some((kept.endings.clone(), act))
+    }
+}
+
+/// The pool ends, if it does: every connection of this loop is asked to.
+pub(crate) fn join_shutdown(event_loop: &mut EventLoop) {
+    let Some(endings) = event_loop.shared().ending.get().cloned() else { return };
+    if event_loop.connections.deadlines.look(&endings) {
+        event_loop.connections.drain_all_counted(&endings);
+    }
+}
+
+/// Does what is due.
+pub(crate) fn keep_deadlines(event_loop: &mut EventLoop) {
+    join_shutdown(event_loop);
+    let own_process = event_loop.connections.page.is_some();
+    let now = Instant::now();
+    while let Some((endings, act)) = event_loop.connections.deadlines.take_due(now, own_process) {
+        match act {
+            Act::Look => event_loop.connections.drain_all_counted(&endings),
+            Act::LastWords => event_loop.connections.last_words(&endings),
+            Act::Cut => {
+                if event_loop.shared().ending.get().is_some_and(|ending| Arc::ptr_eq(ending, &endings)) {
+                    // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
+                    event_loop.shared().limiter.set_limit(0);
+                    event_loop.cut_queues(&endings);
+                    event_loop.connections.drain_all_counted(&endings);
+                }
+                event_loop.connections.cut_counted(&endings);
+            }
+            Act::Close => event_loop.connections.close_cut(),
+        }
+    }
+}
