@@ -1,7 +1,8 @@
 //! The connecting end.
 
 use crate::filter::TlsFilter;
-use crate::handshake::{HandshakeDone, Observer, Protocol};
+use crate::handshake::Observer;
+use crate::options::Options;
 use crate::seam::{KeyCapture, Pending, trusted};
 use crate::server::unusable;
 use crate::{Error, Identity};
@@ -11,8 +12,6 @@ use rustls::pki_types::ServerName;
 use sockdrawer::layer::{Filtering, Refused};
 use sockdrawer::{CannotRestore, Peer, Saved, State};
 use std::fmt;
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,24 +42,20 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What a [`Client`] is made of.
-#[must_use]
-pub struct ClientOptions {
+/// Options of a [`Client`].
+pub type ClientOptions = Options<ClientEnd>;
+
+/// Options that a client alone has.
+pub struct ClientEnd {
     trust: Trust,
     name: Option<String>,
-    versions: RangeInclusive<Protocol>,
-    alpn: Vec<Vec<u8>>,
     identity: Option<Identity>,
     resumes: bool,
-    handshake_timeout: Duration,
-    on_workers: bool,
-    key_log: Option<PathBuf>,
-    observer: Option<Observer>,
 }
 
-impl fmt::Debug for ClientOptions {
+impl fmt::Debug for ClientEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientOptions").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ClientEnd").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -69,78 +64,31 @@ impl Client {
     // It is where the options begin.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(trust: Trust) -> ClientOptions {
-        ClientOptions {
-            trust,
-            name: None,
-            versions: Protocol::Tls12..=Protocol::Tls13,
-            alpn: Vec::new(),
-            identity: None,
-            resumes: true,
-            handshake_timeout: Duration::from_secs(10),
-            on_workers: false,
-            key_log: None,
-            observer: None,
-        }
+        Options::of(ClientEnd { trust, name: None, identity: None, resumes: true })
     }
 }
 
 impl ClientOptions {
-    /// The name that servers must have a certificate for, and that they are asked for (SNI): a DNS name or an address. Default: the address
+    /// Sets the name that servers must have a certificate for, and that they are asked for (SNI): a DNS name or an address. Default: the address
     /// that is connected to; of a Unix socket `localhost`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.end.name = Some(name.into());
         self
     }
 
-    /// The versions that are spoken. Default: TLS 1.2 and 1.3.
-    pub fn versions(mut self, versions: RangeInclusive<Protocol>) -> Self {
-        self.versions = versions;
-        self
-    }
-
-    /// The application's protocols (ALPN) that are offered. Default: none.
-    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
-        self.alpn = protocols.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// The certificate that is shown to servers that ask for one. Default: none.
+    /// Sets the certificate that is shown to servers that ask for one. Default: none.
     pub fn identity(mut self, identity: Identity) -> Self {
-        self.identity = Some(identity);
+        self.end.identity = Some(identity);
         self
     }
 
-    /// Whether handshakes are resumed by tickets. Default: they are.
+    /// Sets whether handshakes are resumed by tickets. Default: they are.
     pub fn resumes(mut self, resumes: bool) -> Self {
-        self.resumes = resumes;
+        self.end.resumes = resumes;
         self
     }
 
-    /// The timeout of the handshake, from connected to established. Default: 10 s.
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.handshake_timeout = timeout;
-        self
-    }
-
-    /// As [`ServerOptions::on_workers`](crate::ServerOptions::on_workers). Default: in the loop.
-    pub fn on_workers(mut self, on_workers: bool) -> Self {
-        self.on_workers = on_workers;
-        self
-    }
-
-    /// As [`ServerOptions::key_log`](crate::ServerOptions::key_log). Default: not.
-    pub fn key_log(mut self, file: Option<PathBuf>) -> Self {
-        self.key_log = file;
-        self
-    }
-
-    /// Is told of each handshake, done or failed, on the thread that ends it: it must be quick.
-    pub fn observe(mut self, observer: impl Fn(&HandshakeDone<'_>) + Send + Sync + 'static) -> Self {
-        self.observer = Some(Arc::new(observer));
-        self
-    }
-
-    /// The client.
+    /// Makes the client.
     ///
     /// # Errors
     /// When the authorities are not PEM, the name is none, or the file for secrets cannot be written.
@@ -148,25 +96,25 @@ impl ClientOptions {
         let provider = crate::seam::provider();
         let builder = ClientConfig::builder_with_provider(provider.clone());
         let builder = builder.with_protocol_versions(crate::seam::versions(&self.versions)).map_err(unusable)?;
-        let authorities = match &self.trust {
+        let authorities = match &self.end.trust {
             Trust::Authorities(pem) => Some(&pem[..]),
             Trust::Anybody => None,
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(trusted::servers(authorities)?);
-        let mut config = match &self.identity {
+        let mut config = match &self.end.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
                 builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.certified.clone())))
             }
         };
         config.alpn_protocols = self.alpn;
-        if !self.resumes {
+        if !self.end.resumes {
             config.resumption = Resumption::disabled();
         }
         config.key_log = KeyCapture::to(self.key_log.as_deref())?;
         config.enable_secret_extraction = true;
         let no_name = |name: &str| Error::Unusable(format!("`{name}` is no name of a TLS server: a DNS name or an IP address"));
-        let name = self.name.map(|name| name.strip_suffix('.').map(str::to_owned).unwrap_or(name));
+        let name = self.end.name.map(|name| name.strip_suffix('.').map(str::to_owned).unwrap_or(name));
         let name = name.map(|name| ServerName::try_from(name.clone()).map_err(|_| no_name(&name))).transpose()?;
         let (handshake_timeout, on_workers, observer) = (self.handshake_timeout, self.on_workers, self.observer);
         Ok(Client { config: Arc::new(config), name, handshake_timeout, on_workers, observer })

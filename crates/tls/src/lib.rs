@@ -39,6 +39,7 @@ mod handshake;
 #[cfg(any(test, fuzzing))]
 mod hostile;
 mod identity;
+mod options;
 mod record;
 mod seam;
 mod server;
@@ -47,12 +48,13 @@ mod tickets;
 mod validity;
 mod watched;
 
-pub use client::{Client, ClientOptions, Trust};
+pub use client::{Client, ClientEnd, ClientOptions, Trust};
 pub use error::Error;
 pub use filter::TlsFilter;
 pub use handshake::{Handshake, HandshakeDone, Protocol};
 pub use identity::{Identity, read_pem};
-pub use server::{ClientCertificates, Server, ServerOptions};
+pub use options::Options;
+pub use server::{ClientCertificates, Server, ServerEnd, ServerOptions};
 pub use sockdrawer::layer::HandshakeKind;
 
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.

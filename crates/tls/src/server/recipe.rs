@@ -12,8 +12,8 @@ pub(super) const NAME: &str = "tls";
 /// The options, with the keys: secret, as are those of any recipe. An observer stays behind.
 pub(super) fn write(options: &ServerOptions) -> Vec<u8> {
     let mut to = Saver::default();
-    to.u64(options.identities.len() as u64);
-    for identity in &options.identities {
+    to.u64(options.end.identities.len() as u64);
+    for identity in &options.end.identities {
         to.bytes(&identity.pem.chain);
         to.bytes(&identity.pem.key);
     }
@@ -22,10 +22,10 @@ pub(super) fn write(options: &ServerOptions) -> Vec<u8> {
     }
     to.u64(options.alpn.len() as u64);
     options.alpn.iter().for_each(|protocol| to.bytes(protocol));
-    let clients = options.clients.as_ref();
+    let clients = options.end.clients.as_ref();
     to.bytes(clients.map_or(&[], |(pem, _)| pem));
     to.u64(clients.is_some_and(|(_, certificates)| *certificates == ClientCertificates::Required).into());
-    to.bytes(options.tickets.as_ref().map(Tickets::export).as_ref().map_or(&[], |keys| keys));
+    to.bytes(options.end.tickets.as_ref().map(Tickets::export).as_ref().map_or(&[], |keys| keys));
     to.u64(u64::try_from(options.handshake_timeout.as_millis()).unwrap_or(u64::MAX));
     to.u64(options.on_workers.into());
     to.bytes(options.key_log.as_ref().map_or(&[], |path| path.as_os_str().as_bytes()));
