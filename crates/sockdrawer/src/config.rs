@@ -70,6 +70,9 @@ pub struct Config {
     /// Maximum of connections at once of a pool that accepts. A pool that connects is refused with one: it says [`Connecting::keep`].
     /// Default: none, as many as the process's descriptors allow.
     pub limit: Option<usize>,
+    /// Descriptors that are left to the rest of the program, so that it can still open files and be asked what it does where connections have all
+    /// others: while fewer are free, nothing is accepted. Of no effect where helper processes accept. Default: 0.
+    pub spare: usize,
     /// The admission policy: [`Limits`], or your own. Default: [`Limits::default`].
     pub admission: Arc<dyn Admission>,
     /// Numbers of connections at which an event is sent. Default: none.
@@ -174,6 +177,7 @@ impl Config {
             capacity: 1024,
             spin: Duration::ZERO,
             limit: None,
+            spare: 0,
             admission: Arc::new(Limits::default()),
             alarms: Vec::new(),
             max_generations: None,

@@ -1,8 +1,8 @@
-//! A process that may open no more descriptors waits for some without spinning, and loses nobody who waits.
+//! A process that may open no more descriptors waits for some without spinning, and loses nobody who waits. A pool leaves some to the others.
 
 mod common;
 
-use common::{Echo, Player, connect, echoes, hear, play, role, say, start};
+use common::{Echo, PATIENCE, Player, connect, echoes, hear, play, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sockdrawer::{Config, observe::Event};
 use std::io::{ErrorKind, Read, Write};
@@ -92,4 +92,52 @@ fn a_starved_server_rests_and_then_serves_all_who_waited() {
     println!("all served after {took:?}");
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(counts(&mut server)[0], 100);
+}
+
+/// Descriptors that the server's pools leave to the rest of it.
+const SPARE: usize = 10;
+
+/// Two pools without limits in a process that may have 200 descriptors. Told to, it says how many are open.
+fn serve_sparing() {
+    set_descriptor_limit(std::process::id(), 200);
+    let pools = [1, 2].map(|loops| start(Config::accept(Echo).loops(loops).spare(SPARE)));
+    pools.iter().for_each(|(_, at)| say(&at.to_string()));
+    while hear().is_some() {
+        say(&std::fs::read_dir("/proc/self/fd").expect("a descriptor is left for it").count().to_string());
+    }
+}
+
+#[test]
+fn pools_without_limits_leave_descriptors_to_the_rest_of_the_program() {
+    if role().is_some() {
+        return serve_sparing();
+    }
+    let mut server = play("pools_without_limits_leave_descriptors_to_the_rest_of_the_program", "server");
+    let [one, two] = [(); 2].map(|()| server.hear().parse().expect("an address"));
+    let mut clients: Vec<_> = (0..150).flat_map(|_| [connect(one), connect(two)]).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"here").expect("the kernel accepted it"));
+    let mut free = || {
+        server.tell("how many");
+        // The folder is open while they are counted.
+        201 - server.hear().parse::<usize>().expect("a number")
+    };
+    let began = Instant::now();
+    while free() > SPARE {
+        assert!(began.elapsed() < PATIENCE, "the pools take no more");
+    }
+    // Each of three loops may have taken one before it saw that there are few, and one more for a descriptor by which they are counted. They look
+    // again ten times a second.
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        let left = free();
+        assert!((SPARE - 6..=SPARE).contains(&left), "{left} descriptors are left");
+    }
+    // Each that ends lets another one in, of either pool.
+    let began = Instant::now();
+    clients.iter().for_each(|client| client.set_nonblocking(true).expect("a socket"));
+    while !clients.is_empty() {
+        clients.retain_mut(|client| client.read_exact(&mut [0; 4]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+        assert!(began.elapsed() < PATIENCE, "{} are not served", clients.len());
+        std::thread::yield_now();
+    }
 }

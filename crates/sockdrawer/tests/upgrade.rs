@@ -81,7 +81,7 @@ fn what_belongs_to_a_connection_comes_along() {
     assert!(tries.into_iter().any(comes_along_before), "no upgrade within 32 s");
 }
 
-/// Whether the connections had moved before a timer of this time was due; if so, all that belongs to them came along.
+/// Returns whether the connections had moved before a timer of this time was due; if so, all that belongs to them came along.
 fn comes_along_before(timer: Duration) -> bool {
     const MUCH: u32 = 8_000_000;
     let place = Place::new("belongs");

@@ -385,3 +385,43 @@ fn a_process_that_was_replaced_ends_though_an_operator_watches_its_events() {
     events.lines(|_| std::ops::ControlFlow::Continue(())).expect("a stream with its end");
     server.was_replaced();
 }
+
+#[test]
+fn an_operator_is_answered_where_connections_have_all_descriptors_but_a_few() {
+    // The control socket has a limit of 1,024, for which a server must have descriptors.
+    const ALL: usize = 1_300;
+    const SPARE: usize = 64;
+    let folder = std::env::temp_dir().join(format!("sockdrawer-ctl-descriptors-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the folder of temporary files takes it");
+    let (file, control) = (folder.join("a.toml"), folder.join("c.sock"));
+    let pool = |name: &str| format!("[pool.{name}]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\n");
+    let text = format!("control = \"{}\"\n{}{}", control.display(), pool("one"), pool("two"));
+    fs::write(&file, text).expect("the folder takes it");
+    let mut command = std::process::Command::new("sh");
+    command.args([
+        "-c",
+        &format!("ulimit -n {ALL}; exec \"$0\" serve --log none --config \"$1\""),
+        env!("CARGO_BIN_EXE_sockdrawer"),
+    ]);
+    let mut server = Program::run({
+        command.arg(&file);
+        command
+    });
+    let addresses: Vec<String> = (0..2).map(|_| server.line().strip_prefix("listening on ").expect("where").to_owned()).collect();
+    let _clients: Vec<TcpStream> = addresses
+        .iter()
+        .flat_map(|at| (0..ALL / 2 + SPARE).map(move |_| TcpStream::connect(at).expect("the kernel accepts")))
+        .collect();
+    let open = || fs::read_dir(format!("/proc/{}/fd", server.child.id())).expect("it runs").count();
+    let began = Instant::now();
+    while open() < ALL - SPARE {
+        assert!(began.elapsed() < Duration::from_secs(20), "connections do not have them all: {}", open());
+    }
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::at(&control)).collect();
+    for client in &mut clients {
+        assert_eq!(client.send("GET", "/status", &[], b"").expect("an answer").status, 200);
+    }
+    assert!(open() < ALL, "the pools take no more");
+    server.signal(Signal::TERM);
+    fs::remove_dir_all(folder).expect("it is ours");
+}

@@ -248,6 +248,13 @@ impl Config {
         self
     }
 
+    /// Sets how many descriptors are left to the rest of the program.
+    #[must_use]
+    pub fn spare(mut self, descriptors: usize) -> Config {
+        self.spare = descriptors;
+        self
+    }
+
     /// Sets the maximum of notes in a loop's inbox.
     #[must_use]
     pub fn inbox(mut self, notes: usize) -> Config {

@@ -26,7 +26,7 @@ enum Act {
 struct Due {
     endings: Arc<Endings>,
     next: Act,
-    /// Of a pool that ends.
+    /// Set where the pool ends.
     look: Option<Instant>,
 }
 

@@ -21,8 +21,9 @@ use crate::operation::Selector;
 use crate::protocol::{Door, Peer, Side};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
-use crate::sys::{System, panics};
+use crate::sys::{self, System, panics};
 use std::any::Any;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) notifier: Notifier,
     /// In ns, how long loops that had something to do ask for more before they sleep.
     spin: AtomicU64,
+    /// Descriptors of this number and above are left to the rest of the program.
+    spared_from: AtomicUsize,
     /// Addresses whose sockets loops still have to empty and give up.
     pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
@@ -121,6 +124,7 @@ impl Shared {
             roster: Mutex::new(Vec::new()),
             notifier: Notifier::default(),
             spin: AtomicU64::new(0),
+            spared_from: AtomicUsize::new(usize::MAX),
             leaving: AtomicUsize::new(0),
             stranded: Mutex::default(),
             placement: on.placement,
@@ -154,6 +158,23 @@ impl Shared {
     pub(super) fn spin(&self) -> Option<Duration> {
         let time = self.spin.load(Ordering::Relaxed);
         (time > 0).then(|| Duration::from_nanos(time))
+    }
+
+    pub(crate) fn set_spare(&self, descriptors: usize) {
+        let from = if descriptors == 0 { usize::MAX } else { sys::descriptor_limit().saturating_sub(descriptors) };
+        self.spared_from.store(from, Ordering::Relaxed);
+    }
+
+    /// Returns whether a descriptor is one of those that are left to the rest of the program. The kernel gives the lowest number that is free.
+    #[inline(always)]
+    pub(super) fn is_spared(&self, descriptor: BorrowedFd<'_>) -> bool {
+        usize::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= self.spared_from.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the next descriptor would be one of those.
+    pub(super) fn lacks_descriptors(&self, any: BorrowedFd<'_>) -> bool {
+        let spares = self.spared_from.load(Ordering::Relaxed) != usize::MAX;
+        spares && any.try_clone_to_owned().map_or(true, |next| self.is_spared(next.as_fd()))
     }
 
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.

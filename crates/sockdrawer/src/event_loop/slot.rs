@@ -36,7 +36,7 @@ pub(crate) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() <= 64);
 
-/// What holds of a connection, several at once, and its phase.
+/// Facts about a connection, several at once, and its phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags(u32);
 

@@ -96,6 +96,7 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("limit", How::InPlace, &running.limit, &wanted.limit, |limit| {
         limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
     });
+    plan.note("spare", How::InPlace, &running.spare, &wanted.spare, usize::to_string);
     admission(&mut plan, running, wanted);
     plan.note("alarms", How::InPlace, &running.alarms, &wanted.alarms, |alarms| {
         let all: Vec<String> = alarms.iter().map(|alarm| format!("{}/{}", alarm.at, alarm.clear_at)).collect();

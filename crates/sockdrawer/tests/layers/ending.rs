@@ -113,7 +113,7 @@ pub(crate) fn drains() {
         assert_eq!(told.asked, 1);
         match purged.read_all() {
             Ok(read) => assert_eq!(read, (vec![], false), "it was told to end and did not say goodbye"),
-            // Of a loop that had no CPU for 50 ms after the deadline.
+            // Its loop had no CPU for 50 ms after the deadline.
             Err(error) => assert_eq!(told.cut, 1, "{error}"),
         }
         let mut drained = client();

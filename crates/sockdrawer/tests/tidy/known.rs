@@ -144,8 +144,8 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1033),
-    ("tls", 69),
+    ("sockdrawer", 1031),
+    ("tls", 66),
     ("trial", 45),
 ];
 

@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Retiring, State};
+use super::{Accepted, HeldSocket, Retiring, STARVED, State};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
@@ -205,6 +205,10 @@ impl EventLoop {
             self.arrive(incoming);
             self.acceptor.tell_resumed(&self.connections.io);
         }
+        if self.connections.io.shared.lacks_descriptors(self.connections.io.epoll.as_fd()) {
+            self.acceptor.state = State::Starved(Instant::now() + STARVED);
+            return;
+        }
         // Without a permit, or while suspended, polling finds out later.
         if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.connections.io.shared.limiter.has_room() {
             self.accept_any();
@@ -257,10 +261,14 @@ impl EventLoop {
         match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
+                let is_spared = self.connections.io.shared.is_spared(socket.as_fd());
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
                 if stale | self.acceptor.starving | self.acceptor.failing {
                     self.accepted_after_all(index, slot, stale);
+                }
+                if is_spared {
+                    self.acceptor.starve(&self.connections.io, Errno::MFILE);
                 }
                 self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
@@ -336,6 +344,9 @@ impl EventLoop {
         self.connections.io.counters.accepted().add(1);
         if self.acceptor.starving | self.acceptor.failing {
             self.acceptor.accepted_again(&self.connections.io, index);
+        }
+        if self.connections.io.shared.is_spared(socket.as_fd()) {
+            self.acceptor.starve(&self.connections.io, Errno::MFILE);
         }
         if stale {
             self.set_stale_options(socket);

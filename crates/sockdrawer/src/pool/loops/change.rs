@@ -41,6 +41,7 @@ impl Core<Loops> {
         let _ = self.start_workers(wanted.workers);
         shared.workers.set_bound(wanted.worker_queue);
         shared.set_spin(wanted.spin);
+        shared.set_spare(wanted.spare);
         shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
         shared.delegates.tune(model::delegates(wanted), wanted.stack);
         for running in control.running() {

@@ -127,6 +127,7 @@ impl Core<Loops> {
                 placement: model::placement(&config, move |panic| _ = died.send(Report::News(News::ThreadDied { panic }))),
             });
             shared.set_spin(config.spin);
+            shared.set_spare(config.spare);
             if on.process.is_none() {
                 shared.limiter.set_alarms(&config.alarms);
             }
