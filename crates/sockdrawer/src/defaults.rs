@@ -144,6 +144,7 @@ fn of_a_configuration() {
         ("delegates", number(config.delegates)),
         ("capacity", number(config.capacity)),
         ("spin", Value::Time(config.spin)),
+        ("spare", number(config.spare)),
         ("limit", optional(&config.limit)),
         ("admission", named(limits, &Limits::default(), "Limits::default")),
         ("alarms", optional(&is_alarmed)),
