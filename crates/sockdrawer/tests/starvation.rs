@@ -136,6 +136,8 @@ fn pools_without_limits_leave_descriptors_to_the_rest_of_the_program() {
     let began = Instant::now();
     clients.iter().for_each(|client| client.set_nonblocking(true).expect("a socket"));
     while !clients.is_empty() {
+        let left = free();
+        assert!(left >= SPARE - 6, "{left} descriptors are left while connections come and go");
         clients.retain_mut(|client| client.read_exact(&mut [0; 4]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
         assert!(began.elapsed() < PATIENCE, "{} are not served", clients.len());
         std::thread::yield_now();

@@ -26,23 +26,24 @@ enum Act {
 struct Due {
     endings: Arc<Endings>,
     next: Act,
-    /// Set where the pool ends.
+    /// The next look; None: the pool does not end by it.
     look: Option<Instant>,
 }
 
 impl Due {
     /// The next act and when it is due. `own_process`: the connection has one.
-    fn next(&self, own_process: bool) -> (Instant, Act) {
+    fn next(&self, own_process: bool) -> (Option<Instant>, Act) {
         let until = self.endings.until;
         let at = match self.next {
-            Act::Look | Act::LastWords => self.endings.last_words,
-            Act::Cut => until,
+            Act::Look => self.look,
+            Act::LastWords => Some(self.endings.last_words),
+            Act::Cut => Some(until),
             // To let go of what the kernel has for many processes takes all CPUs for a while: by then the parent has said what came of them.
-            Act::Close if own_process => deadline(until, 2 * CUT_WITHIN),
-            Act::Close => until,
+            Act::Close if own_process => Some(deadline(until, 2 * CUT_WITHIN)),
+            Act::Close => Some(until),
         };
         match self.look {
-            Some(look) if look < at && look < until => (look, Act::Look),
+            Some(look) if look < until && Some(look) < at => (Some(look), Act::Look),
             _ => (at, self.next),
         }
     }
@@ -73,7 +74,8 @@ impl Deadlines {
     fn kept(&mut self, endings: &Arc<Endings>) -> &mut Due {
         let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.endings, endings));
         let at = known.unwrap_or_else(|| {
-            self.0.retain(|kept| kept.look.is_some() || !kept.endings.are_over());
+            let is_over = |endings: &Endings| endings.are_over() && endings.are_closed();
+            self.0.retain(|kept| kept.look.is_some() || !is_over(&kept.endings));
             self.0.push(Due { endings: endings.clone(), next: Act::LastWords, look: None });
             self.0.len() - 1
         });
@@ -81,21 +83,21 @@ impl Deadlines {
     }
 
     pub(super) fn next(&self, own_process: bool) -> Option<Instant> {
-        self.0.iter().map(|kept| kept.next(own_process).0).min()
+        self.0.iter().filter_map(|kept| kept.next(own_process).0).min()
     }
 
-    /// An act that is due. It is not due again.
+    /// An act that is due. It is not due again, but for looks.
     fn take_due(&mut self, now: Instant, own_process: bool) -> Option<(Arc<Endings>, Act)> {
-        let at = self.0.iter().position(|kept| kept.next(own_process).0 <= now)?;
+        let at = self.0.iter().position(|kept| kept.next(own_process).0.is_some_and(|at| at <= now))?;
         let (_, act) = self.0[at].next(own_process);
-        if act == Act::Close {
-            return Some((self.0.swap_remove(at).endings, act));
-        }
         let kept = &mut self.0[at];
         match act {
             Act::Look => kept.look = Some(now + LOOK_AGAIN),
             Act::LastWords => kept.next = Act::Cut,
-            Act::Cut | Act::Close => kept.next = Act::Close,
+            Act::Cut => kept.next = Act::Close,
+            // A connection that comes in even later is cut at once.
+            Act::Close if kept.look.is_some() => (kept.next, kept.look) = (Act::Look, Some(now + LOOK_AGAIN)),
+            Act::Close => return Some((self.0.swap_remove(at).endings, act)),
         }
         Some((kept.endings.clone(), act))
     }

@@ -238,7 +238,7 @@ fn sockets(config: &Config) -> usize {
 
 /// Descriptors that a process of a pool needs for itself, beside those of its loops.
 pub(super) fn own_descriptors(config: &Config) -> usize {
-    sockets(config) + SPARE_DESCRIPTORS
+    sockets(config) + SPARE_DESCRIPTORS.max(config.spare)
 }
 
 /// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a

@@ -252,7 +252,8 @@ fn a_predecessor_that_is_stopped_or_gone_holds_up_nothing() {
         old.0.kill().expect("it lives");
         assert_eq!(asks.map(|asks| asks.join().expect("no panic")), [2, 2, 0]);
     });
-    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    // Asking waits for some seconds at most, and not for as long as the drain may take.
+    assert!(began.elapsed() < PATIENCE * 2 / 3, "{:?}", began.elapsed());
     assert_eq!(new.purge(&Selector::All, PATIENCE), drained(2));
     assert!(connect(at).write_all(b"close").is_ok());
 }

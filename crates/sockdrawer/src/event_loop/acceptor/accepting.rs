@@ -28,6 +28,16 @@ const ACCEPTS_PER_TURN: usize = 16;
 /// the last connection wakes none of the others.
 const RETIRES_AGAIN: Duration = Duration::from_millis(100);
 
+/// Waits on where only descriptors are free that are left to the rest of the program.
+fn lacks_descriptors(event_loop: &mut EventLoop) -> bool {
+    let io = &event_loop.connections.io;
+    let lacks = io.shared.lacks_descriptors(io.epoll.as_fd());
+    if lacks {
+        event_loop.acceptor.state = State::Starved(Instant::now() + STARVED);
+    }
+    lacks
+}
+
 impl EventLoop {
     /// Accepts from a socket from now on.
     pub(crate) fn take_socket(&mut self, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
@@ -205,8 +215,7 @@ impl EventLoop {
             self.arrive(incoming);
             self.acceptor.tell_resumed(&self.connections.io);
         }
-        if self.connections.io.shared.lacks_descriptors(self.connections.io.epoll.as_fd()) {
-            self.acceptor.state = State::Starved(Instant::now() + STARVED);
+        if lacks_descriptors(self) {
             return;
         }
         // Without a permit, or while suspended, polling finds out later.
@@ -214,6 +223,10 @@ impl EventLoop {
             self.accept_any();
         }
         if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
+            // By the one that was free.
+            if lacks_descriptors(self) {
+                return;
+            }
             self.acceptor.state = State::Open;
             self.acceptor.watch_sockets(&self.connections.io);
         }
@@ -261,7 +274,7 @@ impl EventLoop {
         match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
-                let is_spared = self.connections.io.shared.is_spared(socket.as_fd());
+                let is_spared = self.connections.io.shared.is_spared(socket.as_fd()) & held.retiring.is_none();
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
                 if stale | self.acceptor.starving | self.acceptor.failing {
@@ -345,7 +358,9 @@ impl EventLoop {
         if self.acceptor.starving | self.acceptor.failing {
             self.acceptor.accepted_again(&self.connections.io, index);
         }
-        if self.connections.io.shared.is_spared(socket.as_fd()) {
+        // Connections that wait at a socket on its way out were let in.
+        let retires = self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some());
+        if self.connections.io.shared.is_spared(socket.as_fd()) && !retires {
             self.acceptor.starve(&self.connections.io, Errno::MFILE);
         }
         if stale {

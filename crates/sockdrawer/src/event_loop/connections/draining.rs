@@ -239,9 +239,7 @@ impl Connections {
     }
 
     fn end_now(&mut self, token: u64) {
-        if !self.decide_cut(token)
-            && let Some(slot) = self.slots.find(token)
-        {
+        if let Some(slot) = self.slots.find(token) {
             self.cut(slot, Closed::Purged);
         }
     }

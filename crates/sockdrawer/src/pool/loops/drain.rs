@@ -6,6 +6,7 @@ use crate::event_loop::EventLoop;
 use crate::event_loop::deadlines;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::event_loop::inbox::{Command, Inbox, Message};
+use crate::limit::limiter::Limiter;
 use crate::operation::{Drain, Drained, Selector};
 use crate::pool::control::Core;
 use crate::pool::drain::{ANSWER_WITHIN, Moments, shuffle};
@@ -31,13 +32,13 @@ impl Core<Loops> {
                 self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
             }
         }
-        self.outcome(selector, &endings)
+        self.outcome(&endings, || silent_loops_have(&self.own.shared.limiter, selector, &endings))
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
         self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.purge_counted(&meant, within, endings));
-        self.outcome(selector, &endings)
+        self.outcome(&endings, || silent_loops_have(&self.own.shared.limiter, selector, &endings))
     }
 
     /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
@@ -53,16 +54,13 @@ impl Core<Loops> {
     }
 
     /// Waits until these connections have ended. Loops cut at the deadline what is left by then; one that does not, for 50 ms, has what it has
-    /// counted as cut.
-    fn outcome(&self, selector: &Selector, endings: &Endings) -> Drained {
-        // Which connections of a loop that does not answer are meant is known only if all are.
-        let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
-        let in_use = || if all_meant() { self.own.shared.limiter.taken_here() } else { 0 };
+    /// counted as cut, and so are permits `in_use` that no loop has told of.
+    fn outcome(&self, endings: &Endings, in_use: impl Fn() -> usize) -> Drained {
         self.own.shared.notifier.wait(endings.until, || endings.are_over());
         // Where this thread is late, loops may be, too.
         let by = Instant::now() + CUT_WITHIN;
-        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(in_use) == 0);
-        let drained = Drained::of(endings.tell(in_use));
+        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
+        let drained = Drained::of(endings.tell(&in_use));
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
             self.own.shared.notifier.wait(by, || endings.are_closed());
@@ -79,7 +77,10 @@ impl Core<Loops> {
         shuffle(&mut targets);
         for (inbox, token) in &targets {
             let due = moments.next();
-            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, unless)) {
+            if endings.are_over()
+                || due >= endings.last_words
+                || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, unless))
+            {
                 break;
             }
             let token = *token;
@@ -125,14 +126,14 @@ impl Core<Loops> {
         if let Some(rate) = how.rate {
             self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings, Shutdown::Here);
         }
-        // Connections that come in later were let in to be answered: they are asked at once, by loops that begin later, too.
+        // Connections that came in meanwhile, or come later, were let in to be answered: they are asked at once, by loops that begin later, too.
         let endings = self.own.shared.ending.get_or_init(|| endings);
         self.ask_for_end(endings, |event_loop, _| deadlines::join_shutdown(event_loop));
         if !self.own.shared.notifier.wait(endings.until, || endings.are_over() && is_over()) {
             // Connections that wait at sockets are counted when each loop has kept the deadline.
             self.ask_for_end(endings, |event_loop, _| deadlines::keep_deadlines(event_loop));
         }
-        self.outcome(&Selector::All, endings)
+        self.outcome(endings, || self.own.shared.limiter.taken_here())
     }
 
     /// Everything that matches, by the loop that has it, as far as loops answer in time.
@@ -154,6 +155,11 @@ impl Core<Loops> {
             .map(|(index, token)| (inboxes[index].clone(), token))
             .collect()
     }
+}
+
+/// Returns how many permits are in use where a loop does not answer: which of its connections are meant is known only if all are.
+fn silent_loops_have(limiter: &Limiter, selector: &Selector, endings: &Endings) -> usize {
+    if endings.have_silent_loops() && *selector == Selector::All { limiter.taken_here() } else { 0 }
 }
 
 /// Asks these to end; how many were there for it, and asked for the first time. Those of a loop that does not answer in time are taken
