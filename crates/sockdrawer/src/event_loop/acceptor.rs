@@ -22,7 +22,7 @@ use crate::sys::{Errno, Interest};
 use accept_error::{AcceptError, meaning};
 use admitting::{PolicyView, Waiting};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub(super) struct Acceptor {
     view: PolicyView,
     /// Listeners for which it waits until they have room.
     listeners: Vec<Waiting>,
+    /// Descriptors of this number and above are left to the rest of the program.
+    spared_from: RawFd,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Waiter,
@@ -101,7 +103,7 @@ pub(super) enum Accepted {
 }
 
 impl Acceptor {
-    pub(super) fn new(waiter: Waiter, policy: Arc<Policy>) -> Acceptor {
+    pub(super) fn new(waiter: Waiter, policy: Arc<Policy>, spared_from: RawFd) -> Acceptor {
         Acceptor {
             held: Vec::new(),
             state: State::Open,
@@ -109,6 +111,7 @@ impl Acceptor {
             refusing: None,
             view: PolicyView::new(policy, 0),
             listeners: Vec::new(),
+            spared_from,
             starving: false,
             waiter,
             rotation: 0,
@@ -209,6 +212,7 @@ impl Acceptor {
     /// The policy is another, or a listener was opened or closed: an acceptor that waits looks again.
     fn policy_changed(&mut self, io: &Io) {
         self.look_at_policy(io);
+        self.spared_from = io.shared.spared_from();
         if self.suspended {
             // Sockets on their way out are emptied all the same, and may wait at a listener.
             return self.wait_at_no_listener();
@@ -289,6 +293,14 @@ impl Acceptor {
         self.waiter.leave();
         self.tell_starved(io, errno);
         self.state = State::Starved(Instant::now() + STARVED);
+    }
+
+    /// Accepts no more: a connection has a descriptor that is left to the rest of the program. What waits at a socket on its way out was let in.
+    fn spare(&mut self, io: &Io, index: usize) {
+        self.spared_from = io.shared.spared_from();
+        if self.held[index].as_ref().is_some_and(|held| held.retiring.is_none()) {
+            self.starve(io, Errno::MFILE);
+        }
     }
 
     fn tell_starved(&mut self, io: &Io, errno: Errno) {

@@ -121,7 +121,7 @@ impl EventLoop {
         let at_once = capacity.min(64);
         let waiter = || Waiter::new(shared.limiter.clone(), inbox.wake.clone());
         EventLoop {
-            acceptor: Acceptor::new(waiter(), shared.policy.get()),
+            acceptor: Acceptor::new(waiter(), shared.policy.get(), shared.spared_from()),
             connector: Connector::new(waiter()),
             placement: shared.placement.clone().filter(|_| index.is_some()),
             messages: Vec::with_capacity(at_once),

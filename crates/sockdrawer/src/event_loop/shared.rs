@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{self, System, panics};
 use std::any::Any;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -165,16 +165,9 @@ impl Shared {
         self.spared_from.store(from, Ordering::Relaxed);
     }
 
-    /// Returns whether a descriptor is one of those that are left to the rest of the program. The kernel gives the lowest number that is free.
-    #[inline(always)]
-    pub(super) fn is_spared(&self, descriptor: BorrowedFd<'_>) -> bool {
-        usize::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= self.spared_from.load(Ordering::Relaxed))
-    }
-
-    /// Returns whether the next descriptor would be one of those.
-    pub(super) fn lacks_descriptors(&self, any: BorrowedFd<'_>) -> bool {
-        let spares = self.spared_from.load(Ordering::Relaxed) != usize::MAX;
-        spares && any.try_clone_to_owned().map_or(true, |next| self.is_spared(next.as_fd()))
+    /// The number from which on descriptors are left to the rest of the program. The kernel gives the lowest that is free.
+    pub(super) fn spared_from(&self) -> RawFd {
+        RawFd::try_from(self.spared_from.load(Ordering::Relaxed)).unwrap_or(RawFd::MAX)
     }
 
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.

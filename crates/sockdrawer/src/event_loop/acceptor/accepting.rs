@@ -29,11 +29,13 @@ const ACCEPTS_PER_TURN: usize = 16;
 const RETIRES_AGAIN: Duration = Duration::from_millis(100);
 
 /// Waits on where only descriptors are free that are left to the rest of the program.
-fn lacks_descriptors(event_loop: &mut EventLoop) -> bool {
-    let io = &event_loop.connections.io;
-    let lacks = io.shared.lacks_descriptors(io.epoll.as_fd());
+fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) -> bool {
+    let spared_from = connections.io.shared.spared_from();
+    acceptor.spared_from = spared_from;
+    let next = || connections.io.epoll.as_fd().try_clone_to_owned();
+    let lacks = spared_from != RawFd::MAX && next().map_or(true, |next| next.as_raw_fd() >= spared_from);
     if lacks {
-        event_loop.acceptor.state = State::Starved(Instant::now() + STARVED);
+        acceptor.state = State::Starved(Instant::now() + STARVED);
     }
     lacks
 }
@@ -274,14 +276,11 @@ impl EventLoop {
         match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
-                let is_spared = self.connections.io.shared.is_spared(socket.as_fd()) & held.retiring.is_none();
+                let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
-                if stale | self.acceptor.starving | self.acceptor.failing {
-                    self.accepted_after_all(index, slot, stale);
-                }
-                if is_spared {
-                    self.acceptor.starve(&self.connections.io, Errno::MFILE);
+                if stale | self.acceptor.starving | self.acceptor.failing | is_spared {
+                    self.accepted_after_all(index, slot, (stale, is_spared));
                 }
                 self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
@@ -293,10 +292,13 @@ impl EventLoop {
         }
     }
 
-    /// The first after a lack, or one that came before its socket had the options that are in force.
+    /// The first after a lack, one that came before its socket had the options that are in force, or one with a descriptor that is left to others.
     #[cold]
-    fn accepted_after_all(&mut self, index: usize, slot: u32, stale: bool) {
+    fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
         self.acceptor.accepted_again(&self.connections.io, index);
+        if is_spared {
+            self.acceptor.spare(&self.connections.io, index);
+        }
         if stale && self.connections.refresh().is_ok() {
             let options = self.connections.generations.active_settings().options;
             // It fails where the connection is gone, which reading it will tell.
@@ -358,10 +360,8 @@ impl EventLoop {
         if self.acceptor.starving | self.acceptor.failing {
             self.acceptor.accepted_again(&self.connections.io, index);
         }
-        // Connections that wait at a socket on its way out were let in.
-        let retires = self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some());
-        if self.connections.io.shared.is_spared(socket.as_fd()) && !retires {
-            self.acceptor.starve(&self.connections.io, Errno::MFILE);
+        if socket.as_raw_fd() >= self.acceptor.spared_from {
+            self.acceptor.spare(&self.connections.io, index);
         }
         if stale {
             self.set_stale_options(socket);

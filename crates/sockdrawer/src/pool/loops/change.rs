@@ -46,6 +46,9 @@ impl Core<Loops> {
         shared.delegates.tune(model::delegates(wanted), wanted.stack);
         for running in control.running() {
             running.inbox.set_bound(wanted.inbox);
+            if control.config.spare != wanted.spare {
+                running.command(|event_loop| event_loop.policy_changed());
+            }
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
                 running.command(move |event_loop| event_loop.connections.reserve(capacity));
