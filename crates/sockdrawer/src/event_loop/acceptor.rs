@@ -102,6 +102,14 @@ pub(super) enum Accepted {
     Failed,
 }
 
+/// Accepts no more: a connection has a descriptor that is left to the rest of the program. What waits at a socket on its way out was let in.
+fn spare(acceptor: &mut Acceptor, io: &Io, index: usize) {
+    acceptor.spared_from = io.shared.spared_from();
+    if acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_none()) {
+        acceptor.starve(io, Errno::MFILE);
+    }
+}
+
 impl Acceptor {
     pub(super) fn new(waiter: Waiter, policy: Arc<Policy>, spared_from: RawFd) -> Acceptor {
         Acceptor {
@@ -293,14 +301,6 @@ impl Acceptor {
         self.waiter.leave();
         self.tell_starved(io, errno);
         self.state = State::Starved(Instant::now() + STARVED);
-    }
-
-    /// Accepts no more: a connection has a descriptor that is left to the rest of the program. What waits at a socket on its way out was let in.
-    fn spare(&mut self, io: &Io, index: usize) {
-        self.spared_from = io.shared.spared_from();
-        if self.held[index].as_ref().is_some_and(|held| held.retiring.is_none()) {
-            self.starve(io, Errno::MFILE);
-        }
     }
 
     fn tell_starved(&mut self, io: &Io, errno: Errno) {

@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Retiring, STARVED, State};
+use super::{Accepted, HeldSocket, Retiring, STARVED, State, spare};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
@@ -297,7 +297,7 @@ impl EventLoop {
     fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
         self.acceptor.accepted_again(&self.connections.io, index);
         if is_spared {
-            self.acceptor.spare(&self.connections.io, index);
+            spare(&mut self.acceptor, &self.connections.io, index);
         }
         if stale && self.connections.refresh().is_ok() {
             let options = self.connections.generations.active_settings().options;
@@ -361,7 +361,7 @@ impl EventLoop {
             self.acceptor.accepted_again(&self.connections.io, index);
         }
         if socket.as_raw_fd() >= self.acceptor.spared_from {
-            self.acceptor.spare(&self.connections.io, index);
+            spare(&mut self.acceptor, &self.connections.io, index);
         }
         if stale {
             self.set_stale_options(socket);
