@@ -525,6 +525,9 @@ pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
     }
 }
 
+/// Descriptors that pools leave to the control socket, metrics, files and upgrades; a sixteenth where there are few.
+const SPARE: usize = 64;
+
 /// The configuration of a pool: what its protocol begins with, and what the settings say.
 pub(crate) fn configure(
     mut begun: Config,
@@ -566,7 +569,8 @@ pub(crate) fn configure(
     if has_limits {
         config = config.admission(limits);
     }
-    Ok(config)
+    let spare = sockdrawer::raise_descriptor_limit().map_or(0, |limit| SPARE.min(limit / 16));
+    Ok(config.spare(spare))
 }
 
 #[cfg(test)]

@@ -24,9 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Descriptors that pools leave to the control socket, metrics, files and upgrades; a sixteenth where there are few.
-const SPARE: usize = 64;
-
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 
@@ -184,8 +181,7 @@ impl Server {
     }
 
     fn start_pool(&self, name: &str, config: Config) -> Result<Pool, Error> {
-        let spare = sockdrawer::raise_descriptor_limit().map_or(0, |limit| SPARE.min(limit / 16));
-        let config = config.observer(self.observer(name)).spare(spare);
+        let config = config.observer(self.observer(name));
         match &self.upgrade {
             Some(upgrade) => upgrade.start(name, config),
             None => Pool::start(config),
@@ -228,7 +224,6 @@ impl Server {
             config = config.listeners(|wanted| listen::keep_layers(wanted, &to.values, listeners, &from.values));
         }
         config.observer.clone_from(&running.observer);
-        config.spare = running.spare;
         Ok(Reconfigured {
             config,
             tls,

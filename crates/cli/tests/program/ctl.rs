@@ -1,5 +1,6 @@
 //! `sockdrawer ctl` with a server that runs.
 
+use crate::faults::{descriptors, until};
 use crate::operated::{Operated, TWO_POOLS};
 use crate::program::Program;
 use crate::terminal::screen::Terminal;
@@ -412,16 +413,12 @@ fn an_operator_is_answered_where_connections_have_all_descriptors_but_a_few() {
         .iter()
         .flat_map(|at| (0..ALL / 2 + SPARE).map(move |_| TcpStream::connect(at).expect("the kernel accepts")))
         .collect();
-    let open = || fs::read_dir(format!("/proc/{}/fd", server.child.id())).expect("it runs").count();
-    let began = Instant::now();
-    while open() < ALL - SPARE {
-        assert!(began.elapsed() < Duration::from_secs(20), "connections do not have them all: {}", open());
-    }
+    until("a server whose connections have them all", || descriptors(&server) >= ALL - SPARE);
     let mut clients: Vec<Client> = (0..4).map(|_| Client::at(&control)).collect();
     for client in &mut clients {
         assert_eq!(client.send("GET", "/status", &[], b"").expect("an answer").status, 200);
     }
-    assert!(open() < ALL, "the pools take no more");
+    assert!(descriptors(&server) < ALL, "the pools take no more");
     server.signal(Signal::TERM);
     fs::remove_dir_all(folder).expect("it is ours");
 }

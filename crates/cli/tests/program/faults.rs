@@ -35,7 +35,7 @@ fn load(words: &str) -> Program {
 }
 
 #[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} does not come");
@@ -43,7 +43,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn descriptors(program: &Program) -> usize {
+pub(crate) fn descriptors(program: &Program) -> usize {
     fs::read_dir(format!("/proc/{}/fd", program.child.id())).map_or(0, Iterator::count)
 }
 

@@ -102,14 +102,6 @@ pub(super) enum Accepted {
     Failed,
 }
 
-/// Accepts no more: a connection has a descriptor that is left to the rest of the program. What waits at a socket on its way out was let in.
-fn spare(acceptor: &mut Acceptor, io: &Io, index: usize) {
-    acceptor.spared_from = io.shared.spared_from();
-    if acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_none()) {
-        acceptor.starve(io, Errno::MFILE);
-    }
-}
-
 impl Acceptor {
     pub(super) fn new(waiter: Waiter, policy: Arc<Policy>, spared_from: RawFd) -> Acceptor {
         Acceptor {
@@ -285,14 +277,18 @@ impl Acceptor {
         self.watch_sockets(io);
     }
 
-    /// A connection was accepted from this socket, after something had failed.
+    /// A connection was accepted from this socket, after something had failed, or with a descriptor that is left to the rest of the program: then
+    /// no more are accepted, but for those that wait at a socket on its way out, which were let in.
     #[cold]
-    fn accepted_again(&mut self, io: &Io, index: usize) {
+    fn accepted_again(&mut self, io: &Io, index: usize, is_spared: bool) {
         if let Some(Some(held)) = self.held.get_mut(index) {
             (held.refused, held.denied) = (None, None);
         }
         self.failing = self.held.iter().flatten().any(|held| held.refused.is_some());
         self.tell_resumed(io);
+        if is_spared && self.held[index].as_ref().is_some_and(|held| held.retiring.is_none()) {
+            self.starve(io, Errno::MFILE);
+        }
     }
 
     fn starve(&mut self, io: &Io, errno: Errno) {

@@ -23,7 +23,7 @@ enum Act {
     Close,
 }
 
-struct Due {
+pub(super) struct Due {
     endings: Arc<Endings>,
     next: Act,
     /// The next look; None: the pool does not end by it.
@@ -58,20 +58,16 @@ impl Deadlines {
         self.0.is_empty()
     }
 
-    /// Keeps the deadline of these from now on.
-    pub(super) fn keep(&mut self, endings: &Arc<Endings>) {
-        self.kept(endings);
-    }
-
     /// Looks from now on for connections that came in since the pool began to end; false where it does already.
     fn look(&mut self, endings: &Arc<Endings>) -> bool {
-        let kept = self.kept(endings);
+        let kept = self.keep(endings);
         let is_first = kept.look.is_none();
         kept.look.get_or_insert_with(|| Instant::now() + LOOK_AGAIN);
         is_first
     }
 
-    fn kept(&mut self, endings: &Arc<Endings>) -> &mut Due {
+    /// Keeps the deadline of these from now on.
+    pub(super) fn keep(&mut self, endings: &Arc<Endings>) -> &mut Due {
         let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.endings, endings));
         let at = known.unwrap_or_else(|| {
             let is_over = |endings: &Endings| endings.are_over() && endings.are_closed();

@@ -177,6 +177,11 @@ impl Slot {
         self.flags.is(Phase::Open)
     }
 
+    /// Returns whether nothing else has the connection or is done for it: no lease, relay, move or job.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_open() && !self.flags.any(Flags::WORKING)
+    }
+
     /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
     pub(crate) fn is_settled(&self) -> bool {
         let watching = Flags::WATCHED.and(Flags::WATCH_READ);

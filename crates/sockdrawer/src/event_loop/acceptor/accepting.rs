@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Retiring, STARVED, State, spare};
+use super::{Accepted, HeldSocket, Retiring, STARVED, State};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
@@ -30,9 +30,8 @@ const RETIRES_AGAIN: Duration = Duration::from_millis(100);
 
 /// Waits on where only descriptors are free that are left to the rest of the program.
 fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) -> bool {
-    let spared_from = connections.io.shared.spared_from();
-    acceptor.spared_from = spared_from;
     let next = || connections.io.epoll.as_fd().try_clone_to_owned();
+    let spared_from = acceptor.spared_from;
     let lacks = spared_from != RawFd::MAX && next().map_or(true, |next| next.as_raw_fd() >= spared_from);
     if lacks {
         acceptor.state = State::Starved(Instant::now() + STARVED);
@@ -295,10 +294,7 @@ impl EventLoop {
     /// The first after a lack, one that came before its socket had the options that are in force, or one with a descriptor that is left to others.
     #[cold]
     fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
-        self.acceptor.accepted_again(&self.connections.io, index);
-        if is_spared {
-            spare(&mut self.acceptor, &self.connections.io, index);
-        }
+        self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         if stale && self.connections.refresh().is_ok() {
             let options = self.connections.generations.active_settings().options;
             // It fails where the connection is gone, which reading it will tell.
@@ -357,11 +353,9 @@ impl EventLoop {
     #[inline(always)]
     fn note_accepted(&mut self, index: usize, socket: &OwnedFd, stale: bool) {
         self.connections.io.counters.accepted().add(1);
-        if self.acceptor.starving | self.acceptor.failing {
-            self.acceptor.accepted_again(&self.connections.io, index);
-        }
-        if socket.as_raw_fd() >= self.acceptor.spared_from {
-            spare(&mut self.acceptor, &self.connections.io, index);
+        let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
+        if self.acceptor.starving | self.acceptor.failing | is_spared {
+            self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         }
         if stale {
             self.set_stale_options(socket);

@@ -278,7 +278,7 @@ impl Acceptor {
             Ok(socket) => {
                 held.socket.take_stale();
                 connections.io.counters.accepted().add(1);
-                self.accepted_again(&connections.io, index);
+                self.accepted_again(&connections.io, index, false);
                 connections.reject(&socket, how);
                 Accepted::Yes
             }

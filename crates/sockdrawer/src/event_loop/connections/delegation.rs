@@ -18,8 +18,7 @@ impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
         let connects = self.slots.extra(slot).is_some_and(|extra| extra.connects > 0);
-        let record = self.slots.at(slot);
-        if connects || !record.is_open() || record.flags.any(Flags::WORKING) {
+        if connects || !self.slots.at(slot).is_free() {
             panics::discard(delegate);
             let why = "a protocol gave its connection away while a job runs, a connect is under way or it is relayed, or twice";
             self.count_panic(slot, why.to_owned());

@@ -59,8 +59,7 @@ impl Connections {
         let asked = !record.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
         let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
-        let free = record.is_open() && !record.flags.any(Flags::WORKING);
-        if asked && whole && free {
+        if asked && whole && record.is_free() {
             record.flags.set(Flags::TOLD_DRAINING);
             self.callback(slot, Event::Draining);
         }

@@ -35,10 +35,7 @@ impl Connections {
         if !self.send(slot, false) {
             return;
         }
-        let is_free = |connections: &mut Connections, slot: u32| {
-            connections.slots.at(slot).is_open() && !connections.slots.at(slot).flags.any(Flags::WORKING)
-        };
-        if !Arc::ptr_eq(&to.post, &self.post) || to.token == self.slots.token(slot) || !is_free(self, slot) {
+        if !Arc::ptr_eq(&to.post, &self.post) || to.token == self.slots.token(slot) || !self.slots.at(slot).is_free() {
             self.count_panic(slot, "a protocol relays to a connection of another loop, to itself, or twice".to_owned());
             return self.end(slot, Closed::Panicked, true);
         }
@@ -48,7 +45,7 @@ impl Connections {
             // It has ended meanwhile, and this one with it.
             return self.end(slot, Closed::Aborted, true);
         };
-        if !is_free(self, other) {
+        if !self.slots.at(other).is_free() {
             self.count_panic(slot, "a protocol relays to a connection that is relayed, delegated or runs a job".to_owned());
             self.end(slot, Closed::Panicked, true);
             self.kill_one(to.token);
