@@ -454,10 +454,10 @@ fn a_drain_at_an_odd_rate_ends_at_its_deadline() {
             let mut streams: Vec<_> = (0..3).map(|_| connect(at)).collect();
             assert!(streams.iter_mut().all(|stream| echoes(stream, b"x")));
             let clients = std::thread::spawn(move || streams.iter_mut().all(|stream| read_all(stream).is_ok()));
-            let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(200)).rate(rate));
+            let drained = pool.drain(&Selector::All, Drain::within(Duration::from_secs(1)).rate(rate));
             assert_eq!((drained.asked, drained.ended + drained.cut), (3, 3), "{rate}");
             assert!(clients.join().expect("no panic"), "{rate}");
-            assert_eq!(pool.shutdown(Drain::within(Duration::from_millis(200)).rate(rate)), Drained::default(), "{rate}");
+            assert_eq!(pool.shutdown(Drain::within(Duration::from_secs(1)).rate(rate)), Drained::default(), "{rate}");
             assert_eq!(pool.status().restarts, 0, "{rate}");
         }
     });

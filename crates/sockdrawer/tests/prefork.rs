@@ -265,7 +265,7 @@ fn a_drain_counts_what_a_stopped_process_has() {
     let clients = many(at, 20);
     let stopped = pool.status().processes[0];
     stop(stopped.pid);
-    let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
+    let drained = pool.drain(&Selector::All, Drain::within(PATIENCE / 10));
     assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "what does not answer counts as cut: {drained:?}");
     drop(clients);
 }

@@ -255,7 +255,7 @@ fn of_two_that_start_on_a_stale_path_one_begins() {
         // None is ready: the other gives up.
         let start = || {
             barrier.wait();
-            Upgrade::at(&place.0).within(Duration::from_millis(20)).begin()
+            Upgrade::at(&place.0).within(Duration::from_millis(150)).begin()
         };
         let (one, other) = thread::scope(|scope| {
             let other = scope.spawn(start);
