@@ -78,6 +78,7 @@ mod error;
 mod event_loop;
 #[cfg(feature = "processes")]
 mod exec;
+mod gather;
 mod ipc;
 pub mod layer;
 mod limit;

@@ -87,6 +87,7 @@ fn comes_along_before(timer: Duration) -> bool {
     let place = Place::new("belongs");
     let (old, at) = place.serve(config(build(1)).listen(any_port()));
     let (mut late, mut full, mut waits, mut named) = (connect(at), connect(at), connect(at), connect(at));
+    late.set_read_timeout(Some(timer + PATIENCE)).expect("not zero");
     let began = Instant::now();
     late.write_all(&message(b't', timer.as_millis() as u32)).expect("it stands");
     assert_eq!(add(&mut full, 7), (1, 7));

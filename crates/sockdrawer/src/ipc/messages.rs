@@ -4,7 +4,7 @@ use crate::admission::AcceptState;
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Passed, Receiver};
 pub(crate) use crate::ipc::plans::{Build, Planned, PoolPlanned, Replace, Replaced};
-pub(crate) use crate::ipc::state_level::{StateLevel, levels, state};
+use crate::ipc::state_level;
 pub(crate) use crate::ipc::yours::{Noted, Yours};
 use crate::protocol::{Side, State, Wiped};
 use crate::sys::{Errno, Result};
@@ -114,7 +114,8 @@ pub(crate) struct Prepared {
 #[serde(default)]
 pub(crate) struct Reads {
     pub(crate) name: String,
-    pub(crate) state: Vec<StateLevel>,
+    #[serde(with = "state_level")]
+    pub(crate) state: State,
     pub(crate) listeners: Vec<String>,
     pub(crate) limit: u64,
 }
@@ -325,7 +326,7 @@ pub(crate) struct ShutDown {
 impl Prepared {
     /// The state that a pool of the successor reads.
     pub(crate) fn reads(&self, pool: &str) -> State {
-        self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| state(&reads.state))
+        self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| reads.state.clone())
     }
 
     /// Whether a pool of the successor listens there, and goes on to.

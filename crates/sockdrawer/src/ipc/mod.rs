@@ -7,5 +7,5 @@ pub(crate) mod operations;
 pub(crate) mod packets;
 pub(crate) mod plans;
 pub(crate) mod shared_counters;
-mod state_level;
+pub(crate) mod state_level;
 pub(crate) mod yours;

@@ -3,16 +3,16 @@
 use crate::protocol::{Level, State};
 
 /// The state of a protocol, or of one filter around it.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct StateLevel {
-    pub(crate) name: String,
-    pub(crate) version: u32,
-    pub(crate) oldest: u32,
+struct StateLevel {
+    name: String,
+    version: u32,
+    oldest: u32,
     /// Of which layers: those of the pool are 0, other listeners have theirs.
-    pub(crate) set: u32,
+    set: u32,
     /// 0: that which is written.
-    pub(crate) newest: u32,
+    newest: u32,
 }
 
 impl StateLevel {
@@ -27,14 +27,22 @@ impl StateLevel {
     }
 }
 
-/// A state that was sent.
-pub(crate) fn state(levels: &[StateLevel]) -> State {
+/// Returns a state that was sent.
+fn state(levels: &[StateLevel]) -> State {
     let of_set = |set: u32| State::of_levels(levels.iter().filter(|level| level.set == set).map(StateLevel::level));
     let most = levels.iter().map(|level| level.set).max().unwrap_or(0).min(levels.len() as u32);
     (1..=most).fold(of_set(0), |state, set| state.or(of_set(set)))
 }
 
-/// The levels of a state, to be sent.
-pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
+/// Returns the levels of a state, to be sent.
+fn levels(state: &State) -> Vec<StateLevel> {
     state.sets().enumerate().flat_map(|(set, levels)| levels.iter().map(move |level| StateLevel::of(set, level))).collect()
+}
+
+pub(crate) fn serialize<S: serde::Serializer>(state: &State, to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&levels(state), to)
+}
+
+pub(crate) fn deserialize<'a, D: serde::Deserializer<'a>>(from: D) -> Result<State, D::Error> {
+    <Vec<StateLevel> as serde::Deserialize>::deserialize(from).map(|levels| state(&levels))
 }

@@ -7,11 +7,11 @@ use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
+use crate::gather::Answers;
 use crate::limit::limiter::Limiter;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::Local;
-use crate::sync::mpsc;
 use crate::sys::System;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -137,9 +137,9 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn release(&self, entry: &ListenerEntry, from: &[(&Member<Self>, Vec<usize>)]);
     /// Sockets are where they should be.
     fn balanced(_core: &Core<Self>, _control: &mut Control<Self>) {}
-    /// Has those that hold the sockets of an address accept what waits and then give them up. Each channel ends when its member has, or is
+    /// Has those that hold the sockets of an address accept what waits and then give them up. Each answers when it has, or is
     /// gone.
-    fn let_go(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<Self::GaveUp>>;
+    fn let_go(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry) -> Answers<Self::GaveUp>;
 
     // What a pool's handle asks.
 

@@ -16,6 +16,7 @@ pub(crate) mod moving;
 pub(crate) mod plan;
 #[cfg(feature = "processes")]
 mod processes;
+pub(crate) mod request;
 mod restarts;
 mod retire;
 mod sockets;

@@ -6,11 +6,13 @@ use super::control::{Control, Core, Member, is_running};
 use super::listeners::{Inherited, ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager, PASSES_WITHIN};
 use super::members::Members;
+use super::request::{Reply, Request};
 use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::config::Config;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
+use crate::gather::{self, Answers, ReplyTo, gather};
 use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::peer_counts::PeerCounts;
@@ -33,26 +35,53 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the next one
 /// began.
 const IDS_APART: u64 = 1 << 24;
+/// A loop, or the thread of a connection, that begins nothing new for so long is asked later: what it does may take any time.
+pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// What has connections that move: a loop of this process, or a helper with loops of its own.
 pub(crate) trait Holder: Send + Sync {
-    /// Offers the next connections to a successor, from this place on.
+    /// Has a request answered; sockets come along with [`Request::Restore`].
+    fn ask(&self, request: Request, sockets: Vec<OwnedFd>, reply: ReplyTo<Reply>);
+    /// Offers the next connections to a successor, from this place on. Their sockets are lent to `send`, and not passed on.
     ///
     /// # Errors
     /// That of `send`; `EBUSY` where it does something else for long. The connections go on here.
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno>;
+}
+
+/// Answers are waited for, however long they take: what moves must be known for sure.
+impl dyn Holder {
+    fn surely(&self, request: Request, sockets: Vec<OwnedFd>) -> Option<Reply> {
+        gather::ask(None, |reply| self.ask(request, sockets, reply))
+    }
+
     /// Lets go of those of its frozen connections that were restored elsewhere; the others go on.
-    fn let_go(&self, restored: Vec<u64>) -> Yours;
-    /// Restores connections of another process. None: it does not answer.
-    fn restore(&self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Option<Restored>;
-    /// Those of what it restored are this process's now, the others are forgotten. Returns at which address each came in. With `together`
-    /// they wait until they are released. None: it died.
-    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Option<Vec<Option<String>>>;
-    fn release(&self);
+    pub(crate) fn let_go(&self, restored: Vec<u64>) -> Yours {
+        if let Some(Reply::LetGo(yours)) = self.surely(Request::LetGo(restored), Vec::new()) { yours } else { Yours::default() }
+    }
+
+    /// Restores connections of another process. None: it is gone.
+    pub(crate) fn restore(&self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Option<Restored> {
+        if let Some(Reply::Restored(restored)) = self.surely(Request::Restore(records), sockets) { Some(restored) } else { None }
+    }
+
+    /// Has connections that it restored go on. Returns at which address each came in. None: it died.
+    pub(crate) fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Option<Vec<Option<String>>> {
+        let seat = Request::Seat { yours, listeners: listeners.clone(), together };
+        if let Some(Reply::Seated(addresses)) = self.surely(seat, Vec::new()) { Some(addresses) } else { None }
+    }
+
+    /// Has connections go on that wait for others.
+    pub(crate) fn release(&self) {
+        self.surely(Request::Release, Vec::new());
+    }
 }
 
 /// What members of each kind do in their own way.
 pub(crate) trait Moving: Members {
+    /// A member that does not answer within this time hangs: its connections would not move.
+    const ANSWERS_WITHIN: Duration;
+
     fn shared_counters(&self) -> &SharedCounters;
     /// The connections of each peer, where a policy counts them.
     fn peer_counts(&self) -> Option<Arc<PeerCounts>> {
@@ -62,22 +91,9 @@ pub(crate) trait Moving: Members {
     fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
     /// The states that the service in force reads and writes.
     fn state(core: &Core<Self>) -> State;
-    /// Whether every member answers.
-    fn turns(core: &Core<Self>, within: Duration) -> bool;
     fn holder(member: &Self::Running) -> Arc<dyn Holder>;
-    /// Where connections are that no member has.
-    fn other_holders(_core: &Core<Self>) -> Vec<Arc<dyn Holder>> {
-        Vec::new()
-    }
-    /// How many of the connections can move to a build that reads these states, and why how many others cannot now.
-    fn plan_to_move(core: &Core<Self>, reads: &State) -> (u64, BTreeMap<String, u64>);
-    /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
-    /// until the last look, else those of which it is still to be learned who their peers are.
-    fn freeze(core: &Core<Self>, reads: &State);
-    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
-    fn gathered(core: &Core<Self>, last: bool) -> u64;
-    /// All frozen connections go on here.
-    fn thaw(core: &Core<Self>);
+    /// Returns what a request concerns: members, those included that take no new connections, and where else connections are.
+    fn concerned(core: &Core<Self>, request: &Request) -> Vec<Arc<dyn Holder>>;
     /// Of a pool that connects: how many connects have begun.
     fn begun(_own: &Self::State) -> u64 {
         0
@@ -209,7 +225,7 @@ impl<M: Moving> Movable for Core<M> {
         let known = |entry: &ListenerEntry| KnownListener {
             address: entry.listener.address.to_string(),
             slot: entry.slot,
-            state: entry.state.clone(),
+            state: Some(entry.state.clone()),
         };
         all.map(known).collect()
     }
@@ -223,9 +239,7 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn holders(&self) -> Vec<Arc<dyn Holder>> {
-        let mut holders: Vec<_> = lock(&self.control).running().map(M::holder).collect();
-        holders.extend(M::other_holders(self));
-        holders
+        M::concerned(self, &Request::Release)
     }
 
     fn revision(&self) -> u64 {
@@ -264,7 +278,10 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn turns(&self, within: Duration) -> bool {
-        M::turns(self, within)
+        let until = deadline(Instant::now(), within);
+        let mut answers = self.gather(&Request::Turn(within), until);
+        // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
+        answers.by_ref().all(|(_, turned)| matches!(turned, Some(Reply::Done) | None)) && answers.all_by(until)
     }
 
     fn is_running(&self) -> bool {
@@ -276,7 +293,14 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>) {
-        M::plan_to_move(self, reads)
+        let (mut moves, mut stay) = (0, BTreeMap::new());
+        // Connections of one that does not answer are counted in neither.
+        for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), M::ANSWERS_WITHIN)) {
+            let Some(Reply::Plan(count, reasons)) = plan else { continue };
+            moves += count;
+            reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
+        }
+        (moves, stay)
     }
 
     fn stay_as_it_is(&self, revision: u64) -> bool {
@@ -348,15 +372,19 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn freeze(&self, reads: &State) {
-        M::freeze(self, reads);
+        let together = M::state(self).moves_together();
+        // Nobody accepts meanwhile: a thread that does something else for so long reads no header either.
+        let within = if together { M::ANSWERS_WITHIN } else { BEGINS_WITHIN };
+        self.gather(&Request::Freeze { reads: reads.clone(), together }, deadline(Instant::now(), within)).for_each(drop);
     }
 
     fn gathered(&self, last: bool) -> u64 {
-        M::gathered(self, last)
+        let heard = self.gather(&Request::Heard { last }, deadline(Instant::now(), M::ANSWERS_WITHIN));
+        heard.map(|(_, heard)| if let Some(Reply::Heard(count)) = heard { count } else { 0 }).sum()
     }
 
     fn thaw(&self) {
-        M::thaw(self);
+        self.gather(&Request::Thaw, deadline(Instant::now(), M::ANSWERS_WITHIN)).for_each(drop);
     }
 
     fn forget_handed_over(&self) {
@@ -445,7 +473,7 @@ impl<M: Moving> Movable for Core<M> {
 
     fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)> {
         let states = self.listener_states();
-        let state = |address: &str| states.iter().find(|known| known.address == address).map(|known| known.state.clone());
+        let state = |address: &str| states.iter().find(|known| known.address == address)?.state.clone();
         held.listeners.iter().filter_map(|one| Some((state(&one.address)?, one.connections))).collect()
     }
 
@@ -486,6 +514,13 @@ impl<M: Moving> Movable for Core<M> {
                 return;
             }
         }
+    }
+}
+
+impl<M: Moving> Core<M> {
+    /// Asks all that a request concerns.
+    fn gather(&self, request: &Request, until: Instant) -> Answers<Reply> {
+        gather(M::concerned(self, request), until, |holder, reply| holder.ask(request.clone(), Vec::new(), reply))
     }
 }
 

@@ -7,7 +7,7 @@ use super::members::Members;
 use super::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::config::Config;
 use crate::error::Error;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the members that hold the sockets that are to be given up.
@@ -124,22 +124,14 @@ fn more(here: &[Vec<usize>], there: &[Vec<usize>], member: usize) -> Vec<usize> 
 
 impl<M: Members> Keeper for Core<M> {
     fn give_up(&self, number: u64) -> GaveUp {
-        let (answers, asked) = {
+        let (mut answers, asked) = {
             let control = lock(&self.control);
             let Some(entry) = control.listeners.retiring(number) else { return GaveUp::Ended };
             (M::let_go(self, &control, entry), control.holders(entry))
         };
         loop {
-            // The channel closes when a member is gone. One that is stuck neither answers nor goes: others have its sockets then, and are
-            // asked next.
-            let until = Instant::now() + LOOK;
-            let waits = |answer: &mpsc::Receiver<M::GaveUp>| {
-                matches!(
-                    answer.recv_timeout(until.saturating_duration_since(Instant::now())),
-                    Err(mpsc::RecvTimeoutError::Timeout)
-                )
-            };
-            let over = !answers.iter().any(waits);
+            // A member that is stuck neither answers nor goes: others have its sockets then, and are asked next.
+            let over = answers.all_by(Instant::now() + LOOK);
             let mut control = lock(&self.control);
             let Some(entry) = control.listeners.retiring(number).filter(|_| !control.stopping) else { return GaveUp::Ended };
             if control.holders(entry) != asked {

@@ -8,13 +8,13 @@ use crate::operation::{Op, Outcome};
 use crate::sys::Errno;
 use std::sync::Arc;
 
-/// The answers to one successor. Each that is not given yet has a share.
+/// Answers that one successor waits for. Each that is not given yet has a share.
 #[derive(Default)]
-pub(super) struct Answers(Arc<()>);
+pub(super) struct Owed(Arc<()>);
 
-impl Answers {
+impl Owed {
     /// Whether an operation is under way. It may have ended the last connection, and is answered nevertheless.
-    pub(super) fn are_owed(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 

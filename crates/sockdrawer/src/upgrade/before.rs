@@ -4,13 +4,14 @@
 use super::talk::{Room, Talk};
 use crate::clock::deadline;
 use crate::error::Error;
+use crate::gather::{Answers, ReplyTo, gather};
 use crate::ipc::messages::{Said, ShutDown};
 use crate::ipc::operations::{Answered, Asked};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::pool::behind::{Answer, Behind};
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use crate::sync::{Condvar, Mutex, lock, mpsc, wait_timeout};
+use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use crate::sys::{Errno, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ struct Line {
     talk: Talk,
     /// The number of the next question.
     next: u64,
-    waiting: HashMap<u64, mpsc::Sender<Outcome>>,
+    waiting: HashMap<u64, ReplyTo<Outcome>>,
 }
 
 /// Connections on their way from there to here, and operations: one waits for the other, or an operation would reach a connection in both
@@ -165,30 +166,35 @@ impl Before {
 
     fn ask(self: &Arc<Before>, asked: Option<Asked>, within: Duration) -> Question {
         self.hold();
-        let (answers, answer) = mpsc::channel();
-        let mut question =
-            Question { before: self.clone(), holds: true, number: 0, answer, until: deadline(Instant::now(), within) };
-        let mut line = lock(&self.line);
-        let Some(Line { talk, next, waiting }) = &mut *line else { return question };
-        *next += 1;
-        question.number = *next;
-        waiting.insert(*next, answers.clone());
-        let talk = talk.clone();
-        drop(line);
-        let numbered = asked.map(|asked| asked.numbered(question.number)).ok_or(Errno::TOOBIG);
-        let said = numbered.and_then(|asked| talk.say(Said::Asked(asked), &[]));
-        if let Err(errno) = said {
-            let _ = answers.send(if is_gone(errno) { Outcome::default() } else { Outcome::silent() });
-        }
-        question
+        let mut number = 0;
+        let answer = gather([asked], deadline(Instant::now(), within), |asked, reply| {
+            let mut line = lock(&self.line);
+            let Some(Line { talk, next, waiting }) = &mut *line else { return };
+            *next += 1;
+            number = *next;
+            waiting.insert(number, reply);
+            let talk = talk.clone();
+            drop(line);
+            let numbered = asked.map(|asked| asked.numbered(number)).ok_or(Errno::TOOBIG);
+            if let Err(errno) = numbered.and_then(|asked| talk.say(Said::Asked(asked), &[]))
+                && let Some(reply) = self.waits_no_more(number)
+                && !is_gone(errno)
+            {
+                reply.answer(Outcome::silent());
+            }
+        });
+        Question { before: self.clone(), holds: true, number, answer }
+    }
+
+    /// Returns the way back of the answer to a question.
+    fn waits_no_more(&self, number: u64) -> Option<ReplyTo<Outcome>> {
+        lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&number))
     }
 
     /// Gives an answer to what waits for it.
     pub(super) fn answered(&self, answered: Answered) {
-        let waiting = lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&answered.number));
-        if let Some(waiting) = waiting {
-            // The asking thread may not wait any more.
-            let _ = waiting.send(answered.believed());
+        if let Some(reply) = self.waits_no_more(answered.number) {
+            reply.answer(answered.believed());
         }
     }
 }
@@ -198,8 +204,7 @@ struct Question {
     before: Arc<Before>,
     holds: bool,
     number: u64,
-    answer: mpsc::Receiver<Outcome>,
-    until: Instant,
+    answer: Answers<Outcome>,
 }
 
 impl Question {
@@ -210,19 +215,19 @@ impl Question {
         }
     }
 
-    fn answer(&self) -> Outcome {
-        match self.answer.recv_timeout(self.until.saturating_duration_since(Instant::now())) {
-            Ok(outcome) => outcome,
+    fn answer(&mut self) -> Outcome {
+        match self.answer.next() {
+            Some((_, Some(outcome))) => outcome,
             // The other process is gone, and its connections with it, or has none.
-            Err(mpsc::RecvTimeoutError::Disconnected) => Outcome::default(),
-            Err(mpsc::RecvTimeoutError::Timeout) => Outcome::silent(),
+            Some((_, None)) => Outcome::default(),
+            None => Outcome::silent(),
         }
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        lock(&self.before.line).iter_mut().for_each(|line| _ = line.waiting.remove(&self.number));
+        drop(self.before.waits_no_more(self.number));
         self.let_cross();
     }
 }

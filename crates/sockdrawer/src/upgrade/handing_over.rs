@@ -1,6 +1,6 @@
 //! The predecessor's side: it lets a successor have its listeners, and then its connections.
 
-use super::asked::Answers;
+use super::asked::Owed;
 use super::figures::Figures;
 use super::given_up::GivenUp;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
@@ -29,8 +29,8 @@ const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Another that comes while a successor prepares waits so long for what that has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
-/// Between two words about connections that have ended.
-const TELLS: Duration = Duration::from_millis(10);
+/// Between two words about connections that have ended: at first, and at most, where none has for a while.
+const TELLS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 
 /// With one successor.
 pub(super) struct Conversation<'a> {
@@ -54,7 +54,7 @@ pub(super) struct Conversation<'a> {
     stays: Option<(Instant, Drain)>,
     /// What was said last of what is left here.
     left: Vec<Held>,
-    answers: Answers,
+    owed: Owed,
     pub(super) figures: Figures,
 }
 
@@ -88,7 +88,7 @@ impl Conversation<'_> {
             place,
             stays: None,
             left: Vec::new(),
-            answers: Answers::default(),
+            owed: Owed::default(),
             figures,
         }
     }
@@ -363,7 +363,7 @@ impl Conversation<'_> {
         match said {
             Said::Settled => self.settle(),
             Said::ShutDown(ended) => self.shut_down(&ended),
-            Said::Asked(asked) => self.answers.answer(asked, &self.pools, &self.talk),
+            Said::Asked(asked) => self.owed.answer(asked, &self.pools, &self.talk),
             _ => {}
         }
     }
@@ -378,6 +378,7 @@ impl Conversation<'_> {
     /// `EPIPE`: the successor is gone.
     fn move_all(&mut self, prepared: &Prepared, gathered: Instant) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
+        let [mut tells, rarest] = TELLS;
         let began = self.talk.now();
         let mut whole = self.move_together(prepared, gathered)?;
         let (mut next, mut frozen) = (began, true);
@@ -399,8 +400,8 @@ impl Conversation<'_> {
                 // The pools end too, where that has not ended all, once they need not be taken back.
                 self.stays = (!self.settled).then(|| (deadline(self.talk.now(), how.deadline), how));
             }
-            self.tell_left(Room::Now)?;
-            let none = self.left.iter().all(|left| left.connections == 0) && !self.answers.are_owed();
+            tells = if self.tell_left(Room::Now)? { TELLS[0] } else { (tells * 2).min(rarest) };
+            let none = self.left.iter().all(|left| left.connections == 0) && !self.owed.is_any();
             if none && self.settled {
                 // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
                 self.pools.iter().for_each(|named| named.pool.thaw());
@@ -409,7 +410,7 @@ impl Conversation<'_> {
                 let _ = self.talk.say(Said::Ended, &[]);
                 return Ok(());
             }
-            let until = self.talk.now() + TELLS;
+            let until = self.stays.map_or(next, |(until, _)| until.min(next)).min(self.talk.now() + tells);
             match self.talk.hear((!none).then_some(until)) {
                 Ok((said, _)) => self.heard(said),
                 Err(Errno::AGAIN) => {}
@@ -419,12 +420,14 @@ impl Conversation<'_> {
     }
 
     /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along. What finds no room
-    /// now, for the successor may be stopped, is said later; with other room it is waited for.
-    pub(super) fn tell_left(&mut self, room: Room) -> Result<()> {
+    /// now, for the successor may be stopped, is said later; with other room it is waited for. Returns whether there was news.
+    pub(super) fn tell_left(&mut self, room: Room) -> Result<bool> {
+        let mut any = false;
         let mut left = self.what_is_left(false);
         let over = left.iter().all(|left| left.connections == 0);
         for ((named, now), before) in self.pools.iter().zip(&mut left).zip(&self.left) {
             let is_news = over && *now != *before || now.connections != before.connections || now.listeners != before.listeners;
+            any |= is_news;
             if is_news {
                 let said = Said::Left(named.pool.what_is_held(&named.name, true));
                 let until = (room == Room::Now).then(|| self.talk.now());
@@ -436,7 +439,7 @@ impl Conversation<'_> {
             }
         }
         self.left = left;
-        Ok(())
+        Ok(any)
     }
 
     /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.

@@ -5,7 +5,7 @@ use super::talk::{Room, Talk};
 use super::{Build, Carry, Named, meeting};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
-use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
+use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::moving::Holder;
@@ -162,7 +162,7 @@ impl Predecessor {
             let listening = pool.listening_sockets().into_iter().map(|sockets| sockets.address);
             Reads {
                 name: name.clone(),
-                state: levels(&pool.state()),
+                state: pool.state(),
                 listeners: listening.filter(|address| !given_up.contains(address)).map(|address| address.to_string()).collect(),
                 limit: pool.limit(),
             }

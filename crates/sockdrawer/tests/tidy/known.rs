@@ -144,7 +144,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1031),
+    ("sockdrawer", 1025),
     ("tls", 66),
     ("trial", 45),
 ];

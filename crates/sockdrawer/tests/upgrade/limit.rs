@@ -7,7 +7,7 @@ use sockdrawer::{
     connecting::Connecting,
 };
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -86,25 +86,34 @@ impl Protocol for Guest {
 #[derive(Default)]
 struct Visitors {
     came: AtomicU64,
+    /// None goes before all places were taken: on a busy machine they might go faster than they come.
+    may_go: Arc<AtomicBool>,
     lost: Arc<AtomicUsize>,
 }
 
 struct Visitor {
     number: u64,
     stayed: bool,
+    may_go: Arc<AtomicBool>,
     lost: Arc<AtomicUsize>,
 }
 
 impl Service for Visitors {
     type Protocol = Visitor;
     fn open(&self, _peer: &Peer) -> Visitor {
-        Visitor { number: self.came.fetch_add(1, SeqCst), stayed: false, lost: self.lost.clone() }
+        let number = self.came.fetch_add(1, SeqCst);
+        Visitor { number, stayed: false, may_go: self.may_go.clone(), lost: self.lost.clone() }
     }
 }
 
 impl Visitor {
     fn ask(&self, cx: &mut Context<'_>) -> Step {
         cx.send(if self.number.is_multiple_of(STAYS) { b"s" } else { b"m" });
+        Step::Continue
+    }
+
+    fn stay(&self, cx: &mut Context<'_>) -> Step {
+        cx.set_timer(Duration::from_millis(50 + Random(self.number + 1).below(250)));
         Step::Continue
     }
 }
@@ -118,10 +127,12 @@ impl Protocol for Visitor {
         if self.stayed {
             return Step::Abort;
         }
-        cx.set_timer(Duration::from_millis(50 + Random(self.number + 1).below(250)));
-        Step::Continue
+        self.stay(cx)
     }
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        if !self.may_go.load(SeqCst) {
+            return self.stay(cx);
+        }
         self.stayed = true;
         self.ask(cx)
     }
@@ -178,7 +189,7 @@ impl Chain<'_> {
 #[test]
 fn the_limit_holds_at_each_instant_and_freed_places_are_used() {
     let (place, places, visitors) = (Place::new("limit-chain"), Places::default(), Visitors::default());
-    let lost = visitors.lost.clone();
+    let (lost, may_go) = (visitors.lost.clone(), visitors.may_go.clone());
     let chain = Chain { place: &place, places: &places, pools: Mutex::default() };
     let upgrade = place.upgrade().begin().expect("it begins");
     let first = upgrade.start("guests", chain.config(any_port())).expect("it starts");
@@ -187,6 +198,7 @@ fn the_limit_holds_at_each_instant_and_freed_places_are_used() {
     chain.pools.lock().expect("no panic").push(first.clone());
     let clients = Pool::start(Config::connect(visitors, connecting).loops(1)).expect("they start");
     assert!(first.wait(PATIENCE, |status| status.connections == LIMIT), "{:#?}", first.status());
+    may_go.store(true, SeqCst);
     places.counted().used.clear();
     let upgrades = if is_long() { 200 } else { 20 };
     let seen = std::thread::scope(|scope| {

@@ -4,24 +4,24 @@ use super::{Accepted, Acceptor, State};
 use crate::admission::Reject;
 use crate::event_loop::Shared;
 use crate::event_loop::connections::Connections;
+use crate::gather::ReplyTo;
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::observe::counters::RejectReason;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::mpsc;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The end of an address, shared by the loops that hold its sockets. When the last loop has given up its sockets the caller's channel is
-/// closed, and an event is told where the address ends too.
+/// The end of an address, shared by the loops that hold its sockets. When the last loop has given up its sockets the caller waits for
+/// them no more, and an event is told where the address ends too.
 pub(crate) struct Retiring {
     address: Option<Address>,
     shared: Arc<Shared>,
-    _done: mpsc::Sender<()>,
+    _done: ReplyTo<()>,
 }
 
 impl Retiring {
-    pub(crate) fn new(address: Option<Address>, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
+    pub(crate) fn new(address: Option<Address>, shared: Arc<Shared>, done: ReplyTo<()>) -> Arc<Retiring> {
         shared.leaving.fetch_add(1, SeqCst);
         Arc::new(Retiring { address, shared, _done: done })
     }

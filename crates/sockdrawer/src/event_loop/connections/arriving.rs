@@ -179,7 +179,8 @@ impl EventLoop {
         }
         for id in yours.ids {
             let Some(arrived) = self.connections.arrived.remove(&id) else { continue };
-            let of = |address: &String| listeners.iter().find(|known| known.address == *address).map(|known| known.state.clone());
+            let of =
+                |address: &String| listeners.iter().find(|known| known.address == *address).and_then(|known| known.state.clone());
             let listener = arrived.record.listener.as_ref().and_then(of);
             seated.push(arrived.record.listener.clone());
             self.connections.io.shared.limiter.take_over();

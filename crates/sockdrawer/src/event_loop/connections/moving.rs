@@ -97,11 +97,20 @@ pub(crate) struct Reading {
 pub(crate) type ListenerStates = Arc<[KnownListener]>;
 
 /// An address at which connections come in.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct KnownListener {
     pub(crate) address: String,
     /// Where its numbers stand among those that processes share.
     pub(crate) slot: usize,
-    pub(crate) state: Arc<ListenerState>,
+    /// Each process has its own.
+    #[serde(skip)]
+    pub(crate) state: Option<Arc<ListenerState>>,
+}
+
+impl std::fmt::Debug for KnownListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
 }
 
 /// Sends an offer: the records, of which the sockets come along in the same order, and where the next one begins.
@@ -217,7 +226,9 @@ impl Connections {
         self.timers.clear(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
         // One that came in at an address that was removed counts at none, also where the address has come back.
-        let is_known = |listener: &&Arc<ListenerState>| listeners.iter().any(|known| Arc::ptr_eq(&known.state, listener));
+        let is_known = |listener: &&Arc<ListenerState>| {
+            listeners.iter().filter_map(|known| known.state.as_ref()).any(|known| Arc::ptr_eq(known, listener))
+        };
         let listener = self.slots.listener(listener).filter(is_known).map(|listener| listener.address.to_string());
         let extra = self.slots.extra(slot);
         let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());

@@ -3,10 +3,11 @@
 use super::Loops;
 use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::{Inbox, Message};
+use crate::gather::{ReplyTo, gather};
 use crate::operation::{Op, Outcome, Page, Selector};
 use crate::pool::control::Core;
 use crate::pool::drain::ANSWER_WITHIN;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,17 +99,12 @@ impl Core<Loops> {
         inboxes: &[Arc<Inbox>],
         question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
     ) -> impl Iterator<Item = (usize, T)> {
-        let (answers, received) = mpsc::channel();
         let question = Arc::new(question);
-        for (index, inbox) in inboxes.iter().enumerate() {
-            let (answers, question) = (answers.clone(), question.clone());
-            // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop: &mut EventLoop| {
-                // The caller may have stopped waiting for the answer.
-                let _ = answers.send((index, question(event_loop)));
-            })));
-        }
-        std::iter::from_fn(move || received.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+        let answers = gather(inboxes, until, |inbox, reply: ReplyTo<T>| {
+            let question = question.clone();
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| reply.answer(question(event_loop)))));
+        });
+        answers.filter_map(|(index, answer)| Some((index, answer?)))
     }
 
     /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
@@ -118,7 +114,7 @@ impl Core<Loops> {
         inboxes
     }
 
-    fn inboxes_of_loops(&self) -> Vec<Arc<Inbox>> {
+    pub(super) fn inboxes_of_loops(&self) -> Vec<Arc<Inbox>> {
         lock(&self.control).running().map(|running| running.inbox.clone()).collect()
     }
 

@@ -5,12 +5,12 @@ use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::deadlines;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
-use crate::event_loop::inbox::{Command, Inbox, Message};
+use crate::event_loop::inbox::{Inbox, Message};
+use crate::gather::{ReplyTo, gather};
 use crate::limit::limiter::Limiter;
 use crate::operation::{Drain, Drained, Selector};
 use crate::pool::control::Core;
 use crate::pool::drain::{ANSWER_WITHIN, Moments, shuffle};
-use crate::sync::mpsc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -172,25 +172,21 @@ fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
             None => groups.push((inbox, vec![token])),
         }
     }
-    let (answers, received) = mpsc::channel();
-    let mut unheard = 0;
-    for (inbox, tokens) in groups {
-        let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
-        let order: Command = Box::new(move |event_loop| {
-            let first = tokens.into_iter().filter(|token| event_loop.connections.drain_if_first(*token, &counted)).count();
-            // Nothing waits for the answer after the deadline.
-            let _ = answers.send((count, first));
-        });
-        // A loop that is gone has no connections any more.
-        if inbox.put(Message::Command(order)).is_ok() {
-            unheard += count;
-        }
-    }
-    drop(answers);
+    let mut unheard: Vec<usize> = groups.iter().map(|(_, tokens)| tokens.len()).collect();
+    // Nothing waits for an answer after the deadline.
+    let answers = gather(groups, endings.until, |(inbox, tokens), reply: ReplyTo<usize>| {
+        let counted = endings.clone();
+        let drain = move |event_loop: &mut EventLoop| {
+            let is_first = |token: &u64| event_loop.connections.drain_if_first(*token, &counted);
+            reply.answer(tokens.into_iter().filter(is_first).count());
+        };
+        let _ = inbox.put(Message::Command(Box::new(drain)));
+    });
     let mut asked = 0;
-    while let Ok((count, first)) = received.recv_timeout(endings.until.saturating_duration_since(Instant::now())) {
-        unheard -= count;
-        asked += first;
+    for (index, first) in answers {
+        // A loop that is gone has no connections any more.
+        unheard[index] = 0;
+        asked += first.unwrap_or(0);
     }
-    asked + unheard
+    asked + unheard.into_iter().sum::<usize>()
 }

@@ -5,13 +5,14 @@ use super::shutdown::Shutdown;
 use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::event_loop::acceptor::Retiring;
+use crate::gather::{Answers, gather};
 use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::manager::PASSES_WITHIN;
 use crate::sync::atomic::Ordering;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,15 +20,13 @@ use std::time::{Duration, Instant};
 const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
 impl Core<Loops> {
-    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have. It is told as
+    /// Has the holders of these addresses accept what waits and then give them up; nothing more is waited for when all have. It is told as
     /// their end.
-    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<ListenerEntry>) -> mpsc::Receiver<()> {
-        let (done, all_done) = mpsc::channel::<()>();
-        for entry in gone {
+    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<ListenerEntry>) -> Answers<()> {
+        gather(gone, None, |entry, gave_up| {
             let address = Some(entry.listener.address.clone());
-            self.retire_sockets(control, &entry, &Retiring::new(address, self.own.shared.clone(), done.clone()));
-        }
-        all_done
+            self.retire_sockets(control, &entry, &Retiring::new(address, self.own.shared.clone(), gave_up));
+        })
     }
 
     /// Has the loops that hold the sockets of one address empty them and give them up.

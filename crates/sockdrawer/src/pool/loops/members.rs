@@ -9,6 +9,7 @@ use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
+use crate::gather::{Answers, gather};
 use crate::limit::limiter::Limiter;
 use crate::listen::state::ListenerState;
 use crate::observe::{Event, Status};
@@ -20,7 +21,7 @@ use crate::pool::members::{Changing, Members};
 use crate::pool::plan::is_same_policy;
 use crate::pool::validate::{effective_limit, make_room};
 use crate::sync::atomic::Ordering;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use crate::sys::System;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -264,10 +265,10 @@ impl Members for Loops {
         core.balanced(control);
     }
 
-    fn let_go(core: &Core<Loops>, control: &Control<Loops>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<()>> {
-        let (gave_up, waits) = mpsc::channel();
-        core.retire_sockets(control, entry, &Retiring::new(None, core.own.shared.clone(), gave_up));
-        vec![waits]
+    fn let_go(core: &Core<Loops>, control: &Control<Loops>, entry: &ListenerEntry) -> Answers<()> {
+        gather([entry], None, |entry, gave_up| {
+            core.retire_sockets(control, entry, &Retiring::new(None, core.own.shared.clone(), gave_up));
+        })
     }
 
     fn apply(core: &Core<Loops>, op: Op, selector: &Selector) -> Result<Outcome, Error> {

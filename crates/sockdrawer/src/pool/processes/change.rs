@@ -3,10 +3,11 @@
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers};
 use super::supervise::Ear;
-use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
+use super::wire::{Generated, HelperRequest, Start, Tuning, VERSION};
 use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
+use crate::gather::{self, gather};
 use crate::ipc::shared_counters::MOST_DOORS;
 use crate::limit::limiter::Process;
 use crate::listen::state::ListenerState;
@@ -15,13 +16,14 @@ use crate::model::prefork;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core};
 use crate::pool::listeners::ListenerEntry;
+use crate::pool::request::{Refusal, Reply};
 use crate::pool::validate::own_descriptors;
 use crate::sync::atomic::Ordering;
-use crate::sync::mpsc;
 use crate::sys;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
 fn fits_in_process(config: &Config) -> usize {
@@ -86,7 +88,7 @@ impl Core<Helpers> {
         self.tell(&Event::GenerationStarted(id));
         (control.generation, control.own.generated) = (id, next);
         // One that is gone is replaced, and its successor begins with this generation.
-        let _ = agree(control.running(), || Request::Committed);
+        let _ = agree(control.running(), || HelperRequest::Committed);
         // Perhaps no process had the one before: every process was dead in that moment.
         control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
@@ -143,10 +145,10 @@ impl Core<Helpers> {
         let ear = Ear { reports: self.reports.clone(), index: announced.start.index, life };
         let channel = Channel::start(&format!("{} {}", announced.start.model, announced.start.index), ear).map_err(failed)?;
         let descriptors = [self.own.numbers.as_fd(), self.own.event.as_fd()];
-        let answer = channel.ask_later(Request::Start(Box::new(announced.start.clone())), &descriptors);
-        match answer.recv_timeout(ANSWERS_WITHIN) {
-            Ok(Reply::Done) => Ok(channel),
-            Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
+        let start = HelperRequest::Start(Box::new(announced.start.clone()));
+        match gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| channel.tell(start, &descriptors, reply)) {
+            Some(Reply::Done) => Ok(channel),
+            Some(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {
                 // At once: this program may end before it would, and leave it behind.
                 channel.kill();
@@ -157,23 +159,22 @@ impl Core<Helpers> {
     }
 }
 
-/// Asks all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.
-pub(super) fn agree<'a>(channels: impl Iterator<Item = &'a Arc<Channel>>, request: impl Fn() -> Request) -> Result<(), Error> {
-    wait_for(channels.map(|channel| channel.ask_later(request(), &[])).collect())
-}
-
-pub(super) fn wait_for(asked: Vec<mpsc::Receiver<Reply>>) -> Result<(), Error> {
-    let mut outcome = Ok(());
-    for answer in asked {
-        match answer.recv_timeout(ANSWERS_WITHIN) {
-            Ok(Reply::Refused(refusal)) if outcome.is_ok() => outcome = Err(refused(refusal)),
-            Err(mpsc::RecvTimeoutError::Timeout) if outcome.is_ok() => {
-                outcome = Err(Error::System { what: "reach a process", source: std::io::ErrorKind::TimedOut.into() });
-            }
-            _ => {}
-        }
+/// Tells all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.
+pub(super) fn agree<'a>(
+    channels: impl Iterator<Item = &'a Arc<Channel>>,
+    order: impl Fn() -> HelperRequest,
+) -> Result<(), Error> {
+    let until = Instant::now() + ANSWERS_WITHIN;
+    let mut answers = gather(channels, until, |channel, reply| channel.tell(order(), &[], reply));
+    let refusal =
+        answers.by_ref().find_map(|(_, reply)| if let Some(Reply::Refused(refusal)) = reply { Some(refusal) } else { None });
+    // The others are waited for too: what they do is over then.
+    let (all, late) = (answers.all_by(until), std::io::ErrorKind::TimedOut.into());
+    match refusal {
+        Some(refusal) => Err(refused(refusal)),
+        None if all => Ok(()),
+        None => Err(Error::System { what: "reach a process", source: late }),
     }
-    outcome
 }
 
 fn refused(refusal: Refusal) -> Error {

@@ -1,17 +1,19 @@
 //! A pool's connection to one of its helpers.
 
-use super::wire::{FromHelper, Moved, Refusal, Reply, Request};
+use super::wire::{FromHelper, HelperRequest};
+use crate::gather::{self, ReplyTo};
 use crate::ipc::packets::{Receiver, Sender};
 use crate::observe::Event;
+use crate::pool::request::{Refusal, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, lock, mpsc};
+use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, fork, passing, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A helper that does not answer within this time is left out of the answer. One of whose loops hangs answers without that loop
 /// before.
@@ -26,8 +28,8 @@ pub(crate) struct Channel {
     socket: OwnedFd,
     sender: Mutex<Sender>,
     next: AtomicU64,
-    /// The callers that wait, each for the answer of this number.
-    pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
+    /// The way back of the answer of each number.
+    pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
     /// The helper is gone: no answer will come.
     closed: AtomicBool,
     /// ... and reaped.
@@ -89,12 +91,13 @@ impl Channel {
         while let Ok(Some((message, descriptors))) = receiver.receive::<FromHelper>(self.socket.as_fd(), true) {
             match message {
                 FromHelper::Reply(number, mut reply) => {
-                    if let Reply::Moved(Moved::Offered { sockets, .. }) = &mut reply {
+                    if let Reply::Offered { sockets, .. } = &mut reply {
                         *sockets = descriptors.unwrap_or_default();
                     }
                     let asked = lock(&self.pending).remove(&number);
-                    // The caller may have stopped waiting.
-                    let _ = asked.map(|asked| asked.send(reply));
+                    if let Some(asked) = asked {
+                        asked.answer(reply);
+                    }
                 }
                 FromHelper::Event(event) => listener.event(event),
             }
@@ -139,32 +142,29 @@ impl Channel {
         self.process.as_ref().map_or_else(by_number, process::kill)
     }
 
-    /// Asks; the answer comes later, or the channel closes because the helper is gone.
-    pub(super) fn ask_later(&self, request: Request, descriptors: &[BorrowedFd<'_>]) -> mpsc::Receiver<Reply> {
-        let (asked, answer) = mpsc::channel();
+    /// Tells the helper to do something; the answer comes by `reply`, unless the helper is gone.
+    pub(super) fn tell(&self, order: HelperRequest, descriptors: &[BorrowedFd<'_>], reply: ReplyTo<Reply>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut pending = lock(&self.pending);
             // Under the lock: the reader closes first and forgets the callers that wait second.
             if self.is_closed() {
-                return answer;
+                return;
             }
-            pending.insert(number, asked);
+            pending.insert(number, reply);
         }
-        let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, request), descriptors, true);
-        if let Err(errno) = sent {
-            let asked = lock(&self.pending).remove(&number);
+        let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, order), descriptors, true);
+        if let Err(errno) = sent
+            && let Some(reply) = lock(&self.pending).remove(&number)
             // One that is gone refuses nothing. One that does not read its mail, or could not be written to, did not agree.
-            if !matches!(errno, Errno::PIPE | Errno::CONNRESET) {
-                let refused = Reply::Refused(Refusal::Other(std::io::Error::from(errno).to_string()));
-                let _ = asked.map(|asked| asked.send(refused));
-            }
+            && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
+        {
+            reply.answer(Reply::Refused(Refusal::Other(std::io::Error::from(errno).to_string())));
         }
-        answer
     }
 
-    /// Asks and waits. None: the helper is gone, or does not answer in time.
-    pub(super) fn ask(&self, request: Request) -> Option<Reply> {
-        self.ask_later(request, &[]).recv_timeout(ANSWERS_WITHIN).ok()
+    /// Tells it so and waits. None: the helper is gone, or does not answer in time.
+    pub(super) fn ask(&self, order: HelperRequest) -> Option<Reply> {
+        gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| self.tell(order, &[], reply))
     }
 }

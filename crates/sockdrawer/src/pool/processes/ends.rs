@@ -1,12 +1,12 @@
 //! The ends that a pool asks of a forking helper's children, by signals: SIGTERM asks a child to end, SIGKILL ends it.
 
-use super::wire::Reply;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::model::fork::{Children, KillReason};
 use crate::operation::{Drain, Drained, Outcome};
 use crate::pool::drain::{Moments, shuffle};
+use crate::pool::request::Reply;
 use crate::sys::fork::SIGTERM;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

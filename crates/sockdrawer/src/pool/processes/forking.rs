@@ -6,7 +6,7 @@ use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, Move, Moved, PartStatus, Refusal, Reply, Request, Start, ToHelper, Tuning};
+use super::wire::{Generated, HelperRequest, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
@@ -14,6 +14,7 @@ use crate::event_loop::generation::{Generation, Services};
 use crate::event_loop::inbox::Inbox;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
+use crate::gather::{Answers, gather};
 use crate::ipc::packets::Receiver;
 use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::limit::limiter::{Limiter, Process};
@@ -23,12 +24,11 @@ use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Page, Selector, Traits};
-
+use crate::pool::request::{PartStatus, Refusal, Reply, Request};
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::mpsc;
 use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ struct Forking {
     listener_states: HashMap<u64, Arc<ListenerState>>,
     known_listeners: ListenerStates,
     /// Listeners that are being given up, each with the number of the request.
-    retiring: Vec<(u64, mpsc::Receiver<()>)>,
+    retiring: Vec<(u64, Answers<()>)>,
     generations: Vec<Arc<Generation>>,
     /// What is in force, and what was prepared.
     generated: Generated,
@@ -188,8 +188,8 @@ impl Forking {
     fn listen(&mut self) -> bool {
         loop {
             match self.receiver.receive::<ToHelper>(self.to_pool.end(), false) {
-                Ok(Some(((number, request), descriptors))) => {
-                    if let Some(reply) = self.answer(number, request, descriptors.unwrap_or_default()) {
+                Ok(Some(((number, order), descriptors))) => {
+                    if let Some(reply) = self.answer(number, order, descriptors.unwrap_or_default()) {
                         self.to_pool.reply(number, reply);
                     }
                 }
@@ -211,9 +211,8 @@ impl Forking {
             self.ends.add_cut(waited.tell(|| 0).1);
         }
         let mut retired = Vec::new();
-        self.retiring.retain(|(number, retired_yet)| {
-            // Nothing is sent: the channel closes when the last socket was given up.
-            let over = retired_yet.try_recv() == Err(mpsc::TryRecvError::Disconnected);
+        self.retiring.retain_mut(|(number, gave_up)| {
+            let over = gave_up.all_by(Instant::now());
             if over {
                 retired.push(*number);
             }
@@ -229,41 +228,41 @@ impl Forking {
     }
 
     /// None: the answer comes later.
-    fn answer(&mut self, number: u64, request: Request, descriptors: Vec<OwnedFd>) -> Option<Reply> {
-        let reply = match request {
-            Request::Prepare(next) => done(self.prepare(&next)),
-            Request::Forget => {
+    fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let reply = match order {
+            HelperRequest::Prepare(next) => done(self.prepare(&next)),
+            HelperRequest::Forget => {
                 self.forget();
                 Reply::Done
             }
-            Request::Committed => done(self.committed()),
-            Request::Tune(tuning) => {
+            HelperRequest::Committed => done(self.committed()),
+            HelperRequest::Tune(tuning) => {
                 self.shared.set_admission(Arc::new(tuning.limits));
                 self.event_loop.policy_changed();
                 self.children.count_peers(&self.shared.policy.get());
                 Reply::Done
             }
-            Request::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
+            HelperRequest::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
                 let state = self.state(listener, &address, slot);
                 state.set_accept_state(&accept_state);
                 done(self.take(listener, &state, is_borrowed, &sockets, descriptors))
             }
-            Request::Release { listener, sockets } => {
+            HelperRequest::Release { listener, sockets } => {
                 for socket in sockets.iter().filter_map(|socket| self.sockets.remove(&(listener, *socket))) {
                     self.event_loop.release_socket(&socket);
                 }
                 Reply::Done
             }
-            Request::Retire { listener } => {
+            HelperRequest::Retire { listener } => {
                 self.retire(number, |(of, _)| *of == listener);
                 self.ends.wait_for_listener(number);
                 return None;
             }
-            Request::AcceptState(accept_state, _) => {
+            HelperRequest::AcceptState(accept_state, _) => {
                 self.event_loop.set_accept_state(&accept_state);
                 Reply::Done
             }
-            Request::ListenerAcceptState { listener, accept_state, is_borrowed } => {
+            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed } => {
                 self.listener_states.get(&listener).into_iter().for_each(|state| state.set_accept_state(&accept_state));
                 let of_it = self.sockets.iter().filter(|((of, _), _)| *of == listener);
                 // The pool has given them their options where they are not any more.
@@ -271,33 +270,37 @@ impl Forking {
                 self.event_loop.policy_changed();
                 Reply::Done
             }
-            Request::Status => Reply::Status(Box::new(self.status())),
-            Request::Move(Move::Turns(_)) => Reply::Moved(Moved::Turns(true)),
+            HelperRequest::Status => Reply::Status(Box::new(self.status())),
+            HelperRequest::Ask(Request::Turn(_)) => Reply::Done,
+            HelperRequest::Ask(Request::Plan(_)) => Reply::Plan(
+                0,
+                BTreeMap::from([("each has a process to itself".to_owned(), self.children.choose(|_, _| true).len() as u64)]),
+            ),
             asks => return self.ask(number, asks),
         };
         Some(reply)
     }
 
     /// What concerns connections: into their processes only signals reach.
-    fn ask(&mut self, number: u64, request: Request) -> Option<Reply> {
-        let reply = match request {
-            Request::Apply(Op::Kill, selector) => {
+    fn ask(&mut self, number: u64, order: HelperRequest) -> Option<Reply> {
+        let reply = match order {
+            HelperRequest::Apply(Op::Kill, selector) => {
                 self.ends.kill(number, self.meant(&selector), &self.children);
                 return None;
             }
-            Request::Apply(Op::Drain(how), selector) => {
+            HelperRequest::Apply(Op::Drain(how), selector) => {
                 self.ends.drain(number, self.meant(&selector), how);
                 return None;
             }
-            Request::Apply(Op::Purge(within), selector) => {
+            HelperRequest::Apply(Op::Purge(within), selector) => {
                 self.ends.purge(number, self.meant(&selector), within);
                 return None;
             }
-            Request::Shutdown(how) => {
+            HelperRequest::Shutdown(how) => {
                 self.end(number, how);
                 return None;
             }
-            Request::Apply(op, selector) => Reply::Outcome(Box::new(self.apply(&op, selector))),
+            HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(self.apply(&op, selector))),
             _ => Reply::Refused(other("a forking helper has no such part")),
         };
         Some(reply)
@@ -435,11 +438,12 @@ impl Forking {
     fn retire(&mut self, number: u64, meant: impl Fn(&(u64, usize)) -> bool) {
         let gone: Vec<_> = self.sockets.extract_if(|key, _| meant(key)).map(|(_, socket)| socket).collect();
         self.listener_states.retain(|listener, _| self.sockets.keys().any(|(of, _)| of == listener));
-        let (closes, closed) = mpsc::channel();
-        // The address is the pool's to tell.
-        let retiring = Retiring::new(None, self.shared.clone(), closes);
-        gone.iter().for_each(|socket| self.event_loop.retire_socket(socket, &retiring));
-        self.retiring.push((number, closed));
+        let retired = gather([gone], None, |gone, gave_up| {
+            // The address is the pool's to tell.
+            let retiring = Retiring::new(None, self.shared.clone(), gave_up);
+            gone.iter().for_each(|socket| self.event_loop.retire_socket(socket, &retiring));
+        });
+        self.retiring.push((number, retired));
     }
 
     /// The end of all: what waits in the queues is accepted, then every child is asked to end.

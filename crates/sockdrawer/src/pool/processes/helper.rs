@@ -5,7 +5,7 @@ use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, PartStatus, Refusal, Reply, Request, Start, ToHelper};
+use super::wire::{Generated, HelperRequest, Start, ToHelper};
 use crate::behaviour::{Build, BuildLayer};
 use crate::config::{Config, Listening, Model};
 use crate::event_loop::generation::Generation;
@@ -21,6 +21,7 @@ use crate::pool::control::Core;
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::Manager;
+use crate::pool::request::{PartStatus, Refusal, Reply};
 use crate::sync::lock;
 use crate::sys::{Kernel, process};
 use std::collections::HashMap;
@@ -74,7 +75,7 @@ pub(super) fn run(end: OwnedFd) -> ! {
     let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
     let to_pool = Arc::new(ToPool::new(end));
     let start = receiver.receive::<ToHelper>(to_pool.end(), true).ok().flatten();
-    let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
+    let Some(((number, HelperRequest::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
     if start.model == Model::Fork {
         forking::run(*start, number, descriptors.unwrap_or_default(), to_pool, receiver);
     }
@@ -86,9 +87,9 @@ pub(super) fn run(end: OwnedFd) -> ! {
         }
     };
     to_pool.reply(number, Reply::Done);
-    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(to_pool.end(), true) {
+    while let Ok(Some(((number, order), descriptors))) = receiver.receive::<ToHelper>(to_pool.end(), true) {
         // A request whose descriptors found no room here has none, and is refused where it needs them.
-        helper.answer(number, request, descriptors.unwrap_or_default());
+        helper.answer(number, order, descriptors.unwrap_or_default());
     }
     std::process::exit(0);
 }
@@ -134,33 +135,34 @@ impl Helper {
     }
 
     /// What is quick is answered here, the rest by a thread.
-    fn answer(&mut self, number: u64, request: Request, descriptors: Vec<OwnedFd>) {
-        let reply = match request {
-            Request::Start(_) => Reply::Refused(other("a helper begins once")),
-            Request::Prepare(next) => done(self.prepare(next)),
-            Request::Forget => done(self.forget()),
-            Request::Committed => done(self.committed()),
-            Request::Tune(tuning) => {
+    fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) {
+        let reply = match order {
+            HelperRequest::Start(_) => Reply::Refused(other("a helper begins once")),
+            HelperRequest::Prepare(next) => done(self.prepare(next)),
+            HelperRequest::Forget => done(self.forget()),
+            HelperRequest::Committed => done(self.committed()),
+            HelperRequest::Tune(tuning) => {
                 let mut wanted = self.core.config();
                 tuning.apply(&mut wanted);
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
-            Request::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
+            HelperRequest::Take { listener, address, slot, accept_state, is_borrowed, sockets } => {
                 let state = self.listener_states.at(slot, &address, &self.core.own.shared.shared_counters);
                 state.set_accept_state(&accept_state);
                 done(self.take(listener, state, is_borrowed, &sockets, descriptors))
             }
-            Request::Release { listener, sockets } => {
+            HelperRequest::Release { listener, sockets } => {
                 self.release(listener, &sockets);
                 Reply::Done
             }
-            Request::Retire { listener } => return self.retire(number, listener),
-            Request::Move(request) => return self.take_part(number, request, descriptors),
-            Request::AcceptState(accept_state, within) => {
+            HelperRequest::Retire { listener } => return self.retire(number, listener),
+            HelperRequest::Ask(request) => self.take_part(request, descriptors),
+            HelperRequest::Offer { reads, listeners, from } => return self.offer(number, reads, &listeners, from),
+            HelperRequest::AcceptState(accept_state, within) => {
                 self.core.put_accept_state(&mut lock(&self.core.control), &accept_state, within);
                 Reply::Done
             }
-            Request::ListenerAcceptState { listener, accept_state, is_borrowed } => {
+            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed } => {
                 let control = lock(&self.core.control);
                 for entry in control.listeners.listening.iter().filter(|entry| entry.number == listener) {
                     entry.state.set_accept_state(&accept_state);
@@ -170,23 +172,23 @@ impl Helper {
                 self.core.listener_states_changed(&control);
                 Reply::Done
             }
-            Request::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
-            Request::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
-            Request::Crash(..) => Reply::Refused(other("there is no such part")),
+            HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
+            HelperRequest::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
+            HelperRequest::Crash(..) => Reply::Refused(other("there is no such part")),
             slow => return self.answer_later(number, slow),
         };
         self.to_pool.reply(number, reply);
     }
 
-    fn answer_later(&self, number: u64, request: Request) {
+    fn answer_later(&self, number: u64, order: HelperRequest) {
         let (core, to_pool) = (self.core.clone(), self.to_pool.clone());
         let answer = move || {
-            if let Request::Shutdown(how) = request {
+            if let HelperRequest::Shutdown(how) = order {
                 core.shutdown(how, "its pool ends", |drained| to_pool.reply(number, Reply::Outcome(Box::new(drained.into()))));
                 // All that it had is done; the pool closes its end when it has heard so.
                 std::process::exit(0);
             }
-            to_pool.reply(number, slow(&core, request));
+            to_pool.reply(number, slow(&core, order));
         };
         // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
@@ -270,8 +272,8 @@ impl Helper {
         drop(control);
         let to_pool = self.to_pool.clone();
         let answer = move || {
-            // Nothing is sent: the channel closes when the last socket was given up.
-            let _ = retired.recv();
+            // Until the last socket was given up.
+            retired.for_each(drop);
             to_pool.reply(number, Reply::Done);
         };
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
@@ -279,9 +281,9 @@ impl Helper {
 }
 
 /// What may take as long as connections take to end.
-fn slow(core: &Arc<Core<Loops>>, request: Request) -> Reply {
-    match request {
-        Request::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
+fn slow(core: &Arc<Core<Loops>>, order: HelperRequest) -> Reply {
+    match order {
+        HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
         _ => {
             let status = Manager::status(&**core);
             Reply::Status(Box::new(PartStatus {

@@ -4,11 +4,12 @@
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::recount::{Recount, Recounts};
 use super::registry::generated;
-use super::wire::{Generated, PartStatus, Reply, Request, Start};
+use super::wire::{Generated, HelperRequest, Start};
 use crate::clock::deadline;
 use crate::config::{Config, Model, Part};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
+use crate::gather::{Answers, gather};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::alarms::Teller;
 use crate::limit::limiter::{Limiter, Process};
@@ -18,8 +19,9 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core};
 use crate::pool::drain::share;
 use crate::pool::listeners::Inherited;
+use crate::pool::request::{PartStatus, Reply};
 use crate::pool::validate::validate_start;
-use crate::sync::{Mutex, lock, mpsc};
+use crate::sync::{Mutex, lock};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -113,23 +115,13 @@ impl Core<Helpers> {
         if channels.len() < 2 || (how.rate.is_none() && how.max_connections.is_none()) {
             return vec![how; channels.len()];
         }
-        let until = deadline(Instant::now(), TOLD_WITHIN);
-        let count = |channel: &Arc<Channel>| channel.ask_later(Request::Apply(Op::Count, selector.clone()), &[]);
-        let asked: Vec<_> = channels.iter().map(count).collect();
-        let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
-            Some(Reply::Outcome(answer)) => answer.done,
-            _ => 0,
-        });
-        share(how, &counts.collect::<Vec<_>>())
-    }
-
-    /// Under the lock: the last one that changes it is also the last that helpers hear.
-    pub(super) fn pass(&self, control: &Control<Helpers>, request: impl Fn() -> Request) {
-        self.pass_until(control, deadline(Instant::now(), ANSWERS_WITHIN), request);
-    }
-
-    pub(super) fn pass_until(&self, control: &Control<Helpers>, until: Instant, request: impl Fn() -> Request) {
-        answers(control.running().map(|channel| channel.ask_later(request(), &[])).collect(), until);
+        let mut counts = vec![0; channels.len()];
+        for (index, reply) in told(channels, TOLD_WITHIN, || HelperRequest::Apply(Op::Count, selector.clone())) {
+            if let Some(Reply::Outcome(answer)) = reply {
+                counts[index] = answer.done;
+            }
+        }
+        share(how, &counts)
     }
 
     /// Asks every helper. Of a drain each does its share.
@@ -154,21 +146,26 @@ impl Core<Helpers> {
             op => vec![op; channels.len()],
         };
         let until = deadline(Instant::now(), within);
-        let asked = channels.iter().zip(ops).map(|(channel, op)| channel.ask_later(Request::Apply(op, selector.clone()), &[]));
-        let asked: Vec<_> = asked.collect();
-        let answers = asked.iter().zip(held).filter_map(|(answer, held)| {
-            match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Reply::Outcome(answer)) => Some(*answer),
+        let answers = gather(channels.iter().zip(ops), until, |(channel, op), reply| {
+            channel.tell(HelperRequest::Apply(op, selector.clone()), &[], reply);
+        });
+        let mut late = held;
+        let outcomes = answers.filter_map(|(index, reply)| {
+            late[index] = 0;
+            match reply {
+                Some(Reply::Outcome(answer)) => Some(*answer),
+                Some(_) => None,
                 // It is gone, and its connections with it.
-                Err(mpsc::RecvTimeoutError::Disconnected) => Some(Outcome::default()),
-                // As of a loop that does not answer: which of its connections are meant is known only if all are.
-                Err(mpsc::RecvTimeoutError::Timeout) if ends && *selector == Selector::All => {
-                    Some(Outcome { silent: 1, ..Drained { asked: held, ended: 0, cut: held, silent: 0 }.into() })
-                }
-                Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
+                None => Some(Outcome::default()),
             }
         });
-        Ok(Outcome::gathered(channels.len(), answers, selector))
+        let mut outcome = Outcome::gathered(channels.len(), outcomes, selector);
+        // As of a loop that does not answer: which of its connections are meant is known only if all are.
+        if ends && *selector == Selector::All {
+            let held: usize = late.into_iter().sum();
+            outcome += Drained { asked: held, ended: 0, cut: held, silent: 0 }.into();
+        }
+        Ok(outcome)
     }
 
     pub(super) fn status(&self) -> Status {
@@ -213,36 +210,45 @@ impl Core<Helpers> {
         };
         let channels: Vec<_> = members.iter().map(|(_, channel)| channel.clone()).collect();
         let shares = Core::<Helpers>::shares(&channels, how, &Selector::All);
-        let ends = members.into_iter().zip(shares).map(|((index, channel), share)| {
+        let late = members.iter().map(|(index, _)| Some((self.own.held(*index), self.own.cut(*index)))).collect();
+        let by = deadline(until, ANSWER_WITHIN);
+        let answers = gather(channels.iter().zip(shares), by, |(channel, share), reply| {
             let left = until.saturating_duration_since(Instant::now());
             let share = Drain { deadline: left.saturating_sub((left / 10).min(EARLIER)), ..share };
-            let (held, cut) = (self.own.held(index), self.own.cut(index));
-            (index, held, cut, channel.ask_later(Request::Shutdown(share), &[]), channel)
+            channel.tell(HelperRequest::Shutdown(share), &[], reply);
         });
-        let ends: Vec<_> = ends.collect();
         let gone = lock(&self.control).listeners.take_all();
         self.retirements.stop();
         let addresses: Vec<Address> = gone.iter().map(|entry| entry.listener.address.clone()).collect();
         drop(gone);
-        let by = deadline(until, ANSWER_WITHIN);
-        let ended = ends.into_iter().map(|(index, held, cut_before, answer, channel)| {
-            match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
-                Ok(Reply::Outcome(answer)) => answer.drained,
-                // It is gone, and its connections with it.
-                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained::of((0, held)),
-                // It is stopped, or has other things to do: what it has left is cut with it.
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // Under the lock: by its death its permits are taken back, and what it had left would not be seen.
-                    let _control = lock(&self.control);
-                    channel.kill();
-                    let cut = self.own.cut_rest(index, cut_before);
-                    Drained::of((held.saturating_sub(cut), cut))
-                }
-            }
-        });
-        let drained = ended.sum();
+        let drained = self.ended(&members, late, answers);
         addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
         (drained, by)
+    }
+
+    /// Returns what came of the connections of helpers that were told to end. `late` has what each held, and what it had cut before.
+    fn ended(
+        &self,
+        members: &[(usize, Arc<Channel>)],
+        mut late: Vec<Option<(usize, usize)>>,
+        answers: Answers<Reply>,
+    ) -> Drained {
+        let mut parts = Vec::new();
+        for (at, reply) in answers {
+            let held = late[at].take().map_or(0, |(held, _)| held);
+            // One that is gone has taken its connections with it.
+            parts.push(if let Some(Reply::Outcome(answer)) = reply { answer.drained } else { Drained::of((0, held)) });
+        }
+        for ((index, channel), late) in members.iter().zip(late) {
+            let Some((held, cut_before)) = late else { continue };
+            // It is stopped, or has other things to do: what it has left is cut with it. Under the lock: by its death its permits are taken back,
+            // and what it had left would not be seen.
+            let _control = lock(&self.control);
+            channel.kill();
+            let cut = self.own.cut_rest(*index, cut_before);
+            parts.push(Drained::of((held.saturating_sub(cut), cut)));
+        }
+        parts.into_iter().sum()
     }
 
     /// Loops and workers are numbered through all processes.
@@ -255,7 +261,7 @@ impl Core<Helpers> {
         match part {
             // As anybody with the right to may kill it.
             Part::Process => inner == 0 && channel.kill(),
-            part => matches!(channel.ask(Request::Crash(part, inner)), Some(Reply::Done)),
+            part => matches!(channel.ask(HelperRequest::Crash(part, inner)), Some(Reply::Done)),
         }
     }
 }
@@ -266,17 +272,20 @@ impl Teller for Core<Helpers> {
     }
 }
 
-/// The answers that come in time.
-fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
-    let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-    asked.iter().filter_map(in_time).collect()
+/// Tells these helpers something, and returns their answers that come in time. Under the lock the last one that changes it is also the last that
+/// helpers hear.
+pub(super) fn told<'a>(
+    channels: impl IntoIterator<Item = &'a Arc<Channel>>,
+    within: Duration,
+    order: impl Fn() -> HelperRequest,
+) -> Answers<Reply> {
+    gather(channels, deadline(Instant::now(), within), |channel, reply| channel.tell(order(), &[], reply))
 }
 
 /// What each of these helpers is now, as far as it says so in time.
 pub(super) fn parts(channels: &[Arc<Channel>]) -> Vec<PartStatus> {
-    let asked = channels.iter().map(|channel| channel.ask_later(Request::Status, &[])).collect();
-    let parts = answers(asked, deadline(Instant::now(), TOLD_WITHIN)).into_iter();
-    parts.filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect()
+    let parts = told(channels, TOLD_WITHIN, || HelperRequest::Status);
+    parts.filter_map(|(_, reply)| if let Some(Reply::Status(part)) = reply { Some(*part) } else { None }).collect()
 }
 
 /// The generation in force and those with connections, oldest first, and how many they have.

@@ -1,17 +1,18 @@
 //! What a helper is to the control plane.
 
-use super::change::{agree, wait_for};
+use super::change::agree;
 use super::channel::{ANSWERS_WITHIN, Channel};
-use super::helpers::{Announced, Helpers, State, live_generations, parts};
+use super::helpers::{Announced, Helpers, State, live_generations, parts, told};
 use super::registry::generated;
 use super::supervise::News;
-use super::wire::{Generated, Reply, Request, Start, Tuning};
+use super::wire::{Generated, HelperRequest, Start, Tuning};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
+use crate::gather::{Answers, ReplyTo, gather};
 use crate::limit::limiter::Limiter;
 use crate::model::prefork;
 use crate::observe::{Event, Status};
@@ -19,8 +20,9 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::members::{Changing, Members};
+use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use crate::sys::System;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -103,13 +105,13 @@ impl Members for Helpers {
     fn prepare(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) -> Result<(), Error> {
         let Some(next) = &change.next else { return Ok(()) };
         let started = change.started.iter().filter_map(|(_, member)| member.running.as_ref());
-        agree(control.running().chain(started), || Request::Prepare(next.clone()))
+        agree(control.running().chain(started), || HelperRequest::Prepare(next.clone()))
     }
 
     /// They had it this way before, so they can have it again.
     fn undo(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) {
         if change.next.is_some() {
-            let _ = agree(control.running(), || Request::Forget);
+            let _ = agree(control.running(), || HelperRequest::Forget);
         }
         let _ = tune(control, change.wanted, &control.config);
     }
@@ -131,13 +133,13 @@ impl Members for Helpers {
         *lock(&core.own.observer) = wanted.observer.clone();
     }
 
-    fn pass_accept_state(core: &Core<Helpers>, control: &mut Control<Helpers>, until: Instant) {
+    fn pass_accept_state(_: &Core<Helpers>, control: &mut Control<Helpers>, until: Instant) {
         let within = until.saturating_duration_since(Instant::now());
-        core.pass_until(control, until, || Request::AcceptState(control.accept_state.clone(), within));
+        told(control.running(), within, || HelperRequest::AcceptState(control.accept_state.clone(), within)).for_each(drop);
     }
 
     fn pass_listener_accept_state(
-        core: &Core<Helpers>,
+        _: &Core<Helpers>,
         control: &Control<Helpers>,
         entry: &ListenerEntry,
         accept_state: &AcceptState,
@@ -145,7 +147,12 @@ impl Members for Helpers {
         // A helper may have only those of the address that are on their way out.
         for ListenerEntry { number, listener, .. } in control.listeners.all().filter(|other| other.slot == entry.slot) {
             let (listener, is_borrowed) = (*number, listener.is_borrowed());
-            core.pass(control, || Request::ListenerAcceptState { listener, accept_state: accept_state.clone(), is_borrowed });
+            told(control.running(), ANSWERS_WITHIN, || HelperRequest::ListenerAcceptState {
+                listener,
+                accept_state: accept_state.clone(),
+                is_borrowed,
+            })
+            .for_each(drop);
         }
     }
 
@@ -204,36 +211,39 @@ impl Members for Helpers {
     }
 
     fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
-        let offer = |(member, sockets): &(&Member<Helpers>, Vec<usize>)| {
+        let mut took: Vec<bool> = to.iter().map(|(member, _)| member.running.is_some()).collect();
+        let answers = gather(to, Instant::now() + ANSWERS_WITHIN, |(member, sockets), reply| {
             let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| entry.listener.sockets[*socket].fd()).collect();
             let (address, accept_state) = (entry.listener.address.clone(), entry.state.accept_state());
             let (listener, slot, is_borrowed) = (entry.number, entry.slot, entry.listener.is_borrowed());
-            let take = Request::Take { listener, address, slot, accept_state, is_borrowed, sockets: sockets.clone() };
-            member.running.as_ref().map(|channel| channel.ask_later(take, &descriptors))
-        };
-        let asked: Vec<_> = to.iter().map(offer).collect();
+            let take = HelperRequest::Take { listener, address, slot, accept_state, is_borrowed, sockets: sockets.clone() };
+            if let Some(channel) = &member.running {
+                channel.tell(take, &descriptors, reply);
+            }
+        });
         // One that is stopped has it in its mail.
-        let took = |answer: mpsc::Receiver<Reply>| {
-            matches!(answer.recv_timeout(ANSWERS_WITHIN), Ok(Reply::Done) | Err(mpsc::RecvTimeoutError::Timeout))
-        };
-        asked.into_iter().map(|asked| asked.is_some_and(took)).collect()
+        answers.for_each(|(index, reply)| took[index] = matches!(reply, Some(Reply::Done)));
+        took
     }
 
     fn release(&self, entry: &ListenerEntry, from: &[(&Member<Helpers>, Vec<usize>)]) {
-        let released = from.iter().filter_map(|(member, sockets)| {
-            let release = Request::Release { listener: entry.number, sockets: sockets.clone() };
-            let answer = member.running.as_ref()?.ask_later(release, &[]);
-            // One that is stopped has it in its mail.
-            Some(answer).filter(|_| !member.stuck)
-        });
-        let _ = wait_for(released.collect());
+        let (stuck, others): (Vec<_>, Vec<_>) = from.iter().partition(|(member, _)| member.stuck);
+        let release = |(member, sockets): &(&Member<Helpers>, Vec<usize>), reply: ReplyTo<Reply>| {
+            let release = HelperRequest::Release { listener: entry.number, sockets: sockets.clone() };
+            if let Some(channel) = &member.running {
+                channel.tell(release, &[], reply);
+            }
+        };
+        // One that is stopped has it in its mail.
+        drop(gather(stuck, None, release));
+        gather(others, Instant::now() + ANSWERS_WITHIN, release).for_each(drop);
     }
 
-    fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<Reply>> {
+    fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, entry: &ListenerEntry) -> Answers<Reply> {
         let holds = |index: usize| entry.owners.iter().flatten().any(|owner| *owner == index);
         let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
         let channels = holders.filter_map(|(_, member)| member.running.as_ref());
-        channels.map(|channel| channel.ask_later(Request::Retire { listener: entry.number }, &[])).collect()
+        gather(channels, None, |channel, reply| channel.tell(HelperRequest::Retire { listener: entry.number }, &[], reply))
     }
 
     fn apply(core: &Core<Helpers>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
@@ -262,5 +272,5 @@ impl Members for Helpers {
 
 fn tune(control: &Control<Helpers>, from: &Config, to: &Config) -> Result<(), Error> {
     let wanted = Tuning::of(to);
-    if Tuning::of(from) == wanted { Ok(()) } else { agree(control.running(), || Request::Tune(wanted.clone())) }
+    if Tuning::of(from) == wanted { Ok(()) } else { agree(control.running(), || HelperRequest::Tune(wanted.clone())) }
 }

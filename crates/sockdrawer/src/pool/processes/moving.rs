@@ -2,30 +2,31 @@
 //! process, which keeps none of them.
 
 use super::change::agree;
-use super::channel::Channel;
+use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helper::Helper;
 use super::helpers::Helpers;
 use super::refusals::other;
 use super::registry::generated;
-use super::wire::{Move, Moved, Reply, Request};
-use crate::clock::deadline;
+use super::wire::HelperRequest;
 use crate::config::Model;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
-use crate::ipc::messages::{Record, Restored, Yours, levels, state};
+use crate::gather::{self, ReplyTo};
+use crate::ipc::messages::{Record, Restored, Yours};
 use crate::ipc::shared_counters::SharedCounters;
-use crate::net::Address;
 use crate::observe::Counts;
 use crate::pool::control::{Control, Core};
 use crate::pool::moving::{Holder, Movable, Moving};
+use crate::pool::request::{Reply, Request};
 use crate::protocol::State;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 use crate::sys::Errno;
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Moving for Helpers {
+    const ANSWERS_WITHIN: Duration = ANSWERS_WITHIN;
+
     fn shared_counters(&self) -> &SharedCounters {
         &self.shared_counters
     }
@@ -42,45 +43,16 @@ impl Moving for Helpers {
         if config.model == Model::Fork { State::none() } else { config.behaviour.service().state() }
     }
 
-    fn turns(core: &Core<Helpers>, within: Duration) -> bool {
-        let turns = || Request::Move(Move::Turns(within));
-        let asked: Vec<_> = core.channels().iter().map(|channel| channel.ask_later(turns(), &[])).collect();
-        let until = deadline(Instant::now(), within);
-        asked.iter().all(|asked| {
-            let answer = asked.recv_timeout(until.saturating_duration_since(Instant::now()));
-            // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
-            matches!(answer, Ok(Reply::Moved(Moved::Turns(true))) | Err(mpsc::RecvTimeoutError::Disconnected))
-        })
-    }
-
     fn holder(member: &Arc<Channel>) -> Arc<dyn Holder> {
         member.clone()
     }
 
-    fn plan_to_move(core: &Core<Helpers>, reads: &State) -> (u64, BTreeMap<String, u64>) {
-        if lock(&core.control).config.model == Model::Fork {
-            return (0, BTreeMap::from([("each has a process to itself".to_owned(), core.held())]));
+    fn concerned(core: &Core<Helpers>, request: &Request) -> Vec<Arc<dyn Holder>> {
+        match request {
+            // Connections of different processes send each other nothing.
+            Request::Freeze { .. } | Request::Heard { .. } => Vec::new(),
+            _ => core.channels().into_iter().map(|channel| channel as Arc<dyn Holder>).collect(),
         }
-        let (mut moves, mut stay) = (0, BTreeMap::new());
-        for channel in core.channels() {
-            // One that does not answer now is counted in neither.
-            if let Some(Reply::Moved(Moved::Plan(move_on, reasons))) = channel.ask(Request::Move(Move::Plan(levels(reads)))) {
-                moves += move_on;
-                reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
-            }
-        }
-        (moves, stay)
-    }
-
-    /// Connections of different processes send each other nothing.
-    fn freeze(_: &Core<Helpers>, _: &State) {}
-
-    fn gathered(_: &Core<Helpers>, _last: bool) -> u64 {
-        0
-    }
-
-    fn thaw(core: &Core<Helpers>) {
-        core.channels().iter().for_each(|channel| _ = channel.let_go(Vec::new()));
     }
 
     /// A helper has a copy of what its recipe says, such as keys of tickets, which was written before the keys of the predecessor came.
@@ -88,104 +60,81 @@ impl Moving for Helpers {
     fn build_anew(core: &Core<Helpers>, control: &mut Control<Helpers>) {
         let next = generated(&control.config, control.generation + 1);
         let Some(next) = next.ok().filter(|next| next.recipe != control.own.generated.recipe) else { return };
-        match agree(control.running(), || Request::Prepare(next.clone())) {
+        match agree(control.running(), || HelperRequest::Prepare(next.clone())) {
             Ok(()) => core.switch_to(control, next),
-            Err(_) => _ = agree(control.running(), || Request::Forget),
-        }
-    }
-}
-
-fn places(listeners: &ListenerStates) -> Vec<(usize, Address)> {
-    listeners.iter().map(|known| (known.slot, known.state.address.clone())).collect()
-}
-
-impl Channel {
-    /// However long it takes: what moves must be known for sure. None: the helper is gone, or refuses.
-    fn moved(&self, request: Move, descriptors: &[BorrowedFd<'_>]) -> Option<Moved> {
-        match self.ask_later(Request::Move(request), descriptors).recv() {
-            Ok(Reply::Moved(moved)) => Some(moved),
-            _ => None,
+            Err(_) => _ = agree(control.running(), || HelperRequest::Forget),
         }
     }
 }
 
 impl Holder for Channel {
+    fn ask(&self, request: Request, sockets: Vec<OwnedFd>, reply: ReplyTo<Reply>) {
+        let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+        self.tell(HelperRequest::Ask(request), &descriptors, reply);
+    }
+
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno> {
-        let asks = Move::Offer { reads: levels(&reads.state), listeners: places(&reads.listeners), from };
-        match self.ask_later(Request::Move(asks), &[]).recv() {
-            Ok(Reply::Moved(Moved::Offered { records, next, .. })) if records.is_empty() => Ok(Offered { count: 0, next }),
-            Ok(Reply::Moved(Moved::Offered { records, next, sockets })) => {
+        let offer = HelperRequest::Offer { reads: reads.state.clone(), listeners: reads.listeners.clone(), from };
+        match gather::ask(None, |reply| self.tell(offer, &[], reply)) {
+            Some(Reply::Offered { records, next, .. }) if records.is_empty() => Ok(Offered { count: 0, next }),
+            Some(Reply::Offered { records, next, sockets }) => {
                 let count = records.len();
                 let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
                 // No descriptor came where this process has no room for all of them.
                 let sent = if descriptors.len() == count { send(records, next, &descriptors) } else { Err(Errno::NOBUFS) };
-                sent.inspect_err(|_| _ = self.let_go(Vec::new()))?;
+                let this: &dyn Holder = self;
+                sent.inspect_err(|_| _ = this.let_go(Vec::new()))?;
                 Ok(Offered { count, next })
             }
-            Ok(_) => Err(Errno::BUSY),
+            Some(_) => Err(Errno::BUSY),
             // It is gone, and its connections with it.
-            Err(_) => Ok(Offered { count: 0, next: None }),
+            None => Ok(Offered { count: 0, next: None }),
         }
-    }
-
-    fn let_go(&self, restored: Vec<u64>) -> Yours {
-        if let Some(Moved::LetGo(yours)) = self.moved(Move::LetGo(restored), &[]) { yours } else { Yours::default() }
-    }
-
-    fn restore(&self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Option<Restored> {
-        let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        if let Some(Moved::Restored(restored)) = self.moved(Move::Restore(records), &descriptors) { Some(restored) } else { None }
-    }
-
-    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Option<Vec<Option<String>>> {
-        let seats = Move::Seat { yours, listeners: places(listeners), together };
-        if let Some(Moved::Seated(addresses)) = self.moved(seats, &[]) { Some(addresses) } else { None }
-    }
-
-    fn release(&self) {
-        self.moved(Move::Release, &[]);
     }
 }
 
 impl Helper {
-    /// Where the answer is not given at once, the loop whose connections are offered gives it.
-    pub(super) fn take_part(&mut self, number: u64, request: Move, sockets: Vec<OwnedFd>) {
-        let moved = match request {
-            Move::Turns(within) => Moved::Turns(self.core.turns(within)),
-            Move::Plan(reads) => {
-                let (moves, stay) = self.core.plan_to_move(&state(&reads));
-                Moved::Plan(moves, stay)
+    /// Returns what all loops answer together.
+    pub(super) fn take_part(&mut self, request: Request, sockets: Vec<OwnedFd>) -> Reply {
+        match request {
+            Request::Turn(within) if self.core.turns(within) => Reply::Done,
+            Request::Turn(_) => Reply::Refused(other("a loop hangs")),
+            Request::Plan(reads) => {
+                let (moves, stay) = self.core.plan_to_move(&reads);
+                Reply::Plan(moves, stay)
             }
-            Move::Offer { reads, listeners, from } => {
-                let reads = Reading { state: state(&reads), listeners: self.known(&listeners) };
-                return self.offer(number, &reads, from);
+            Request::Freeze { reads, .. } => {
+                self.core.freeze(&reads);
+                Reply::Done
             }
-            Move::LetGo(restored) => {
+            Request::Heard { last } => Reply::Heard(self.core.gathered(last)),
+            Request::Thaw => {
+                self.core.thaw();
+                Reply::Done
+            }
+            Request::LetGo(restored) => {
                 let mut all = Yours::default();
-                for holder in self.core.holders() {
-                    let gone = holder.let_go(restored.clone());
-                    all.extend(gone);
-                }
-                Moved::LetGo(all)
+                self.core.holders().iter().for_each(|holder| all.extend(holder.let_go(restored.clone())));
+                Reply::LetGo(all)
             }
-            Move::Restore(records) => Moved::Restored(self.restore(records, sockets)),
-            Move::Seat { yours, listeners, together } => {
+            Request::Restore(records) => Reply::Restored(self.restore(records, sockets)),
+            Request::Seat { yours, listeners, together } => {
                 let listeners = self.known(&listeners);
                 // Each loop knows those that it has restored.
                 let holders = self.core.holders();
                 let seated = holders.iter().filter_map(|holder| holder.seat(yours.clone(), &listeners, together));
-                Moved::Seated(seated.flatten().collect())
+                Reply::Seated(seated.flatten().collect())
             }
-            Move::Release => {
+            Request::Release => {
                 self.core.holders().iter().for_each(|holder| holder.release());
-                Moved::Released
+                Reply::Done
             }
-        };
-        self.to_pool.reply(number, Reply::Moved(moved));
+        }
     }
 
-    /// Offers the next connections, of one loop after the other.
-    fn offer(&self, number: u64, reads: &Reading, from: u64) {
+    /// Offers the next connections, of one loop after the other; the loop whose connections are offered gives the answer.
+    pub(super) fn offer(&mut self, number: u64, state: State, listeners: &ListenerStates, from: u64) {
+        let reads = Reading { state, listeners: self.known(listeners) };
         let holders = self.core.holders();
         let (first, mut at) = ((from >> 32) as usize, from & u64::from(u32::MAX));
         for (index, holder) in holders.iter().enumerate().skip(first) {
@@ -193,17 +142,17 @@ impl Helper {
             let send: SendOffer = Box::new(move |records, next, descriptors| {
                 let here = (index as u64) << 32;
                 let next = next.map_or(here + (1 << 32), |next| here + next);
-                let offered = Moved::Offered { records, next: Some(next), sockets: Vec::new() };
-                to_pool.reply_with(number, Reply::Moved(offered), descriptors)
+                let offered = Reply::Offered { records, next: Some(next), sockets: Vec::new() };
+                to_pool.reply_with(number, offered, descriptors)
             });
-            match holder.offer(reads, at, send) {
+            match holder.offer(&reads, at, send) {
                 Ok(offered) if offered.count > 0 => return,
                 Ok(_) => at = 0,
                 Err(errno) => return self.to_pool.reply(number, Reply::Refused(other(std::io::Error::from(errno)))),
             }
         }
-        let none = Moved::Offered { records: Vec::new(), next: None, sockets: Vec::new() };
-        self.to_pool.reply(number, Reply::Moved(none));
+        let none = Reply::Offered { records: Vec::new(), next: None, sockets: Vec::new() };
+        self.to_pool.reply(number, none);
     }
 
     fn restore(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
@@ -217,13 +166,13 @@ impl Helper {
         taker.and_then(|taker| taker.restore(records, sockets)).unwrap_or_else(|| refused("a loop of the new process died"))
     }
 
-    /// The listeners of these places, as the connections here know them.
-    fn known(&mut self, listeners: &[(usize, Address)]) -> ListenerStates {
+    /// Returns listeners that another process named, as the connections here know them.
+    fn known(&mut self, listeners: &ListenerStates) -> ListenerStates {
         let shared_counters = &self.core.own.shared.shared_counters;
-        let known = |(slot, address): &(usize, Address)| KnownListener {
-            address: address.to_string(),
-            slot: *slot,
-            state: self.listener_states.at(*slot, address, shared_counters),
+        let known = |known: &KnownListener| {
+            let address = known.address.parse().ok();
+            let state = address.map(|address| self.listener_states.at(known.slot, &address, shared_counters));
+            KnownListener { state, ..known.clone() }
         };
         listeners.iter().map(known).collect()
     }

@@ -1,7 +1,8 @@
 //! What a helper cannot do, as it answers its pool.
 
-use super::wire::{Refusal, Reply, Start, VERSION};
+use super::wire::{Start, VERSION};
 use crate::error::Error;
+use crate::pool::request::{Refusal, Reply};
 use crate::sys::panics;
 use std::os::fd::OwnedFd;
 

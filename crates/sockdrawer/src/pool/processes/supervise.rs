@@ -3,10 +3,11 @@
 use super::channel::{Ended, Listener};
 use super::helpers::{Helpers, State};
 use super::recount::{Finding, Recount};
-use super::wire::{Reply, Request};
+use super::wire::HelperRequest;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core, Report};
+use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 
@@ -89,7 +90,7 @@ impl Core<Helpers> {
     fn recount(&self, control: &mut Control<Helpers>) {
         // One that is stopped may be just taking one: those that answer are not.
         let channels: Vec<_> = control.running().cloned().collect();
-        let all_answer = || channels.iter().all(|channel| matches!(channel.ask(Request::Status), Some(Reply::Status(_))));
+        let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.own.recount
             && found(recount, &self.own.shared_counters, &all_answer)
         {

@@ -1,8 +1,9 @@
 //! A helper's end of the channel to its pool: answers and events.
 
-use super::wire::{FromHelper, Reply};
+use super::wire::FromHelper;
 use crate::ipc::packets::Sender;
 use crate::observe::Event;
+use crate::pool::request::Reply;
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

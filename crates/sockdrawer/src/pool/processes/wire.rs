@@ -4,14 +4,14 @@
 use crate::admission::AcceptState;
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
-use crate::ipc::messages::{Record, Restored, StateLevel, Yours};
+use crate::event_loop::connections::moving::ListenerStates;
+use crate::ipc::state_level;
 use crate::net::Address;
-use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
-use crate::operation::{Drain, Op, Outcome, Selector};
-use crate::protocol::Recipe;
+use crate::observe::Event;
+use crate::operation::{Drain, Op, Selector};
+use crate::pool::request::{Reply, Request};
+use crate::protocol::{Recipe, State};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,9 +85,9 @@ impl Tuning {
     }
 }
 
-/// What a helper is asked. Each is answered once.
+/// What a helper is told to do, or asked. Each is answered once.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum HelperRequest {
     Start(Box<Start>),
     /// Builds a generation; it comes into force with the switch word.
     Prepare(Generated),
@@ -125,98 +125,31 @@ pub(crate) enum Request {
     },
     Apply(Op, Selector),
     Status,
-    /// Its part of an upgrade.
-    Move(Move),
+    Ask(Request),
+    /// Freezes the next connections that can move to a build that reads these states, and sends them.
+    Offer {
+        #[serde(with = "state_level")]
+        reads: State,
+        listeners: ListenerStates,
+        /// The number of a loop in the upper half, and where that is to begin in the lower.
+        from: u64,
+    },
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
     /// For tests: the part of this number dies.
     Crash(Part, usize),
 }
 
-/// What connections that move are asked for, see [`Holder`](crate::pool::moving::Holder).
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Move {
-    /// Whether all loops turn within this time.
-    Turns(Duration),
-    Plan(Vec<StateLevel>),
-    Offer {
-        reads: Vec<StateLevel>,
-        listeners: Vec<(usize, Address)>,
-        /// The number of a loop in the upper half, and where that is to begin in the lower.
-        from: u64,
-    },
-    LetGo(Vec<u64>),
-    /// Their sockets come along.
-    Restore(Vec<Record>),
-    Seat {
-        yours: Yours,
-        listeners: Vec<(usize, Address)>,
-        together: bool,
-    },
-    Release,
-}
-
-/// The answer.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Moved {
-    Turns(bool),
-    Plan(u64, BTreeMap<String, u64>),
-    /// Their sockets come along.
-    Offered {
-        records: Vec<Record>,
-        next: Option<u64>,
-        #[serde(skip)]
-        sockets: Vec<OwnedFd>,
-    },
-    LetGo(Yours),
-    Restored(Restored),
-    Seated(Vec<Option<String>>),
-    Released,
-}
-
-/// The answer.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Reply {
-    Done,
-    /// It cannot be done, for this reason; everything is as it was.
-    Refused(Refusal),
-    Outcome(Box<Outcome>),
-    Status(Box<PartStatus>),
-    Moved(Moved),
-}
-
-/// Why a helper refuses.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Refusal {
-    /// User code panicked while a service was built.
-    Panicked(String),
-    /// Anything else, as an error's line.
-    Other(String),
-}
-
-/// What one helper is right now. Counters are in the shared numbers, but for those of a helper whose children count, too.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct PartStatus {
-    pub(crate) counts: Option<Box<Counts>>,
-    pub(crate) generations: Vec<GenerationStatus>,
-    pub(crate) loops: Vec<LoopStatus>,
-    pub(crate) workers: usize,
-    pub(crate) jobs_waiting: usize,
-    pub(crate) delegates: usize,
-    pub(crate) delegates_waiting: usize,
-    pub(crate) restarts: usize,
-}
-
 /// From a helper to its pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromHelper {
-    /// The answer to the request of this number.
+    /// The answer to the order of this number.
     Reply(u64, Reply),
     Event(Event),
 }
 
-/// From a pool to a helper: a request and its number.
-pub(crate) type ToHelper = (u64, Request);
+/// From a pool to a helper: an order and its number.
+pub(crate) type ToHelper = (u64, HelperRequest);
 
 #[cfg(test)]
 mod tests {
@@ -236,25 +169,32 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = Sender::default();
-                let message: ToHelper = (1, Request::Apply(Op::Notify(notes.clone()), Selector::All));
+                let message: ToHelper = (1, HelperRequest::Apply(Op::Notify(notes.clone()), Selector::All));
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
                 let sockets = (0..lots.len()).collect();
                 let address = "127.0.0.1:9000".parse().expect("an address");
                 let message: ToHelper = (
                     2,
-                    Request::Take { listener: 1, address, slot: 0, accept_state: AcceptState::Open, is_borrowed: true, sockets },
+                    HelperRequest::Take {
+                        listener: 1,
+                        address,
+                        slot: 0,
+                        accept_state: AcceptState::Open,
+                        is_borrowed: true,
+                        sockets,
+                    },
                 );
                 sender.send(one.as_fd(), &message, &lots, true).expect("sent");
             });
             let mut receiver = Receiver::default();
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
             assert!(
-                matches!(message, (1, Request::Apply(Op::Notify(bytes), _)) if bytes == notes)
+                matches!(message, (1, HelperRequest::Apply(Op::Notify(bytes), _)) if bytes == notes)
                     && passed.is_some_and(|passed| passed.is_empty())
             );
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
             assert!(
-                matches!(message, (2, Request::Take { sockets, .. }) if passed.as_ref().is_some_and(|passed| sockets.len() == passed.len()))
+                matches!(message, (2, HelperRequest::Take { sockets, .. }) if passed.as_ref().is_some_and(|passed| sockets.len() == passed.len()))
             );
         });
         send_packet(one.as_fd(), b"\xff\xff garbage", &[], true).expect("sent");
@@ -265,12 +205,12 @@ mod tests {
     fn a_message_that_was_given_up_in_the_middle_is_forgotten() {
         let (one, two) = packet_pair(Duration::from_millis(1)).expect("a pair");
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
-        let long: ToHelper = (1, Request::Apply(Op::Notify(vec![0; 100 * MOST_BYTES].into()), Selector::All));
+        let long: ToHelper = (1, HelperRequest::Apply(Op::Notify(vec![0; 100 * MOST_BYTES].into()), Selector::All));
         assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
         assert_eq!(receiver.receive::<ToHelper>(two.as_fd(), false).map(|_| ()), Err(Errno::AGAIN));
-        sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");
+        sender.send(one.as_fd(), &(2_u64, HelperRequest::Status), &[], true).expect("there is room again");
         let message = receiver.receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message").0;
-        assert!(matches!(message, (2, Request::Status)));
+        assert!(matches!(message, (2, HelperRequest::Status)));
         assert_eq!(receiver.partial(), 0);
     }
 
@@ -278,9 +218,9 @@ mod tests {
     fn a_message_whose_descriptors_were_lost_has_none_but_its_words() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let mut packet = [&1_u64.to_le_bytes()[..], &[1, 2]].concat();
-        packet.extend(codec::encode(&(1_u64, Request::Status)).expect("bytes").iter());
+        packet.extend(codec::encode(&(1_u64, HelperRequest::Status)).expect("bytes").iter());
         send_packet(one.as_fd(), &packet, &[one.as_fd()], true).expect("sent");
         let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd(), true).expect("no error").expect("a message");
-        assert!(matches!(message, (1, Request::Status)) && passed.is_none());
+        assert!(matches!(message, (1, HelperRequest::Status)) && passed.is_none());
     }
 }

@@ -6,6 +6,7 @@ use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part, Restarts};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
+use crate::gather::{Answers, gather};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::Limiter;
 use crate::listen::state::ListenerState;
@@ -202,8 +203,8 @@ impl Members for Fakes {
             }
         }
     }
-    fn let_go(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry) -> Vec<mpsc::Receiver<()>> {
-        Vec::new()
+    fn let_go(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry) -> Answers<()> {
+        gather([], None, |(), _| ())
     }
     fn apply(_: &Core<Fakes>, _: Op, _: &Selector) -> Result<Outcome, Error> {
         Ok(Outcome::default())

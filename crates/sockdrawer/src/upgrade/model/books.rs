@@ -5,6 +5,7 @@ use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, SendOffer};
+use crate::gather::ReplyTo;
 use crate::ipc::messages::{Held, Record, Restored, Yours};
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
@@ -16,6 +17,7 @@ use crate::pool::manager::Manager;
 use crate::pool::members::Visit;
 use crate::pool::moving::{Holder, Movable};
 use crate::pool::plan::Applied;
+use crate::pool::request::{Reply, Request};
 use crate::pool::{Inherited, ListeningSockets};
 use crate::protocol::State;
 use crate::sys::Errno;
@@ -213,7 +215,25 @@ impl Holder for FakeHolder {
         Ok(offered)
     }
 
-    fn let_go(&self, restored: Vec<u64>) -> Yours {
+    fn ask(&self, request: Request, _: Vec<OwnedFd>, reply: ReplyTo<Reply>) {
+        reply.answer(match request {
+            Request::LetGo(restored) => Reply::LetGo(self.let_those_go(&restored)),
+            Request::Restore(records) => {
+                let books = &mut self.world.state().books;
+                records.iter().for_each(|record| books.set(self.side, record.id, Here::Restored(record.bytes_in)));
+                Reply::Restored(Restored { ids: records.iter().map(|record| record.id).collect(), reasons: Vec::new() })
+            }
+            Request::Seat { yours, .. } => {
+                self.seat_those(&yours.ids);
+                Reply::Seated(yours.ids.iter().map(|_| None).collect())
+            }
+            _ => Reply::Done,
+        });
+    }
+}
+
+impl FakeHolder {
+    fn let_those_go(&self, restored: &[u64]) -> Yours {
         let books = &mut self.world.state().books;
         let is_offered = |here| here == Here::Frozen { offered: true };
         let gone: Vec<u64> =
@@ -223,18 +243,12 @@ impl Holder for FakeHolder {
         Yours { ids: gone, ..Yours::default() }
     }
 
-    fn restore(&self, records: Vec<Record>, _: Vec<OwnedFd>) -> Option<Restored> {
-        let books = &mut self.world.state().books;
-        records.iter().for_each(|record| books.set(self.side, record.id, Here::Restored(record.bytes_in)));
-        Some(Restored { ids: records.iter().map(|record| record.id).collect(), reasons: Vec::new() })
-    }
-
-    fn seat(&self, yours: Yours, _: &ListenerStates, _: bool) -> Option<Vec<Option<String>>> {
+    fn seat_those(&self, ids: &[u64]) {
         let books = &mut self.world.state().books;
         let restored = books.of((self.side, self.pool), |here| matches!(here, Here::Restored(_)));
         for id in &restored {
             let Here::Restored(changes) = books.connections[id].here[self.side] else { continue };
-            if !yours.ids.contains(id) {
+            if !ids.contains(id) {
                 books.set(self.side, *id, Here::No);
                 continue;
             }
@@ -243,10 +257,7 @@ impl Holder for FakeHolder {
             }
             books.acts(self.side, *id);
         }
-        Some(yours.ids.iter().map(|_| None).collect())
     }
-
-    fn release(&self) {}
 }
 
 impl Movable for Fake {
