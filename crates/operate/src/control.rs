@@ -11,7 +11,7 @@ use crate::operator::{News, Operator, Places};
 use crate::program_settings;
 use crate::replaced::Report;
 use crate::revisions::{Cause, Revision};
-use crate::server::State;
+use crate::server::{State, at_once};
 use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
@@ -380,21 +380,18 @@ fn drain(asked: &Asked<'_>) -> Result<Answer, Refusal> {
         drain.rate = rate;
         drain
     };
-    Ok(drained(asked, "drain", &at_once(pools, |name, pool| pool.drain(&selector, of(name)))))
+    Ok(drained(asked, "drain", &of_each(&pools, |name, pool| pool.drain(&selector, of(name)))))
 }
 
 /// Does this to all pools at the same time: each may take until its deadline.
-fn at_once(pools: Vec<(String, Pool)>, done: impl Fn(&str, &Pool) -> Drained + Sync) -> Vec<(String, Drained)> {
-    std::thread::scope(|scope| {
-        let all: Vec<_> = pools.iter().map(|(name, pool)| scope.spawn(|| (name.clone(), done(name, pool)))).collect();
-        all.into_iter().filter_map(|one| one.join().ok()).collect()
-    })
+fn of_each(pools: &[(String, Pool)], done: impl Fn(&str, &Pool) -> Drained + Sync) -> Vec<(String, Drained)> {
+    at_once(pools, |(name, pool), _| (name.clone(), done(name, pool)))
 }
 
 fn purge(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     let (pools, selector) = asked.selected()?;
     let within = asked.time("within")?.unwrap_or(Duration::from_secs(5));
-    Ok(drained(asked, "purge", &at_once(pools, |_, pool| pool.purge(&selector, within))))
+    Ok(drained(asked, "purge", &of_each(&pools, |_, pool| pool.purge(&selector, within))))
 }
 
 fn kill(asked: &Asked<'_>) -> Result<Answer, Refusal> {

@@ -47,6 +47,9 @@ pub(crate) enum News {
     Stopped(String, Result<(), Error>),
 }
 
+/// Why a reload is made whose signal came.
+const BY_SIGNAL: Cause<'static> = Cause { what: "reload", by: "SIGHUP" };
+
 /// Connections that operators and their programs may have at once.
 pub(crate) struct Places {
     /// More are turned away.
@@ -179,8 +182,8 @@ impl Operator {
                     Err(_) => {
                         quiet = false;
                         let server = self.server.clone();
-                        // The pools may be slow to say it.
-                        self.then("count", move || News::Draining(server.connections()))?;
+                        // The pools may be slow to say it. Without a thread it is not told.
+                        let _ = self.then("count", move || News::Draining(server.connections()));
                         continue;
                     }
                 },
@@ -192,14 +195,25 @@ impl Operator {
                     self.server.hub.manager.stopping(self.server.longest_drain());
                     (ending, quiet) = (true, true);
                     let server = self.server.clone();
-                    self.then("drain", move || News::Drained(server.shut_down()))?;
+                    if self.then("drain", move || News::Drained(server.shut_down())).is_err() {
+                        // Nothing but its end can come: a second signal ends the program without this thread.
+                        return drained_end(self.server.shut_down(), self.server.longest_drain());
+                    }
                 }
-                News::Reload => self.spawn("reload", Operator::reload_by_signal)?,
+                News::Reload => {
+                    if let Err(why) = self.spawn("reload", Operator::reload_by_signal) {
+                        self.told(BY_SIGNAL, &Err(Unchanged::Refused(why.line)));
+                    }
+                }
                 News::Upgrade => match &self.server.upgrade {
-                    Some(_) => self.spawn("upgrade", |operator| drop(operator.upgrade()))?,
+                    Some(_) => {
+                        if let Err(why) = self.spawn("upgrade", |operator| drop(operator.upgrade())) {
+                            self.told_upgrade(&Err(why.line));
+                        }
+                    }
                     None => self.server.hub.note_or_print("UpgradeFailed", &json!(NO_UPGRADE), NO_UPGRADE),
                 },
-                News::HandedOver => self.let_go(asked)?,
+                News::HandedOver => self.let_go(asked),
                 News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
                 News::Drained(drained) => return drained_end(drained, self.server.longest_drain()),
@@ -221,12 +235,13 @@ impl Operator {
 
     /// Ends the connections of operators and their programs here: the next requests are for the new build. Streams and connections at rest end
     /// at once, an answer under way is finished first.
-    fn let_go(&self, asked: &[Pool]) -> Result<(), Failure> {
+    fn let_go(&self, asked: &[Pool]) {
         let how = Drain::within(self.server.longest_drain().max(ANSWERED_WITHIN));
-        asked.iter().try_for_each(|pool| {
+        for pool in asked {
             let pool = pool.clone();
-            spawn("let go", move || _ = pool.drain(&Selector::All, how))
-        })
+            // Without a thread they end with this process.
+            let _ = spawn("let go", move || _ = pool.drain(&Selector::All, how));
+        }
     }
 
     fn tell_draining(&self, left: usize) {
@@ -237,8 +252,7 @@ impl Operator {
     }
 
     fn reload_by_signal(&self) {
-        let cause = Cause { what: "reload", by: "SIGHUP" };
-        self.told(cause, &self.reload(false, cause));
+        self.told(BY_SIGNAL, &self.reload(false, BY_SIGNAL));
     }
 
     /// Starts a new build, and says what came of it.

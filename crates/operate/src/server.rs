@@ -22,6 +22,7 @@ use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Upgrade};
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long connections may take to end by themselves, unless told otherwise.
@@ -425,9 +426,10 @@ impl Server {
         // No change begins from here on, and what one that is under way starts is drained as well.
         lock(&self.state).ending = true;
         drop(lock(&self.changing));
-        let end = |(pool, drain): (Pool, Drain)| std::thread::spawn(move || pool.shutdown(drain));
-        let ends: Vec<_> = self.running().into_iter().map(end).collect();
-        ends.into_iter().filter_map(|end| end.join().ok()).sum()
+        let end = |(pool, drain): &(Pool, Drain), late| {
+            pool.shutdown(Drain { deadline: drain.deadline.saturating_sub(late), ..*drain })
+        };
+        at_once(&self.running(), end).into_iter().sum()
     }
 
     /// The longest time that the end may take.
@@ -451,10 +453,26 @@ pub(crate) fn has_ended(status: &Status) -> bool {
     matches!(status.readiness, Readiness::Stopped(_))
 }
 
+/// Does this for all of these at the same time, each on a thread of its own. Those that find no thread, because the limit of threads is reached,
+/// follow on this one, each told how late it is.
+pub(crate) fn at_once<T: Sync, R: Send>(these: &[T], act: impl Fn(&T, Duration) -> R + Sync) -> Vec<R> {
+    let (began, act) = (Instant::now(), &act);
+    thread::scope(|scope| {
+        let mut late = Vec::new();
+        let start = |one| {
+            let started = thread::Builder::new().spawn_scoped(scope, move || act(one, Duration::ZERO));
+            started.inspect_err(|_| late.push(one)).ok()
+        };
+        let started: Vec<_> = these.iter().filter_map(start).collect();
+        let here: Vec<R> = late.into_iter().map(|one| act(one, began.elapsed())).collect();
+        started.into_iter().filter_map(|one| one.join().ok()).chain(here).collect()
+    })
+}
+
 /// Ends a pool in the background: its drain may take long.
 fn end(pool: Pool, drain: Drain) {
     // Where there is no thread, dropping the last handle ends it.
-    let _ = std::thread::Builder::new().name("end of a pool".to_owned()).spawn(move || pool.shutdown(drain));
+    let _ = thread::Builder::new().name("end of a pool".to_owned()).spawn(move || pool.shutdown(drain));
 }
 
 /// How the connections of a pool are asked to end.

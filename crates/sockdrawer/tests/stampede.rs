@@ -274,7 +274,7 @@ fn stampede(model: Model) {
         let clients: Vec<_> = (1..=CLIENTS as u64).map(|seed| scope.spawn(move || scene.client(seed))).collect();
         let (until, mut random) = (Instant::now() + lasts, Random(7));
         while (Instant::now() < until || attacks < FEWEST) && !clients.iter().any(|client| client.is_finished()) {
-            // Some ten connections' worth: more than an attack can end, also where the machine is slow.
+            // Ten connections' worth: more than an attack can end, also where the machine is slow.
             let enough = scene.echoes.load(SeqCst) + 400;
             scene.pool.wait(PATIENCE, |_| scene.echoes.load(SeqCst) >= enough);
             scene.attack(&mut random);

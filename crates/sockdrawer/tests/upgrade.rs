@@ -347,6 +347,19 @@ fn a_pool_that_is_changed_meanwhile_is_not_taken_over_and_one_successor_waits_fo
 }
 
 #[test]
+fn a_wider_address_at_a_port_of_the_old_build_is_refused_with_what_to_do() {
+    let place = Place::new("wider");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let wider = config(build(2)).listen(Address::Tcp(([0, 0, 0, 0], at.port()).into()));
+    let refused = upgrade.start("sums", wider).expect_err("the port is taken").to_string();
+    assert!(refused.contains("listens at another address of this port: have it listen there first"), "{refused}");
+    drop(upgrade);
+    assert_eq!(add(&mut connect(at), 1), (1, 1));
+    old.shutdown(Drain::within(Duration::ZERO));
+}
+
+#[test]
 fn a_second_start_by_mistake_is_told_what_to_do() {
     let place = Place::new("mistake");
     let (old, at) = place.serve(config(build(1)).listen(any_port()));

@@ -3,8 +3,11 @@
 use crate::operated::Operated;
 use crate::program::{End, Program};
 use rustix::process::Signal;
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -231,6 +234,48 @@ fn a_server_serves_whatever_it_inherits() {
             assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{first}: {model}");
         }
     }
+}
+
+/// `ulimit -u`, or the number of threads of a cgroup, is reached after the start.
+#[test]
+fn a_server_that_gets_no_thread_any_more_goes_on_and_ends_in_order() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root starts a program as another user, whose limit counts");
+        return;
+    }
+    let folder = folder("threads");
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is the test's");
+    let (program, file) = (folder.join("sockdrawer"), folder.join("config"));
+    std::fs::copy(env!("CARGO_BIN_EXE_sockdrawer"), &program).expect("there is room");
+    let pool = |name: &str| format!("[pool.{name}]\nprotocol = \"ping\"\nlisten = \"127.0.0.1:0\"\n");
+    std::fs::write(&file, pool("one") + &pool("two")).expect("there is room");
+    // A user that runs nothing else: the limit is that of all its processes.
+    let user = 100_000 + std::process::id();
+    let mut command = Command::new(&program);
+    command.arg("serve").arg("--config").arg(&file).uid(user).gid(user);
+    let mut server = Program::run(command);
+    let addresses = [server.line(), server.line()].map(|line| {
+        let address = line.rsplit(' ').next().and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("{line:?} is not what a server says first"))
+    });
+    let mut clients = addresses.map(connect);
+    let mut none = Command::new("prlimit");
+    none.args(["--nproc=1:1", "--pid", &server.child.id().to_string()]).uid(user).gid(user);
+    assert!(none.status().is_ok_and(|status| status.success()), "a user may lower its own limit");
+    server.signal(Signal::HUP);
+    let mut told = String::new();
+    while !told.contains("cannot start a thread") {
+        told = server.error_line();
+    }
+    assert!(told.contains("all goes on as it was"), "{told}");
+    addresses.iter().for_each(|address| answers(*address, "after the reload"));
+    server.signal(Signal::TERM);
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0]).expect("an orderly end"), 0);
+    }
+    let end = server.end();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// The first descriptors that a process opens get the lowest numbers: what is written to standard error would go to a client.

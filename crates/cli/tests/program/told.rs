@@ -105,7 +105,7 @@ fn an_outage_is_in_the_latency_of_what_was_due_meanwhile() {
     let max = report["latency_us"]["operation"]["max"].as_f64();
     assert!(max.is_some_and(|max| max > 500_000.0), "what was due while nothing answered waited: {report}");
     let [ok, failed, not_begun, due] = numbers(&report, ["/operations/ok", "/operations/failed", "/rate/not_begun", "/rate/due"]);
-    assert!(due >= 74 && ok + failed + not_begun == due, "all that was due was asked, or is counted as not begun: {report}");
+    assert!(due >= 60 && ok + failed + not_begun == due, "all that was due was asked, or is counted as not begun: {report}");
     assert!(end.stderr.contains("error        answer EOF: 1, at 0."), "{end:?}");
 }
 

@@ -56,7 +56,8 @@ pub(super) fn start_all(hosts: &[Host], ssh: &Ssh) -> Vec<Result<Remote, String>
     let take = || next.lock().ok()?.next();
     thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(hosts.len()) {
-            scope.spawn(|| {
+            // Others start what one that cannot be had would have started.
+            let _ = thread::Builder::new().spawn_scoped(scope, || {
                 while let Some((number, host)) = take() {
                     let agent = start(host, ssh);
                     if let Ok(mut started) = started.lock() {

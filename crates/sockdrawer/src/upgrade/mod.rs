@@ -106,6 +106,10 @@ struct Begun {
     carries: Mutex<Vec<Carry>>,
 }
 
+/// The kernel gives a port to two processes only where both asked for it before the first one bound it.
+const MOVES_FIRST: &str =
+    "the build that is replaced listens at another address of this port: have it listen there first (reload), then upgrade";
+
 /// What a service shares among its connections.
 struct Carry {
     name: String,
@@ -355,7 +359,12 @@ impl Upgrade {
         begun.pools.may_start(name)?;
         let wanted = config.listened();
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name, wanted));
-        let movable = start(config, Some(inherited.unwrap_or_default()))?;
+        let movable = start(config, Some(inherited.unwrap_or_default())).map_err(|error| match error {
+            Error::AddressInUse(address) if lock(&begun.predecessor).iter().any(|other| other.has_the_port_of(&address)) => {
+                Error::Listen { address, source: Errno::ADDRINUSE.into(), remedy: MOVES_FIRST }
+            }
+            error => error,
+        })?;
         let pool = Pool::of(movable.clone());
         begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up: Vec::new() })?;
         Ok(pool)

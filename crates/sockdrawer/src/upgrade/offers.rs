@@ -143,7 +143,9 @@ impl Conversation<'_> {
         together.iter().for_each(|named| named.pool.thaw());
         self.talk.say_surely(&Said::Yours(yours))?;
         self.figures.moved += count as u64;
-        self.figures.pauses.push((began.elapsed(), count));
+        if count > 0 {
+            self.figures.pauses.push((began.elapsed(), count));
+        }
         Ok(count)
     }
 

@@ -132,6 +132,12 @@ impl Predecessor {
         self.sockets.iter().filter(move |(pool, _)| pool == name).map(|(_, sockets)| sockets.address.clone())
     }
 
+    /// Returns true where it listens at this port, unless those sockets were taken.
+    pub(super) fn has_the_port_of(&self, address: &Address) -> bool {
+        let port = |address: &Address| if let Address::Tcp(at) = address { Some(at.port()) } else { None };
+        self.sockets.iter().any(|(_, sockets)| port(&sockets.address).is_some_and(|of| Some(of) == port(address)))
+    }
+
     /// Sockets that a service manager made, unless they were taken.
     pub(super) fn named(&self) -> impl Iterator<Item = Listening> {
         self.sockets.iter().filter_map(|(_, of)| Some(Listening::new(of.address.clone()).named(of.name.clone()?)))

@@ -86,7 +86,7 @@ impl Protocol for Guest {
 #[derive(Default)]
 struct Visitors {
     came: AtomicU64,
-    /// None goes before all places were taken: on a busy machine they might go faster than they come.
+    /// No visitor goes before all places were taken: on a busy machine they might go faster than they come.
     may_go: Arc<AtomicBool>,
     lost: Arc<AtomicUsize>,
 }

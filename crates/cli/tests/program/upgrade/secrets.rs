@@ -99,7 +99,7 @@ fn has(secured: &Secured, pid: u32, wanted: usize, secrets: &[Vec<u8>], of: &str
 fn secrets_of_connections_that_ended_or_moved_are_gone() {
     for settings in ["", "workers = 1\ntls-on-workers = true\n"] {
         // A handshake that is under way keeps the process that is replaced.
-        let settings = format!("loops = 1\ntls-handshake-timeout = \"60s\"\n{settings}");
+        let settings = format!("loops = 1\ntls-handshake-timeout = \"600s\"\n{settings}");
         let secured = Secured::start("upgrade-secrets", &settings);
         let old = secured.server.pid();
         let (ending, secrets) = clients(&secured, 8);
