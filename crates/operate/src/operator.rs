@@ -208,6 +208,7 @@ impl Operator {
                 News::Upgrade => match &self.server.upgrade {
                     Some(_) => {
                         if let Err(why) = self.spawn("upgrade", |operator| drop(operator.upgrade())) {
+                            self.ledger.upgrade_failed();
                             self.told_upgrade(&Err(why.line));
                         }
                     }

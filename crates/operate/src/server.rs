@@ -426,8 +426,11 @@ impl Server {
         // No change begins from here on, and what one that is under way starts is drained as well.
         lock(&self.state).ending = true;
         drop(lock(&self.changing));
-        let end = |(pool, drain): &(Pool, Drain), late| {
-            pool.shutdown(Drain { deadline: drain.deadline.saturating_sub(late), ..*drain })
+        let end = |(pool, drain): &(Pool, Drain), turn: Turn| {
+            let Drain { notice, deadline, .. } = *drain;
+            // Pools that end one after the other share the time.
+            let notice = if turn.late.is_zero() { notice } else { Duration::ZERO };
+            pool.shutdown(Drain { notice, deadline: deadline.saturating_sub(turn.late) / turn.left, ..*drain })
         };
         at_once(&self.running(), end).into_iter().sum()
     }
@@ -453,18 +456,27 @@ pub(crate) fn has_ended(status: &Status) -> bool {
     matches!(status.readiness, Readiness::Stopped(_))
 }
 
+/// A turn of [`at_once`], where these are done one after the other.
+pub(crate) struct Turn {
+    /// Time since the first began.
+    late: Duration,
+    /// Turns that are left, this one included.
+    left: u32,
+}
+
 /// Does this for all of these at the same time, each on a thread of its own. Those that find no thread, because the limit of threads is reached,
-/// follow on this one, each told how late it is.
-pub(crate) fn at_once<T: Sync, R: Send>(these: &[T], act: impl Fn(&T, Duration) -> R + Sync) -> Vec<R> {
+/// have their turns on this one.
+pub(crate) fn at_once<T: Sync, R: Send>(these: &[T], act: impl Fn(&T, Turn) -> R + Sync) -> Vec<R> {
     let (began, act) = (Instant::now(), &act);
     thread::scope(|scope| {
         let mut late = Vec::new();
         let start = |one| {
-            let started = thread::Builder::new().spawn_scoped(scope, move || act(one, Duration::ZERO));
+            let started = thread::Builder::new().spawn_scoped(scope, move || act(one, Turn { late: Duration::ZERO, left: 1 }));
             started.inspect_err(|_| late.push(one)).ok()
         };
         let started: Vec<_> = these.iter().filter_map(start).collect();
-        let here: Vec<R> = late.into_iter().map(|one| act(one, began.elapsed())).collect();
+        let turns = late.iter().zip((1..=late.len() as u32).rev());
+        let here: Vec<R> = turns.map(|(one, left)| act(one, Turn { late: began.elapsed(), left })).collect();
         started.into_iter().filter_map(|one| one.join().ok()).chain(here).collect()
     })
 }

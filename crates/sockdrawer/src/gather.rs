@@ -1,7 +1,8 @@
 //! Asking several at once and waiting for their answers: loops, processes, the process before this one.
 
+use crate::clock::deadline;
 use crate::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The way back of one answer. Dropped without one it says that none comes: what was asked is gone.
 pub(crate) struct ReplyTo<T> {
@@ -36,11 +37,21 @@ pub(crate) struct Answers<T> {
 }
 
 impl<T> Answers<T> {
+    /// Waits for so long from now on, when all have been asked.
+    pub(crate) fn within(self, time: Duration) -> Answers<T> {
+        Answers { until: Some(deadline(Instant::now(), time)), ..self }
+    }
+
     /// Waits for all answers that are still to come, which are dropped. False where one is late.
-    pub(crate) fn all_by(&mut self, until: Instant) -> bool {
-        self.until = Some(until);
+    pub(crate) fn rest(&mut self) -> bool {
         self.by_ref().for_each(drop);
         self.waits_for == 0
+    }
+
+    /// Waits for them until then.
+    pub(crate) fn rest_by(&mut self, until: Instant) -> bool {
+        self.until = Some(until);
+        self.rest()
     }
 
     /// Waits for the next answer, however long it takes. None: it is gone, or all have answered.
@@ -90,7 +101,6 @@ pub(crate) fn ask<T>(until: impl Into<Option<Instant>>, ask: impl FnOnce(ReplyTo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn answers_come_in_any_order_and_what_is_gone_or_late_is_told_apart() {
@@ -101,10 +111,10 @@ mod tests {
             other => reply.answer(other * 10),
         });
         assert_eq!(answers.by_ref().take(3).collect::<Vec<_>>(), [(1, None), (2, Some(20)), (3, Some(30))]);
-        assert!(!answers.all_by(Instant::now()), "the first is late");
+        assert!(!answers.rest_by(Instant::now()), "the first is late");
         kept.pop().expect("the first").answer(7);
         assert_eq!(answers.surely(), Some(7));
-        assert!(answers.all_by(Instant::now()) && answers.next().is_none());
+        assert!(answers.rest_by(Instant::now()) && answers.next().is_none());
     }
 
     #[test]

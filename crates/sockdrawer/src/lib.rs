@@ -54,11 +54,12 @@
 //! | tests without sockets and sleeps | [`testing`] |
 //!
 //! The folder `docs/guide` of the repository has a guide for each of these; `writing-a-protocol.md` is the first. The feature `processes` has the models
-//! `fork` and `prefork`, `tokio` the model `tasks`, and `axum` lets `axum::serve` take a pool's listener.
+//! `fork` and `prefork`, `upgrade` the live upgrade, `tokio` the model `tasks`, `axum` lets `axum::serve` take a pool's listener, and `testing` drives
+//! protocols by scripts. A program compiles those that it names.
 
 #![warn(missing_debug_implementations)]
-// Without the feature `processes`, the parts of the event loop that serve other processes are unused.
-#![cfg_attr(not(feature = "processes"), allow(dead_code))]
+// Without these features, the parts of the event loop that serve other processes, and tests, are unused.
+#![cfg_attr(not(all(feature = "processes", feature = "upgrade", feature = "testing")), allow(dead_code))]
 
 #[cfg(panic = "abort")]
 compile_error!(
@@ -94,7 +95,9 @@ mod sync;
 mod sys;
 #[cfg(feature = "tokio")]
 pub mod tasks;
+#[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "upgrade")]
 pub mod upgrade;
 mod wake;
 
@@ -111,6 +114,7 @@ pub use protocol::{
     JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State,
     Step, Timers,
 };
+#[cfg(feature = "upgrade")]
 pub use upgrade::Upgrade;
 
 /// Messages out of a stream of bytes, and back into it: see [`Codec`](codec::Codec).

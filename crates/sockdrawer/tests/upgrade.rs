@@ -335,11 +335,11 @@ fn a_pool_that_is_changed_meanwhile_is_not_taken_over_and_one_successor_waits_fo
     assert_eq!(add(&mut connect(at), 1), (1, 1));
     assert!(old.wait(PATIENCE, |status| status.connections == 0));
     // One that takes too long is not waited for.
-    let within = Duration::from_secs(2);
+    let within = Duration::from_secs(1);
     let slow = place.upgrade().within(within).begin().expect("it begins");
     let pool = slow.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
     // waits because: it is time that the predecessor measures.
-    std::thread::sleep(within);
+    std::thread::sleep(2 * within);
     assert!(slow.ready().is_err(), "it came too late");
     let (new, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
     drop(pool);

@@ -1,6 +1,6 @@
 //! A connection on its way to the loop, thread or process that runs it.
 
-use crate::ipc::messages::Record;
+use crate::ipc::record::Record;
 use crate::listen::permit::Permit;
 use crate::protocol::{Note, Side};
 use std::net::SocketAddr;

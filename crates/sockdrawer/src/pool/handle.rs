@@ -4,7 +4,10 @@ use super::change::checked_plan;
 use super::control::Core;
 use super::listeners::{Inherited, rehearse};
 use super::loops::Loops;
+#[cfg(not(feature = "upgrade"))]
+use super::manager::Manager as Movable;
 use super::manager::{Manager, SHUT_DOWN};
+#[cfg(feature = "upgrade")]
 use super::moving::Movable;
 use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]

@@ -12,10 +12,12 @@ mod listeners;
 pub(crate) mod loops;
 pub(crate) mod manager;
 pub(crate) mod members;
+#[cfg(feature = "upgrade")]
 pub(crate) mod moving;
 pub(crate) mod plan;
 #[cfg(feature = "processes")]
 mod processes;
+#[cfg(any(feature = "processes", feature = "upgrade"))]
 pub(crate) mod request;
 mod restarts;
 mod retire;
@@ -26,7 +28,9 @@ mod tests;
 mod validate;
 
 pub use handle::Pool;
+#[cfg(feature = "upgrade")]
 pub(crate) use handle::start;
+#[cfg(feature = "upgrade")]
 pub(crate) use listeners::{Inherited, ListeningSockets, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]

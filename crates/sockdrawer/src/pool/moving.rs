@@ -2,7 +2,7 @@
 //! are.
 
 use super::behind::Behind;
-use super::control::{Control, Core, Member, is_running};
+use super::control::{Control, Core, is_running};
 use super::listeners::{Inherited, ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager, PASSES_WITHIN};
 use super::members::Members;
@@ -13,8 +13,10 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::gather::{self, Answers, ReplyTo, gather};
-use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
+use crate::ipc::messages::{Held, Occupied, OfPeer};
+use crate::ipc::record::{Record, Restored};
 use crate::ipc::shared_counters::SharedCounters;
+use crate::ipc::yours::Yours;
 use crate::limit::peer_counts::PeerCounts;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
@@ -35,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the next one
 /// began.
 const IDS_APART: u64 = 1 << 24;
-/// A loop, or the thread of a connection, that begins nothing new for so long is asked later: what it does may take any time.
+/// A loop, or the thread of a connection, that begins nothing new for so long is waited for no longer: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// What has connections that move: a loop of this process, or a helper with loops of its own.
@@ -81,6 +83,8 @@ impl dyn Holder {
 pub(crate) trait Moving: Members {
     /// A member that does not answer within this time hangs: its connections would not move.
     const ANSWERS_WITHIN: Duration;
+    /// A plan leaves a member out that does not answer within this time.
+    const PLANS_WITHIN: Duration;
 
     fn shared_counters(&self) -> &SharedCounters;
     /// The connections of each peer, where a policy counts them.
@@ -91,6 +95,10 @@ pub(crate) trait Moving: Members {
     fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
     /// The states that the service in force reads and writes.
     fn state(core: &Core<Self>) -> State;
+    /// Why no connection of this pool moves, whatever its state.
+    fn why_all_stay(_core: &Core<Self>) -> Option<&'static str> {
+        None
+    }
     fn holder(member: &Self::Running) -> Arc<dyn Holder>;
     /// Returns what a request concerns: members, those included that take no new connections, and where else connections are.
     fn concerned(core: &Core<Self>, request: &Request) -> Vec<Arc<dyn Holder>>;
@@ -281,7 +289,7 @@ impl<M: Moving> Movable for Core<M> {
         let until = deadline(Instant::now(), within);
         let mut answers = self.gather(&Request::Turn(within), until);
         // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
-        answers.by_ref().all(|(_, turned)| matches!(turned, Some(Reply::Done) | None)) && answers.all_by(until)
+        answers.by_ref().all(|(_, turned)| matches!(turned, Some(Reply::Done) | None)) && answers.rest()
     }
 
     fn is_running(&self) -> bool {
@@ -293,9 +301,12 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>) {
+        if let Some(why) = M::why_all_stay(self) {
+            return (0, BTreeMap::from([(why.to_owned(), self.held())]));
+        }
         let (mut moves, mut stay) = (0, BTreeMap::new());
         // Connections of one that does not answer are counted in neither.
-        for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), M::ANSWERS_WITHIN)) {
+        for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), M::PLANS_WITHIN)) {
             let Some(Reply::Plan(count, reasons)) = plan else { continue };
             moves += count;
             reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
@@ -521,37 +532,5 @@ impl<M: Moving> Core<M> {
     /// Asks all that a request concerns.
     fn gather(&self, request: &Request, until: Instant) -> Answers<Reply> {
         gather(M::concerned(self, request), until, |holder, reply| holder.ask(request.clone(), Vec::new(), reply))
-    }
-}
-
-impl<M: Members> Core<M> {
-    pub(super) fn take_for_good(&self) {
-        {
-            let mut control = lock(&self.control);
-            // Handed over in turn: then they are the next one's.
-            if control.handing_over {
-                return;
-            }
-            let Control { listeners, config, .. } = &mut *control;
-            let (taken, gone) = listeners.take_for_good(config);
-            for entry in control.listeners.listening.iter().filter(|entry| taken.contains(&entry.number)) {
-                M::pass_listener_accept_state(self, &control, entry, &entry.state.accept_state());
-            }
-            self.retire_listeners(&mut control, gone);
-        }
-        self.retirements.carry_out_left();
-        self.own.notifier().notify();
-    }
-
-    /// No member has these sockets any more; nothing is done to what waits there.
-    pub(super) fn release_all(&self, entry: &mut ListenerEntry, members: &[Member<M>]) {
-        let owners = &entry.owners;
-        let sockets = |index| {
-            let held = owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
-            held.map(|(socket, _)| socket).collect()
-        };
-        let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
-        self.own.release(entry, &released);
-        entry.owners.iter_mut().for_each(Vec::clear);
     }
 }

@@ -1,8 +1,9 @@
 //! What members of a pool are asked, and what they answer: a loop for its connections, a helper process for those of all its loops.
 
 use crate::event_loop::connections::moving::ListenerStates;
-use crate::ipc::messages::{Record, Restored, Yours};
+use crate::ipc::record::{Record, Restored};
 use crate::ipc::state_level;
+use crate::ipc::yours::Yours;
 use crate::observe::{Counts, GenerationStatus, LoopStatus};
 use crate::operation::Outcome;
 use crate::protocol::State;
@@ -45,7 +46,7 @@ pub(crate) enum Request {
     Release,
 }
 
-/// The answer.
+/// The answer of a member; a helper's to whatever its pool asks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Done,

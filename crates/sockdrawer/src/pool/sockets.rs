@@ -111,6 +111,38 @@ impl<M: Members> Core<M> {
         }
     }
 
+    /// No other process takes listening sockets back any more: what it had is given what the configuration says, and addresses that were removed
+    /// meanwhile go.
+    pub(super) fn take_for_good(&self) {
+        {
+            let mut control = lock(&self.control);
+            // Handed over in turn: then they are the next one's.
+            if control.handing_over {
+                return;
+            }
+            let Control { listeners, config, .. } = &mut *control;
+            let (taken, gone) = listeners.take_for_good(config);
+            for entry in control.listeners.listening.iter().filter(|entry| taken.contains(&entry.number)) {
+                M::pass_listener_accept_state(self, &control, entry, &entry.state.accept_state());
+            }
+            self.retire_listeners(&mut control, gone);
+        }
+        self.retirements.carry_out_left();
+        self.own.notifier().notify();
+    }
+
+    /// No member has these sockets any more; nothing is done to what waits there.
+    pub(super) fn release_all(&self, entry: &mut ListenerEntry, members: &[Member<M>]) {
+        let owners = &entry.owners;
+        let sockets = |index| {
+            let held = owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
+            held.map(|(socket, _)| socket).collect()
+        };
+        let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
+        self.own.release(entry, &released);
+        entry.owners.iter_mut().for_each(Vec::clear);
+    }
+
     /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
     pub(super) fn retire_listeners(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> Begun {
         self.retirements.start(control.listeners.retire(gone, &**self.own.system()))
@@ -131,7 +163,7 @@ impl<M: Members> Keeper for Core<M> {
         };
         loop {
             // A member that is stuck neither answers nor goes: others have its sockets then, and are asked next.
-            let over = answers.all_by(Instant::now() + LOOK);
+            let over = answers.rest_by(Instant::now() + LOOK);
             let mut control = lock(&self.control);
             let Some(entry) = control.listeners.retiring(number).filter(|_| !control.stopping) else { return GaveUp::Ended };
             if control.holders(entry) != asked {

@@ -38,6 +38,7 @@ pub(crate) use kernel::Kernel;
 pub(crate) use limits::{
     descriptor_limit, descriptors_open, local_ports, make_room_for_descriptors, raise_descriptor_limit, wait_exactly,
 };
+#[cfg(feature = "testing")]
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use paths::private_file;

@@ -37,6 +37,8 @@ pub(super) struct Before {
     settled: AtomicBool,
     /// How many there are, it included.
     pub(super) count: AtomicU32,
+    /// Locked while addresses of that process are given up, and in a conversation with a successor, which was told that they are there.
+    pub(super) giving_up: Mutex<()>,
     crossing: Mutex<Crossing>,
     /// Told when no connection is on its way any more.
     crossed: Condvar,

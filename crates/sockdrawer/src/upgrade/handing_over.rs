@@ -13,6 +13,7 @@ use crate::observe::Event;
 use crate::operation::{Drain, Op, Selector};
 use crate::pool::ListeningSockets;
 use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::lock;
 use crate::sys::{Errno, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -96,6 +97,9 @@ impl Conversation<'_> {
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
     pub(super) fn hold(mut self, hello: &Hello) -> Option<String> {
         let met = self.talk.now();
+        // An address that this process gives up would be a change meanwhile.
+        let before = self.meeting.before.clone();
+        let _as_it_is = lock(&before.giving_up);
         let prepared = match self.meet(hello) {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(reason)) => return Some(self.refuse(reason)),
@@ -398,9 +402,11 @@ impl Conversation<'_> {
             if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
                 self.pools.iter().for_each(|named| end(named, how, self.settled));
                 // The pools end too, where that has not ended all, once they need not be taken back.
-                self.stays = (!self.settled).then(|| (deadline(self.talk.now(), how.deadline), how));
+                self.stays = (!self.settled).then(|| (deadline(self.talk.now(), how.deadline.max(TELLS[0])), how));
             }
-            tells = if self.tell_left(Room::Now)? { TELLS[0] } else { (tells * 2).min(rarest) };
+            // An operation that is asked for may end some.
+            let some_may_end = self.tell_left(Room::Now)? || self.owed.is_any();
+            tells = if some_may_end { TELLS[0] } else { (tells * 2).min(rarest) };
             let none = self.left.iter().all(|left| left.connections == 0) && !self.owed.is_any();
             if none && self.settled {
                 // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
@@ -412,7 +418,10 @@ impl Conversation<'_> {
             }
             let until = self.stays.map_or(next, |(until, _)| until.min(next)).min(self.talk.now() + tells);
             match self.talk.hear((!none).then_some(until)) {
-                Ok((said, _)) => self.heard(said),
+                Ok((said, _)) => {
+                    self.heard(said);
+                    tells = TELLS[0];
+                }
                 Err(Errno::AGAIN) => {}
                 Err(gone) => return Err(gone),
             }

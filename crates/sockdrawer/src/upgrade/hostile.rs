@@ -4,7 +4,9 @@
 use super::taking_over::sorted;
 use crate::config::Config;
 use crate::ipc::codec::{decode, encode};
-use crate::ipc::messages::{Held, Offer, Record, Said, Yours};
+use crate::ipc::messages::{Held, Offer, Said};
+use crate::ipc::record::Record;
+use crate::ipc::yours::Yours;
 use crate::operation::{Op, Selector};
 use crate::pool::moving::Movable;
 use crate::pool::start;
@@ -142,7 +144,9 @@ fn hold(held: &Held) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::messages::{Go, Listened, Marks, Noted, Occupied, Pooled, Welcome};
+    use crate::ipc::messages::{Go, Listened, Occupied, Pooled, Welcome};
+    use crate::ipc::record::Marks;
+    use crate::ipc::yours::Noted;
 
     /// One of each message that brings something into a process.
     fn messages() -> Vec<Said> {

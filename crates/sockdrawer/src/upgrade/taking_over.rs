@@ -5,12 +5,15 @@ use super::talk::{Room, Talk};
 use super::{Build, Carry, Named, meeting};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
-use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours};
+use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Said, Welcome};
+use crate::ipc::record::Restored;
+use crate::ipc::yours::Yours;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets, goes_on};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::sync::lock;
 use crate::sys::{Errno, passing};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Between two attempts to say what the predecessor did not take: at first, and at most, where it is stopped.
 const SAYS_AGAIN: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+
+/// The pause before this process stands where a successor of its own prepares meanwhile.
+const STANDS_AGAIN: Duration = Duration::from_secs(1);
 
 /// Listening sockets by the names of their pools, and their addresses.
 type Sockets = Vec<(String, ListeningSockets<OwnedFd>)>;
@@ -132,10 +138,15 @@ impl Predecessor {
         self.sockets.iter().filter(move |(pool, _)| pool == name).map(|(_, sockets)| sockets.address.clone())
     }
 
-    /// Returns true where it listens at this port, unless those sockets were taken.
-    pub(super) fn has_the_port_of(&self, address: &Address) -> bool {
-        let port = |address: &Address| if let Address::Tcp(at) = address { Some(at.port()) } else { None };
-        self.sockets.iter().any(|(_, sockets)| port(&sockets.address).is_some_and(|of| Some(of) == port(address)))
+    /// Returns true where it listens at a wider or narrower address of this port.
+    pub(super) fn has_the_port_of(&self, asked: &Address) -> bool {
+        let meets = |other: &Address| match (other, asked) {
+            (Address::Tcp(one), Address::Tcp(other)) => {
+                one.port() == other.port() && (one.ip().is_unspecified() || other.ip().is_unspecified())
+            }
+            _ => false,
+        };
+        self.sockets.iter().any(|(_, sockets)| meets(&sockets.address))
     }
 
     /// Sockets that a service manager made, unless they were taken.
@@ -239,15 +250,15 @@ impl Arrivals {
     pub(super) fn receive(mut self, settles: Instant) {
         let (mut pending, mut owed, mut settles) = (Pending::default(), Vec::new(), Some(settles));
         let [mut again, longest] = SAYS_AGAIN;
+        let talk = self.talk.clone();
+        let is_due = |settles: Option<Instant>| settles.is_some_and(|settles| talk.now() >= settles);
         loop {
             owed.retain(|said| !self.is_said(said, pending.restored.last()));
             // Nothing is changed of what the other one may take back before that is told.
-            let stands = settles.is_some_and(|settles| self.talk.now() >= settles);
-            if stands && self.before.settle_now() {
-                settles = None;
-                self.take_for_good();
+            if is_due(settles) {
+                settles = self.stand();
             }
-            let is_said = owed.is_empty() && !(stands && settles.is_some());
+            let is_said = owed.is_empty() && !is_due(settles);
             again = if is_said { SAYS_AGAIN[0] } else { (again * 2).min(longest) };
             let until = if is_said { settles } else { Some(self.talk.now() + again) };
             let (said, descriptors) = match self.talk.hear(until) {
@@ -286,13 +297,27 @@ impl Arrivals {
         self.seat(&mut pending, false);
         // Where it lives: it must not take the listeners back because the conversation is over.
         self.before.settle();
-        self.take_for_good();
         for arriving in &mut self.pools {
             arriving.named.pool.count_no_more_elsewhere();
             arriving.keep_held(&Held::default());
         }
         self.count_behind();
         self.before.fall_silent();
+        let before = self.before.clone();
+        let _given_up = lock(&before.giving_up);
+        self.take_for_good();
+    }
+
+    /// Tells the predecessor that this process stands, and changes then what it would have taken back. Returns when to try again: it may take nothing
+    /// now, or a successor of this process prepares.
+    fn stand(&mut self) -> Option<Instant> {
+        let before = self.before.clone();
+        let Ok(_given_up) = before.giving_up.try_lock() else { return Some(self.talk.now() + STANDS_AGAIN) };
+        if !before.settle_now() {
+            return Some(self.talk.now());
+        }
+        self.take_for_good();
+        None
     }
 
     /// Says what is owed to the predecessor, if that can be said now: what hears it must not wait until it is heard.

@@ -182,3 +182,29 @@ fn addresses_that_two_pools_exchange_have_their_sockets() {
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (2, 2), "each moves to the pool of its name"));
     assert_eq!(new.addresses(), [at(first), at(third)], "nobody else wants the last until the old build is gone");
 }
+
+#[test]
+fn nothing_is_given_up_while_a_next_build_prepares_that_was_told_of_it() {
+    const STANDS_BY: Duration = Duration::from_millis(100);
+    let place = Place::new("given-up-meanwhile");
+    let (old, first) = place.serve(config(build(1)).listen(any_port()).listen(any_port()));
+    let upgrade = place.upgrade().stand_by(STANDS_BY).begin().expect("it begins");
+    let new = start(&upgrade, "sums", 2, Model::Loops, &[at(first)]);
+    upgrade.ready().expect("it takes over");
+    let next = place.upgrade().begin().expect("it begins");
+    // waits because: the second build would stand, and give the other address up.
+    std::thread::sleep(3 * STANDS_BY);
+    assert_eq!(new.addresses().len(), 2);
+    drop(next);
+    assert!(new.wait(PATIENCE, |status| status.listeners.len() == 1 && status.retiring == 0), "{:#?}", new.status());
+    assert!(old.join().is_ok());
+    // It does the same with what it was given itself.
+    new.reconfigure(new.config().listen(any_port())).expect("it is changed");
+    let second = tcp(&new.addresses()[1]);
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let third = start(&upgrade, "sums", 3, Model::Loops, &[at(first)]);
+    upgrade.ready().expect("nothing of what it was told was changed");
+    assert_eq!(add(&mut connect(first), 1).0, 3);
+    assert!(third.wait(PATIENCE, |status| status.listeners.len() == 1 && status.retiring == 0), "{:#?}", third.status());
+    assert!(new.join().is_ok() && TcpStream::connect(second).is_err());
+}

@@ -3,7 +3,8 @@
 use super::Connections;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::ipc::messages::{Marks, Noted, Record, Yours};
+use crate::ipc::record::{Marks, Record};
+use crate::ipc::yours::{Noted, Yours};
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, Note, Saver, State, Urgency};
 use crate::sys::{Errno, cookie, panics};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A loop that does not answer within this time is left out of the answer.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 impl Core<Loops> {
     /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.

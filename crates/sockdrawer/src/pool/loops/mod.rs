@@ -5,6 +5,7 @@ mod change;
 mod drain;
 mod ending;
 mod members;
+#[cfg(feature = "upgrade")]
 mod moving;
 mod replace;
 mod shutdown;

@@ -1,6 +1,7 @@
 //! Loops whose connections move from one process to another.
 
 use super::Loops;
+use super::apply::ASK_WITHIN;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{Offered, Reading, SendOffer};
 use crate::event_loop::inbox::{Inbox, Message};
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Moving for Loops {
-    const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+    const ANSWERS_WITHIN: Duration = ASK_WITHIN;
+    const PLANS_WITHIN: Duration = Duration::from_secs(1);
 
     fn shared_counters(&self) -> &SharedCounters {
         &self.shared.shared_counters

@@ -164,16 +164,14 @@ pub(super) fn agree<'a>(
     channels: impl Iterator<Item = &'a Arc<Channel>>,
     order: impl Fn() -> HelperRequest,
 ) -> Result<(), Error> {
-    let until = Instant::now() + ANSWERS_WITHIN;
-    let mut answers = gather(channels, until, |channel, reply| channel.tell(order(), &[], reply));
+    let mut answers = gather(channels, None, |channel, reply| channel.tell(order(), &[], reply)).within(ANSWERS_WITHIN);
     let refusal =
         answers.by_ref().find_map(|(_, reply)| if let Some(Reply::Refused(refusal)) = reply { Some(refusal) } else { None });
     // The others are waited for too: what they do is over then.
-    let (all, late) = (answers.all_by(until), std::io::ErrorKind::TimedOut.into());
-    match refusal {
-        Some(refusal) => Err(refused(refusal)),
-        None if all => Ok(()),
-        None => Err(Error::System { what: "reach a process", source: late }),
+    match (refusal, answers.rest()) {
+        (Some(refusal), _) => Err(refused(refusal)),
+        (None, true) => Ok(()),
+        (None, false) => Err(Error::System { what: "reach a process", source: std::io::ErrorKind::TimedOut.into() }),
     }
 }
 

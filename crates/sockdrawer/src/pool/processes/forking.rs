@@ -28,7 +28,7 @@ use crate::pool::request::{PartStatus, Refusal, Reply, Request};
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -212,7 +212,7 @@ impl Forking {
         }
         let mut retired = Vec::new();
         self.retiring.retain_mut(|(number, gave_up)| {
-            let over = gave_up.all_by(Instant::now());
+            let over = gave_up.rest_by(Instant::now());
             if over {
                 retired.push(*number);
             }
@@ -272,10 +272,6 @@ impl Forking {
             }
             HelperRequest::Status => Reply::Status(Box::new(self.status())),
             HelperRequest::Ask(Request::Turn(_)) => Reply::Done,
-            HelperRequest::Ask(Request::Plan(_)) => Reply::Plan(
-                0,
-                BTreeMap::from([("each has a process to itself".to_owned(), self.children.choose(|_, _| true).len() as u64)]),
-            ),
             asks => return self.ask(number, asks),
         };
         Some(reply)

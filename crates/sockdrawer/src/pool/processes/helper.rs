@@ -156,7 +156,9 @@ impl Helper {
                 Reply::Done
             }
             HelperRequest::Retire { listener } => return self.retire(number, listener),
+            #[cfg(feature = "upgrade")]
             HelperRequest::Ask(request) => self.take_part(request, descriptors),
+            #[cfg(feature = "upgrade")]
             HelperRequest::Offer { reads, listeners, from } => return self.offer(number, reads, &listeners, from),
             HelperRequest::AcceptState(accept_state, within) => {
                 self.core.put_accept_state(&mut lock(&self.core.control), &accept_state, within);

@@ -279,7 +279,7 @@ pub(super) fn told<'a>(
     within: Duration,
     order: impl Fn() -> HelperRequest,
 ) -> Answers<Reply> {
-    gather(channels, deadline(Instant::now(), within), |channel, reply| channel.tell(order(), &[], reply))
+    gather(channels, None, |channel, reply| channel.tell(order(), &[], reply)).within(within)
 }
 
 /// What each of these helpers is now, as far as it says so in time.

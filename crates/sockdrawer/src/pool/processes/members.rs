@@ -212,7 +212,7 @@ impl Members for Helpers {
 
     fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
         let mut took: Vec<bool> = to.iter().map(|(member, _)| member.running.is_some()).collect();
-        let answers = gather(to, Instant::now() + ANSWERS_WITHIN, |(member, sockets), reply| {
+        let answers = gather(to, None, |(member, sockets), reply| {
             let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| entry.listener.sockets[*socket].fd()).collect();
             let (address, accept_state) = (entry.listener.address.clone(), entry.state.accept_state());
             let (listener, slot, is_borrowed) = (entry.number, entry.slot, entry.listener.is_borrowed());
@@ -222,7 +222,7 @@ impl Members for Helpers {
             }
         });
         // One that is stopped has it in its mail.
-        answers.for_each(|(index, reply)| took[index] = matches!(reply, Some(Reply::Done)));
+        answers.within(ANSWERS_WITHIN).for_each(|(index, reply)| took[index] = matches!(reply, Some(Reply::Done)));
         took
     }
 
@@ -236,7 +236,7 @@ impl Members for Helpers {
         };
         // One that is stopped has it in its mail.
         drop(gather(stuck, None, release));
-        gather(others, Instant::now() + ANSWERS_WITHIN, release).for_each(drop);
+        gather(others, None, release).within(ANSWERS_WITHIN).for_each(drop);
     }
 
     fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, entry: &ListenerEntry) -> Answers<Reply> {

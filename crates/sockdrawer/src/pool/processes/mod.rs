@@ -10,6 +10,7 @@ mod helper;
 mod helpers;
 mod listener_states;
 mod members;
+#[cfg(feature = "upgrade")]
 mod moving;
 mod recount;
 mod refusals;

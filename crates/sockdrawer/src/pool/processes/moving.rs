@@ -11,8 +11,9 @@ use super::wire::HelperRequest;
 use crate::config::Model;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::gather::{self, ReplyTo};
-use crate::ipc::messages::{Record, Restored, Yours};
+use crate::ipc::record::{Record, Restored};
 use crate::ipc::shared_counters::SharedCounters;
+use crate::ipc::yours::Yours;
 use crate::observe::Counts;
 use crate::pool::control::{Control, Core};
 use crate::pool::moving::{Holder, Movable, Moving};
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 impl Moving for Helpers {
     const ANSWERS_WITHIN: Duration = ANSWERS_WITHIN;
+    const PLANS_WITHIN: Duration = ANSWERS_WITHIN;
 
     fn shared_counters(&self) -> &SharedCounters {
         &self.shared_counters
@@ -41,6 +43,10 @@ impl Moving for Helpers {
     fn state(core: &Core<Helpers>) -> State {
         let config = &lock(&core.control).config;
         if config.model == Model::Fork { State::none() } else { config.behaviour.service().state() }
+    }
+
+    fn why_all_stay(core: &Core<Helpers>) -> Option<&'static str> {
+        (lock(&core.control).config.model == Model::Fork).then_some("each has a process to itself")
     }
 
     fn holder(member: &Arc<Channel>) -> Arc<dyn Holder> {
@@ -103,11 +109,9 @@ impl Helper {
                 let (moves, stay) = self.core.plan_to_move(&reads);
                 Reply::Plan(moves, stay)
             }
-            Request::Freeze { reads, .. } => {
-                self.core.freeze(&reads);
-                Reply::Done
+            Request::Freeze { .. } | Request::Heard { .. } => {
+                Reply::Refused(other("connections of different processes send each other nothing"))
             }
-            Request::Heard { last } => Reply::Heard(self.core.gathered(last)),
             Request::Thaw => {
                 self.core.thaw();
                 Reply::Done

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Which words these are: the program's version and theirs.
-pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 2");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 3");
 
 /// All that a helper needs to begin. The shared numbers and the event come along, in this order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
