@@ -170,9 +170,11 @@ impl Report {
 }
 
 impl Report {
-    /// What an error means, by all that the run saw.
+    /// What an error means, by all that the run saw. Each connection that found an accept queue full was counted by the kernel: an error that came
+    /// more often has another reason, and the queue may be that of another listener in the server's network.
     pub fn cause(&self, error: &Errors) -> Option<Cause> {
-        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.server.listen_overflows))
+        let overflows = self.server.listen_overflows.filter(|overflows| *overflows >= error.count);
+        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, overflows))
     }
 
     /// In a few words, whether all went well, and if not, what did not.

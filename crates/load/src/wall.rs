@@ -278,7 +278,9 @@ fn of_errors(report: &Report) -> Option<Wall> {
 /// connect that took a second, because its handshake was dropped.
 fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
-    let is_of_it = |error: &Errors| overflown(&error.phase, &error.errno).is_some() && all_at_once(report, error).is_none();
+    let is_of_it = |error: &Errors| {
+        error.count <= overflows && overflown(&error.phase, &error.errno).is_some() && all_at_once(report, error).is_none()
+    };
     let was_felt = report.errors.iter().any(is_of_it) || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
     let why = format!("{overflows} connections found an accept queue full, of all listeners in the server's network");
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
@@ -359,6 +361,9 @@ mod tests {
         assert_eq!(with(clean(), 7, 50.0), "none", "another server's");
         assert_eq!(with(failed("closed", "EOF"), 7, 50.0), "none", "a full queue ends no connection in order");
         assert_eq!(with(failed("answer", "ETIMEDOUT"), 0, 50.0), "none");
+        let mut many = failed("answer", "ETIMEDOUT");
+        many.errors[0].count = 50;
+        assert_eq!(with(many, 7, 50.0), "none", "seven of them at most");
     }
 
     #[test]
