@@ -75,6 +75,8 @@ pub struct Run<'a> {
     suspended: Option<Duration>,
     /// When this process did not run between two looks, and for how long; the last time.
     gap: (Duration, Duration),
+    /// The last look at the clock.
+    looked: Duration,
     /// When all connections that are wanted had been tried, and when the run was over.
     connected: Option<Duration>,
     over: Option<Duration>,
@@ -163,6 +165,7 @@ impl<'a> Run<'a> {
             actions: Vec::new(),
             suspended: None,
             gap: Default::default(),
+            looked: Duration::ZERO,
             connected: None,
             over: None,
             phase: Phase::default(),
@@ -265,17 +268,23 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
+    /// Returns the time since the begin, and finds out whether this process was stopped since the last look.
+    fn look_at_clock(&mut self) -> Duration {
+        let now = self.start.elapsed();
+        let gap = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        if gap >= STOPPED_FOR {
+            self.gap = (now, gap);
+        }
+        now
+    }
+
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
-        let (mut tick, mut second, mut before) = (TICK, SECOND, Duration::ZERO);
+        let (mut tick, mut second) = (TICK, SECOND);
         let mut slice = FIRST_SLICE;
         loop {
             let state = self.agents.state();
-            let now = self.start.elapsed();
-            let gap = now.saturating_sub(std::mem::replace(&mut before, now));
-            if gap >= STOPPED_FOR {
-                self.gap = (now, gap);
-            }
+            let now = self.look_at_clock();
             if let Some(reason) = state.stopped {
                 return Err(Error::Stopped { reason });
             }
@@ -321,7 +330,7 @@ impl<'a> Run<'a> {
                     self.aim()?;
                 }
             }
-            if self.obey(now)? {
+            if self.obey()? {
                 return Ok(Over::Stopped);
             }
             if stop.is_set() {

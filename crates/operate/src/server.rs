@@ -481,10 +481,17 @@ pub(crate) fn at_once<T: Sync, R: Send>(these: &[T], act: impl Fn(&T, Turn) -> R
     })
 }
 
-/// Ends a pool in the background: its drain may take long.
+/// A thread that is slower to begin is not waited for.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Ends a pool in the background: its drain may take long. When this returns the end has begun, and its name is free.
 fn end(pool: Pool, drain: Drain) {
+    let ending = pool.clone();
+    let started = thread::Builder::new().name("end of a pool".to_owned()).spawn(move || ending.shutdown(drain));
     // Where there is no thread, dropping the last handle ends it.
-    let _ = thread::Builder::new().name("end of a pool".to_owned()).spawn(move || pool.shutdown(drain));
+    if started.is_ok() {
+        pool.wait(ENDS_WITHIN, |status| status.readiness == Readiness::Draining || has_ended(status));
+    }
 }
 
 /// How the connections of a pool are asked to end.

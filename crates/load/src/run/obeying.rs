@@ -9,9 +9,12 @@ use std::time::Duration;
 
 impl Run<'_> {
     /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
-    pub(super) fn obey(&mut self, now: Duration) -> Result<bool, Error> {
+    pub(super) fn obey(&mut self) -> Result<bool, Error> {
+        let orders = self.orders.take();
+        // In this order: a stop of this process comes before the order to go on.
+        let now = self.look_at_clock();
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
-        for (agent, order) in self.orders.take() {
+        for (agent, order) in orders {
             if let Some(name) = agent {
                 changed |= self.obey_agent(&name, order, now);
                 continue;
