@@ -170,11 +170,15 @@ impl Report {
 }
 
 impl Report {
-    /// What an error means, by all that the run saw. Each connection that found an accept queue full was counted by the kernel: an error that came
-    /// more often has another reason, and the queue may be that of another listener in the server's network.
+    /// What an error means, by all that the run saw.
     pub fn cause(&self, error: &Errors) -> Option<Cause> {
-        let overflows = self.server.listen_overflows.filter(|overflows| *overflows >= error.count);
-        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, overflows))
+        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.overflows_behind(error)))
+    }
+
+    /// Connections that found an accept queue full, where they may be behind an error. The kernel counts each: an error that came more often has
+    /// another reason, and the queue may be that of another listener in the server's network.
+    pub(crate) fn overflows_behind(&self, error: &Errors) -> Option<u64> {
+        self.server.listen_overflows.filter(|overflows| *overflows >= error.count)
     }
 
     /// In a few words, whether all went well, and if not, what did not.

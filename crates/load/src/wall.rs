@@ -279,7 +279,9 @@ fn of_errors(report: &Report) -> Option<Wall> {
 fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
     let is_of_it = |error: &Errors| {
-        error.count <= overflows && overflown(&error.phase, &error.errno).is_some() && all_at_once(report, error).is_none()
+        report.overflows_behind(error).is_some()
+            && overflown(&error.phase, &error.errno).is_some()
+            && all_at_once(report, error).is_none()
     };
     let was_felt = report.errors.iter().any(is_of_it) || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
     let why = format!("{overflows} connections found an accept queue full, of all listeners in the server's network");

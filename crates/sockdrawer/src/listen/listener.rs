@@ -81,6 +81,23 @@ pub(crate) enum Meeting {
     Overlapping,
 }
 
+impl Meeting {
+    /// Returns how two addresses meet; None: they do not.
+    pub(crate) fn of(one: &Address, other: &Address) -> Option<Meeting> {
+        let (Address::Tcp(one), Address::Tcp(other)) = (one, other) else { return None };
+        if one.port() != other.port() {
+            return None;
+        }
+        let (one, other) = (one.ip(), other.ip());
+        // An IPv6 socket that takes every address takes those of IPv4, too.
+        let takes = |wide: IpAddr, narrow: IpAddr| wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4());
+        match one == other {
+            true => Some(Meeting::Same),
+            false => (takes(one, other) || takes(other, one)).then_some(Meeting::Overlapping),
+        }
+    }
+}
+
 /// A listener could not be opened.
 pub(crate) struct NotOpened {
     pub(crate) error: Error,
@@ -180,17 +197,7 @@ impl Listener {
 
     /// How the sockets asked for meet these at their port; None: they do not, or they are not the pool's alone.
     pub(crate) fn meets(&self, asked: &Address) -> Option<Meeting> {
-        let (Address::Tcp(real), Address::Tcp(asked)) = (&self.address, asked) else { return None };
-        if real.port() != asked.port() || matches!(self.ownership, Ownership::Shared) {
-            return None;
-        }
-        let (one, other) = (real.ip(), asked.ip());
-        // An IPv6 socket that takes every address takes those of IPv4, too.
-        let takes = |wide: IpAddr, narrow: IpAddr| wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4());
-        match one == other {
-            true => Some(Meeting::Same),
-            false => (takes(one, other) || takes(other, one)).then_some(Meeting::Overlapping),
-        }
+        if matches!(self.ownership, Ownership::Shared) { None } else { Meeting::of(&self.address, asked) }
     }
 
     /// A listener with sockets that another process bound; they come one by one.

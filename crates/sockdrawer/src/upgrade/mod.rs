@@ -360,7 +360,7 @@ impl Upgrade {
         let wanted = config.listened();
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name, wanted));
         let movable = start(config, Some(inherited.unwrap_or_default())).map_err(|error| match error {
-            Error::AddressInUse(address) if lock(&begun.predecessor).iter().any(|other| other.has_the_port_of(&address)) => {
+            Error::AddressInUse(address) if lock(&begun.predecessor).iter().any(|other| other.overlaps(&address)) => {
                 Error::Listen { address, source: Errno::ADDRINUSE.into(), remedy: MOVES_FIRST }
             }
             error => error,

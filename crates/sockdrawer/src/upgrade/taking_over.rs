@@ -8,6 +8,7 @@ use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Said, Welcome};
 use crate::ipc::record::Restored;
 use crate::ipc::yours::Yours;
+use crate::listen::listener::Meeting;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::moving::Holder;
@@ -139,14 +140,8 @@ impl Predecessor {
     }
 
     /// Returns true where it listens at a wider or narrower address of this port.
-    pub(super) fn has_the_port_of(&self, asked: &Address) -> bool {
-        let meets = |other: &Address| match (other, asked) {
-            (Address::Tcp(one), Address::Tcp(other)) => {
-                one.port() == other.port() && (one.ip().is_unspecified() || other.ip().is_unspecified())
-            }
-            _ => false,
-        };
-        self.sockets.iter().any(|(_, sockets)| meets(&sockets.address))
+    pub(super) fn overlaps(&self, asked: &Address) -> bool {
+        self.sockets.iter().any(|(_, sockets)| Meeting::of(&sockets.address, asked) == Some(Meeting::Overlapping))
     }
 
     /// Sockets that a service manager made, unless they were taken.

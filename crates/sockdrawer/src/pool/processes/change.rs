@@ -1,13 +1,13 @@
 //! What a change does to processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
 use super::channel::{ANSWERS_WITHIN, Channel};
-use super::helpers::{Announced, Helpers};
+use super::helpers::{Announced, Helpers, told};
 use super::supervise::Ear;
 use super::wire::{Generated, HelperRequest, Start, Tuning, VERSION};
 use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
-use crate::gather::{self, gather};
+use crate::gather;
 use crate::ipc::shared_counters::MOST_DOORS;
 use crate::limit::limiter::Process;
 use crate::listen::state::ListenerState;
@@ -164,7 +164,7 @@ pub(super) fn agree<'a>(
     channels: impl Iterator<Item = &'a Arc<Channel>>,
     order: impl Fn() -> HelperRequest,
 ) -> Result<(), Error> {
-    let mut answers = gather(channels, None, |channel, reply| channel.tell(order(), &[], reply)).within(ANSWERS_WITHIN);
+    let mut answers = told(channels, ANSWERS_WITHIN, order);
     let refusal =
         answers.by_ref().find_map(|(_, reply)| if let Some(Reply::Refused(refusal)) = reply { Some(refusal) } else { None });
     // The others are waited for too: what they do is over then.
