@@ -9,6 +9,8 @@ mod crossings;
 mod edges;
 #[path = "upgrade/given_up.rs"]
 mod given_up;
+#[path = "upgrade/joins.rs"]
+mod joins;
 #[path = "upgrade/kills.rs"]
 mod kills;
 #[path = "upgrade/left.rs"]
@@ -25,6 +27,8 @@ mod place;
 mod pools;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
+#[path = "upgrade/relayed.rs"]
+mod relayed;
 #[path = "relays/script.rs"]
 mod script;
 #[path = "upgrade/shared.rs"]

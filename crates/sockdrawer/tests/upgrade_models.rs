@@ -1,6 +1,8 @@
 //! Connections move from any model to any other, and stay where theirs cannot.
 
 mod common;
+#[path = "upgrade/joins.rs"]
+mod joins;
 #[path = "upgrade/kills.rs"]
 mod kills;
 #[path = "upgrade/place.rs"]
@@ -25,7 +27,10 @@ const STOPS: &str = "a_program_that_is_stopped_for_a_while_costs_nothing";
 const WANTS: &str = "what_the_next_program_wants_is_undone_by_its_death";
 
 fn main() {
-    sockdrawer::processes(&[("sums", |options| Ok(Behaviour::from(build(options[0]))))]);
+    sockdrawer::processes(&[
+        ("sums", |options| Ok(Behaviour::from(build(options[0])))),
+        ("joins", |options| Ok(Behaviour::from(joins::from_recipe(options)))),
+    ]);
     common::run_tests(&[
         ("connections_move_from_model_to_model", connections_move_from_model_to_model),
         ("connections_with_a_process_to_themselves_stay_until_they_end", connections_with_a_process_to_themselves),

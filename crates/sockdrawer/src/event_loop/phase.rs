@@ -62,7 +62,7 @@ const TABLE: [Row; 10] = {
         Row { phase: Connecting, protocol: false, called: false, owes: false, stays: Some("connecting"), name: connecting },
         Row { phase: Delegating, protocol: true, called: true, owes: true, stays: Some("delegated"), name: delegated },
         Row { phase: Leased, protocol: true, called: false, owes: false, stays: Some("delegated"), name: delegated },
-        Row { phase: Relayed, protocol: true, called: false, owes: true, stays: Some("relayed"), name: None },
+        Row { phase: Relayed, protocol: true, called: false, owes: true, stays: None, name: None },
         Row { phase: Frozen, protocol: true, called: true, owes: false, stays: Some("offered to another process"), name: None },
         Row::over(Flushing, "ending"),
         Row::over(Lingering, "ending"),

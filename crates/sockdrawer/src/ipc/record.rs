@@ -51,6 +51,9 @@ pub(crate) struct Record {
     /// Nanoseconds since its peer and its protocol last took something, where the idle timeout runs.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) idle: Option<u64>,
+    /// The connection that it is joined with, which stands in the same offer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) relay: Option<u64>,
 }
 
 /// Returns true for a field that can be left out. Few fields of a record are set, and there may be many records.

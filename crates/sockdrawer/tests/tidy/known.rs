@@ -5,7 +5,7 @@ use super::types::Known;
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
         ("sockdrawer::Acceptor", 55),
-        ("sockdrawer::Connections", 250),
+        ("sockdrawer::Connections", 248),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
         ("sockdrawer::EventLoop", 58),
@@ -144,10 +144,10 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1025),
+    ("sockdrawer", 1022),
     ("tls", 66),
     ("trial", 45),
 ];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 28529;
+pub(crate) const LIBRARY_LINES: usize = 28922;

@@ -1,13 +1,16 @@
 //! Two processes upgrade, and one of them is killed, or stopped for a while, at each packet between them in turn. What is lost is
 //! exactly what it had.
 
-use super::common::{address, any_port, connect, hear, is_long, kill, play, reset, role, say, tcp, try_connect_from};
+use super::common::{
+    PATIENCE, address, any_port, connect, hear, is_long, kill, play, reset, role, say, start, tcp, try_connect_from,
+};
+use super::joins::{Joins, joins};
 use super::place::{Place, config};
 use super::proxy::{GO, OFFER, PREPARED, Packet, Pids, Proxy, SETTLED, Side, WELCOME, YOURS};
 use super::sums::{add, build, try_add};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use sockdrawer::{Address, Model, Selector, Upgrade};
+use sockdrawer::{Address, Config, Model, Selector, Upgrade};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Two slices of each of two loops, nearly.
 const CONNECTIONS: usize = 70;
+/// Relays with as many.
+const RELAYS: usize = CONNECTIONS / 2;
 /// More packets than an upgrade of so many takes.
 const PACKETS: usize = 30;
 /// Longer than the predecessor waits for an answer.
@@ -37,6 +42,8 @@ struct Case {
     after: bool,
     /// The connections move together.
     together: bool,
+    /// Each client is relayed to a backend that lives on.
+    relays: bool,
     model: Model,
 }
 
@@ -65,7 +72,8 @@ fn each_packet(name: &str, model: Model, acts: &[Act], after: &[bool], times: us
     let mut cases = Vec::new();
     for act in (0..times).flat_map(|_| acts) {
         for at in 1..PACKETS {
-            let of = |after| [false, true].map(|together| Case { act: *act, at, after, together, model });
+            let kinds = [(false, false), (true, false), (false, true), (true, true)];
+            let of = |after| kinds.map(|(together, relays)| Case { act: *act, at, after, together, relays, model });
             cases.extend(after.iter().copied().flat_map(of));
         }
     }
@@ -81,19 +89,22 @@ fn each_packet(name: &str, model: Model, acts: &[Act], after: &[bool], times: us
         }
     });
     // Five packets to the commit, three for each slice, or two and one more, and the end.
-    assert!(met.load(SeqCst) >= times * acts.len() * after.len() * (15 + 13), "{met:?} cases");
+    assert!(met.load(SeqCst) >= times * acts.len() * after.len() * 2 * (15 + 13), "{met:?} cases");
 }
 
 /// A build that serves until another has taken over.
 fn serve(role: &str) {
-    let [path, at, number, together, model] = role.split(' ').collect::<Vec<_>>().try_into().expect("five words");
-    let number: u8 = number.parse().expect("a number");
+    let [path, at, number, together, model, target] = role.split(' ').collect::<Vec<_>>().try_into().expect("six words");
+    let (number, together) = (number.parse().expect("a number"), together == "true");
     let mut service = build(number);
-    if together == "true" {
+    if together {
         service.state = service.state.together();
     }
     let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::from_millis(50)).begin().expect("it begins");
     let mut config = config(service);
+    if let Ok(target) = target.parse() {
+        config = Config::accept(Joins { together, ..joins(target) }).loops(2);
+    }
     if model == "prefork" {
         config = config.model(Model::Prefork).processes(3).loops(1);
     }
@@ -143,9 +154,14 @@ impl Case {
     fn is_met(self, name: &str, worker: usize) -> bool {
         let what = if matches!(self.act, Act::Kill(_)) { "kill" } else { "stop" };
         let (place, proxied) = (Place::new(&format!("{what}-{worker}")), Place::new(&format!("{what}-{worker}-proxy")));
-        let mut old = play(name, &format!("{} {} 1 {} {}", place.0.display(), tcp(&any_port()), self.together, self.model));
+        let (backend, target) = start(config(build(1)));
+        let (clients, target) = if self.relays { (RELAYS, target.to_string()) } else { (CONNECTIONS, "none".to_owned()) };
+        let role = |place: &Place, at: SocketAddr, number| {
+            format!("{} {at} {number} {} {} {target}", place.0.display(), self.together, self.model)
+        };
+        let mut old = play(name, &role(&place, tcp(&any_port()), 1));
         let at: SocketAddr = old.hear().parse().expect("an address");
-        let mut clients: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(at)).collect();
+        let mut clients: Vec<TcpStream> = (0..clients).map(|_| connect(at)).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             assert_eq!(add(client, number as u32 + 100), (1, number as u32 + 100));
         }
@@ -156,22 +172,27 @@ impl Case {
             scope.spawn(|| visits.go_on(at));
             // Also where this test fails: the visitor would go on for ever.
             let _over = Over(&visits);
-            let new = play(name, &format!("{} {at} 2 {} {}", proxied.0.display(), self.together, self.model));
+            let new = play(name, &role(&proxied, at, 2));
             let packets = self.run(proxy, (&proxied.0, &place.0), &visits);
             (packets, new)
         });
         let met = packets.len() >= self.at;
-        let lost = clients.iter_mut().enumerate().filter_map(|(number, client)| {
+        let stand = clients.iter_mut().enumerate().filter_map(|(number, client)| {
             let sum = try_add(client, 1)?.1;
             assert_eq!(sum, number as u32 + 101, "{self:?}");
             Some(())
         });
-        let lost = CONNECTIONS - lost.count();
-        assert_eq!(lost, if met { self.costs(&ids, &packets) } else { 0 }, "{self:?}: {packets:?}");
+        let stand = stand.count();
+        let costs = if met { self.costs(&ids, &packets) } else { 0 };
+        assert_eq!(ids.len() - costs, if self.relays { 2 * stand } else { stand }, "{self:?}: {packets:?}");
+        if self.relays {
+            // Neither side is left without the other: the backend has what clients have.
+            assert!(backend.wait(PATIENCE, |status| status.connections == stand), "{self:?}: {:?}", backend.status());
+        }
         if met && !self.ends_the_listener(&packets) {
             assert_eq!(visits.refused.load(SeqCst), 0, "{self:?}: refused");
             let build = add(&mut connect(at), 1).0;
-            assert_eq!(build, self.survivor(&packets), "{self:?}: {packets:?}");
+            assert_eq!(build, if self.relays { 1 } else { self.survivor(&packets) }, "{self:?}: {packets:?}");
             let served = *visits.served.lock().expect("no panic");
             assert!(served.is_none_or(|served| served < Duration::from_secs(5)), "{self:?}: {served:?}");
         }
@@ -211,7 +232,7 @@ impl Case {
             // Those that it was told were its own.
             Act::Kill(Side::Successor) => all(YOURS).into_iter().filter(|id| before.contains(id)).count(),
             // Those that it had not offered.
-            Act::Kill(Side::Predecessor) => CONNECTIONS - all(OFFER).into_iter().filter(|id| before.contains(id)).count(),
+            Act::Kill(Side::Predecessor) => before.len() - all(OFFER).into_iter().filter(|id| before.contains(id)).count(),
         }
     }
 

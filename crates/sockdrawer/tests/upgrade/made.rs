@@ -1,7 +1,7 @@
 //! Connections that a connection asked for, and members of groups, in an upgrade: they stay with what they belong to.
 
 use super::common::{PATIENCE, any_port, connect, echoes, read};
-use super::place::Place;
+use super::place::{Place, moved};
 use super::script::full_backend;
 use sockdrawer::connecting::ConnectFailure;
 use sockdrawer::{
@@ -100,15 +100,17 @@ impl Protocol for Late {
     }
 }
 
-/// They are joined by the pool before, where both stay.
-fn stay_joined([mut one, mut two]: [TcpStream; 2], old: &Pool, new: &Pool) {
+/// They are joined by the pool before, and move to the next one together.
+fn move_joined([mut one, mut two]: [TcpStream; 2], old: &Pool, new: &Pool) {
     one.write_all(b"question").expect("it stands");
     assert_eq!(read(&mut two, 8).as_deref(), Some(&b"question"[..]));
     two.write_all(b"answer").expect("it stands");
     assert_eq!(read(&mut one, 6).as_deref(), Some(&b"answer"[..]));
-    assert_eq!((old.status().connections, new.status().counts.moved_in), (2, 0));
+    moved(old, new, 2);
+    one.write_all(b"again").expect("it stands");
+    assert_eq!(read(&mut two, 5).as_deref(), Some(&b"again"[..]));
     drop((one, two));
-    assert!(old.join().is_ok(), "nothing is left there");
+    assert!(new.wait(PATIENCE, |status| status.connections == 0), "{:#?}", new.status());
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_connection_that_was_made_stays_while_its_asker_does() {
     // waits because: the connection that was made is not to move in this time.
     assert!(!new.wait(Duration::from_millis(300), |status| status.counts.moved_in > 0));
     late.gate.open();
-    stay_joined([client, far], &old, &new);
+    move_joined([client, far], &old, &new);
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn a_relay_takes_back_a_connection_that_is_offered() {
     let second = connect(at);
     assert!(old.wait(PATIENCE, |status| status.counts.jobs == 1));
     let (new, _) = place.serve(Config::accept(late).loops(1).listen(Address::Tcp(at)));
-    stay_joined([first, second], &old, &new);
+    move_joined([first, second], &old, &new);
 }
 
 /// A member of a group, which is published to while members are restored the first time.

@@ -52,7 +52,7 @@ pub(crate) fn moved(old: &Pool, new: &Pool, count: usize) {
         new.wait(PATIENCE, |status| status.counts.moved_out == counts.moved_out && status.counts.moved_in == counts.moved_out);
     let counts = new.status().counts;
     assert!(told && new.status().connections == count, "{:#?}", new.status());
-    assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.rejected + counts.moved_out + open);
+    assert_eq!(counts.accepted + counts.connected + counts.moved_in, counts.closed + counts.rejected + counts.moved_out + open);
 }
 
 pub(crate) fn id_of(pool: &Pool, client: &std::net::TcpStream) -> sockdrawer::ConnectionId {

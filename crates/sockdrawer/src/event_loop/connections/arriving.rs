@@ -5,12 +5,13 @@ use super::moving::ListenerStates;
 use crate::behaviour::Panicked;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
+use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::record::{Marks, Record, Restored};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{ConnectionId, Note, Peer, Saved, Sender, State, Urgency};
+use crate::protocol::{Closed, ConnectionId, Note, Peer, Saved, Sender, State, Urgency};
 use crate::sys::{Errno, cookie};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,7 +39,19 @@ impl Connections {
                 Err(_) => {}
             }
         }
+        self.forget_halves(&mut restored);
         restored
+    }
+
+    /// Forgets connections that were restored without the other side of their relay.
+    fn forget_halves(&mut self, restored: &mut Restored) {
+        let relays = |id: &u64| self.arrived.get(id).and_then(|arrived| arrived.record.relay);
+        let alone = restored.ids.iter().filter(|id| relays(id).is_some_and(|other| !restored.ids.contains(&other)));
+        let alone: Vec<u64> = alone.copied().collect();
+        for arrived in alone.iter().filter_map(|id| self.arrived.remove(id)).collect::<Vec<_>>() {
+            self.forget_arrival(&arrived);
+        }
+        restored.ids.retain(|id| !alone.contains(id));
     }
 
     fn restore_arrival(&mut self, record: Record, socket: OwnedFd) -> Result<(), String> {
@@ -48,6 +61,9 @@ impl Connections {
         }
         if self.arrived.contains_key(&record.id) {
             return Err("its number is another's".to_owned());
+        }
+        if record.relay.is_some() && self.io.shared.placement.is_some() {
+            return Err("it is relayed, and each connection of the new process has a thread of its own".to_owned());
         }
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.join_generation().map_err(panicked)?;
@@ -82,23 +98,26 @@ impl Connections {
     /// What was restored and did not come after all is forgotten.
     fn forget_arrivals(&mut self) {
         for arrived in std::mem::take(&mut self.arrived).into_values() {
-            self.generations.at(arrived.table).table.forget(arrived.state);
-            self.left_generation(arrived.table);
+            self.forget_arrival(&arrived);
         }
+    }
+
+    fn forget_arrival(&mut self, arrived: &Arrived) {
+        self.generations.at(arrived.table).table.forget(arrived.state);
+        self.left_generation(arrived.table);
     }
 
     /// A connection that arrived, on its way to where it is to run.
     fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
         let side = arrived.record.marks.side();
-        let Arrived { socket, remote, record, table, state } = arrived;
-        self.generations.at(table).table.forget(state);
-        self.left_generation(table);
+        self.forget_arrival(&arrived);
+        let Arrived { socket, remote, record, .. } = arrived;
         let arrival = Some(Box::new(Arrival { record, notes, together }));
         Incoming { socket, permit, remote, side, arrival, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
-    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here.
-    fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) {
+    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here. Returns its token.
+    fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> u64 {
         let Arrived { socket, record: moved, table, state, remote } = arrived;
         let slot = self.slots.take(socket, permit);
         let (second, full) = (self.second, self.generations.at(table).full());
@@ -126,6 +145,10 @@ impl Connections {
             let now = Instant::now();
             self.timers.set(&mut self.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
         }
+        if moved.relay.is_some() {
+            self.slots.join(slot, 0);
+            self.slots.at(slot).flags.enter(Phase::Relayed);
+        }
         self.io.counters.moved_in().add(1);
         if together {
             self.moving.gathered = Some(0);
@@ -148,6 +171,20 @@ impl Connections {
             self.idle_goes_on(slot, seen);
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
+        token
+    }
+
+    /// Joins the sides of relays that arrived: by id, the token of each and the id of its other side.
+    fn join_arrivals(&mut self, sides: &HashMap<u64, (u64, u64)>) {
+        for (token, other) in sides.values() {
+            let Some(slot) = self.slots.find(*token) else { continue };
+            match sides.get(other).filter(|(other, _)| self.slots.find(*other).is_some()) {
+                Some((to, _)) => self.slots.join(slot, *to),
+                // It ended when it was restored.
+                None => self.end(slot, Closed::Aborted, true),
+            }
+        }
+        sides.values().for_each(|(token, _)| self.settle_relay(*token));
     }
 
     /// All that arrived together go on.
@@ -178,6 +215,7 @@ impl EventLoop {
             let of_one = at.iter().filter_map(|at| all.get(*at as usize)).map(|note| Note::Bytes(note.clone()));
             notes.insert(id, of_one.collect());
         }
+        let mut sides = HashMap::new();
         for id in yours.ids {
             let Some(arrived) = self.connections.arrived.remove(&id) else { continue };
             let of =
@@ -194,13 +232,18 @@ impl EventLoop {
             self.acceptor.count_incoming(&mut permit, arrived.record.marks.side(), peer, true);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
-                None => self.connections.seat(arrived, permit, notes, together),
+                None => {
+                    let relay = arrived.record.relay;
+                    let token = self.connections.seat(arrived, permit, notes, together);
+                    relay.into_iter().for_each(|other| _ = sides.insert(id, (token, other)));
+                }
                 Some(placement) => {
                     let incoming = self.connections.send_on(arrived, permit, notes, together);
                     placement.place(self, incoming);
                 }
             }
         }
+        self.connections.join_arrivals(&sides);
         self.connections.forget_arrivals();
         seated
     }
@@ -213,7 +256,7 @@ impl EventLoop {
         connections.look_at_clock();
         let _ = connections.restore_arrival(record, incoming.socket);
         match connections.arrived.remove(&id) {
-            Some(arrived) => connections.seat(arrived, incoming.permit, notes, together),
+            Some(arrived) => _ = connections.seat(arrived, incoming.permit, notes, together),
             // Its service restored it a moment ago and does not now: it is lost.
             None => {
                 connections.io.counters.moved_in().add(1);

@@ -165,7 +165,7 @@ impl Connections {
         }
         self.slots.at(slot).flags.clear(Flags::PURGED);
         // It has its end already, of the kind that the policy asked for.
-        let turned_away = why == Closed::Aborted && self.is_turned_away(slot);
+        let turned_away = why == Closed::Aborted && self.slots.extra(slot).is_some_and(|extra| extra.turned_away);
         match why {
             Closed::Aborted if turned_away => {}
             Closed::Aborted => self.io.counters.aborted().add(1),
@@ -186,8 +186,10 @@ impl Connections {
         let closed = self.close_protocol(slot, why);
         self.timers.clear(&mut self.slots, slot);
         self.forget_kept(slot);
+        let mut is_relayed = false;
         if let Some(extra) = self.slots.extra_of(slot) {
             let (groups, connects) = (std::mem::take(&mut extra.groups), extra.connects);
+            is_relayed = extra.relay.is_some();
             self.leave_groups(groups);
             if connects > 0 {
                 self.give_connects_up(slot);
@@ -202,7 +204,7 @@ impl Connections {
             self.slots.at(slot).flags.clear(Flags::HANDLED);
             self.io.inbox.forget_handles(self.slots.token(slot));
         }
-        if self.slots.at(slot).flags.is(Phase::Relayed) {
+        if is_relayed {
             self.end_other(slot, why);
         }
     }

@@ -7,6 +7,7 @@ use crate::clock::deadline;
 use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::protocol::{Closed, Delegate, Note, Peer, Side, Urgency};
 use crate::sys::{Errno, panics};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -57,8 +58,8 @@ impl Connections {
         let generation = self.generations.at(table).generation.id;
         let kept = self.kept.bytes(slot).to_vec();
         self.forget_kept(slot);
-        let ends_by = self.ends_by(slot);
-        let (known, remote) = (delegate.peer.take(), self.learned_remote(slot));
+        let ends_by = self.slots.extra(slot).and_then(Extra::ends_by);
+        let (known, remote) = (delegate.peer.take(), self.slots.extra(slot).and_then(Extra::learned_remote));
         let record = self.slots.at(slot);
         let leaving = LeaseStart {
             token,
@@ -152,7 +153,7 @@ impl Connections {
 
     /// Asks the lessee to end the connection, by the deadline if there is one; its protocol is asked when it is back.
     pub(super) fn drain_leased(&mut self, slot: u32) {
-        let by = self.ends_by(slot);
+        let by = self.slots.extra(slot).and_then(Extra::ends_by);
         if let Some(leased) = self.leased(slot) {
             leased.drain(by);
         }

@@ -7,6 +7,7 @@ use crate::clock::deadline;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -160,11 +161,6 @@ impl Connections {
         true
     }
 
-    /// The nearest deadline of a counted connection.
-    pub(super) fn ends_by(&self, slot: u32) -> Option<Instant> {
-        self.slots.extra(slot)?.endings.iter().map(|endings| endings.until).min()
-    }
-
     /// Asks connections that are meant to end, and counts what comes of it.
     pub(crate) fn drain_counted(&mut self, selector: &Selector, endings: &Arc<Endings>) {
         let meant = self.choose(selector);
@@ -243,11 +239,6 @@ impl Connections {
         }
     }
 
-    /// Whether the count of this connection's end was told already, as cut.
-    fn is_told(&self, slot: u32) -> bool {
-        self.slots.extra(slot).is_some_and(|extra| extra.endings.iter().any(|endings| endings.told.load(SeqCst)))
-    }
-
     /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
     /// when it is closed, also by the death of this process.
     fn decide_cut(&mut self, token: u64) -> bool {
@@ -315,11 +306,14 @@ impl Connections {
     /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent. A
     /// connection that was told as cut is treated as if.
     fn owes(&mut self, slot: u32) -> bool {
-        if self.is_told(slot) {
+        if self.slots.extra(slot).is_some_and(Extra::is_told) {
             return true;
         }
         let flags = self.slots.at(slot).flags;
-        if flags.phase().owes || flags.any(Flags::UNSENT.and(Flags::KEPT).and(Flags::WORKING).and(Flags::WAITING)) {
+        if flags.phase().owes
+            || self.slots.other(slot).is_some()
+            || flags.any(Flags::UNSENT.and(Flags::KEPT).and(Flags::WORKING).and(Flags::WAITING))
+        {
             return true;
         }
         if flags.is(Phase::Leased) {

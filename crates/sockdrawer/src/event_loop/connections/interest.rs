@@ -20,7 +20,7 @@ impl Connections {
         if self.slots.at(slot).flags.is(Phase::Frozen) || self.leaves(slot) {
             return;
         }
-        let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.other_takes(slot);
+        let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.slots.other_takes(slot);
         let record = self.slots.at(slot);
         let flags = record.flags;
         let finished = flags.any(Flags::PEER_ENDED);

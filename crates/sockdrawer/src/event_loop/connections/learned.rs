@@ -3,7 +3,7 @@
 
 use super::Connections;
 use crate::admission::Reject;
-use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::limit::policy::Admitted;
 use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
@@ -33,7 +33,9 @@ impl Connections {
     pub(in crate::event_loop) fn awaits_peer(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
         let (table, state, is_open) = (record.table, record.state, record.has_protocol());
-        is_open && self.learned_remote(slot).is_none() && self.generations.at(table).awaits_peer(state)
+        is_open
+            && self.slots.extra(slot).and_then(Extra::learned_remote).is_none()
+            && self.generations.at(table).awaits_peer(state)
     }
 
     /// The peer is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
@@ -84,15 +86,5 @@ impl Connections {
         self.slots.make_extra(slot).remote = Some(Box::new(remote));
         self.snapshot.iter().for_each(|snapshot| snapshot.came_from(remote));
         self.page.iter().for_each(|page| page.set_peer(remote));
-    }
-
-    /// The address that a layer learned.
-    pub(super) fn learned_remote(&self, slot: u32) -> Option<SocketAddr> {
-        self.slots.extra(slot).and_then(|extra| extra.remote.as_deref().copied())
-    }
-
-    /// Whether admission turned the connection away when its peer was known.
-    pub(super) fn is_turned_away(&mut self, slot: u32) -> bool {
-        self.slots.at(slot).flags.any(Flags::EXTRA) && self.slots.extra(slot).is_some_and(|extra| extra.turned_away)
     }
 }

@@ -69,6 +69,13 @@ struct Frozen {
     stays: bool,
 }
 
+impl Frozen {
+    /// Returns false where something has happened to it that is this process's to do.
+    fn may_go(&self) -> bool {
+        !self.stays && self.later.is_empty()
+    }
+}
+
 /// What happens to a connection once it is known that it stays: for so long as the other process may take to answer, and no longer, they are kept.
 enum Later {
     Note(Note),
@@ -129,16 +136,15 @@ impl Connections {
         send: SendOffer,
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
-        let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
+        let (mut saved, mut bytes, mut next) = (Vec::new(), 0, from);
         let most = if self.io.shared.process.is_some() { MOST_RECORDS_OF_HELPER } else { MOST_RECORDS };
-        while next < self.slots.len() && ids.len() < most && bytes < MOST_BYTES {
-            if let Some(record) = self.freeze_and_save(next, reads, listeners) {
-                bytes += record.size();
-                ids.push((next, record.id));
-                records.push(record);
-            }
+        while next < self.slots.len() && saved.len() < most && bytes < MOST_BYTES {
+            let before = saved.len();
+            self.freeze_and_save(next, reads, listeners, &mut saved);
+            bytes += saved[before..].iter().map(|(_, record)| record.size()).sum::<usize>();
             next += 1;
         }
+        let ids: Vec<(u32, u64)> = saved.iter().map(|(slot, record)| (*slot, record.id)).collect();
         let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next.into()) };
         if ids.is_empty() {
             return Ok(offered);
@@ -146,7 +152,7 @@ impl Connections {
         // Out of their slots for the call: a table lends one slot at a time.
         let sockets: Vec<OwnedFd> = ids.iter().filter_map(|(slot, _)| self.slots.at(*slot).socket.take()).collect();
         let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        let sent = send(records, offered.next, &descriptors);
+        let sent = send(saved.into_iter().map(|(_, record)| record).collect(), offered.next, &descriptors);
         for ((slot, _), socket) in ids.iter().zip(sockets) {
             self.slots.at(*slot).socket = Some(socket);
         }
@@ -174,7 +180,13 @@ impl Connections {
         std::mem::replace(&mut self.moving.gathered, (!last).then_some(0)).unwrap_or(0)
     }
 
+    /// Freezes a connection, and with it the other side of its relay.
     pub(super) fn freeze(&mut self, slot: u32) {
+        let other = self.slots.other(slot);
+        [Some(slot), other].into_iter().flatten().for_each(|one| self.freeze_one(one));
+    }
+
+    fn freeze_one(&mut self, slot: u32) {
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.unwatch(slot);
         }
@@ -187,29 +199,30 @@ impl Connections {
             .insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new(), later: Vec::new(), stays: false });
     }
 
-    /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
-    fn freeze_and_save(&mut self, slot: u32, reads: &State, listeners: &ListenerStates) -> Option<Record> {
+    /// Freezes a connection, if it is not frozen, and saves it, and with it the other side of its relay. Neither is saved where one cannot move, now or
+    /// ever.
+    fn freeze_and_save(&mut self, slot: u32, reads: &State, listeners: &ListenerStates, saved: &mut Vec<(u32, Record)>) {
         let record = self.slots.at(slot);
         let (id, is_frozen) = (record.id.0, record.flags.is(Phase::Frozen));
         if is_frozen && self.moving.frozen.get(&id).is_none_or(|frozen| frozen.offered) {
-            return None;
-        }
-        if is_frozen && self.slots.extra(slot).is_some_and(|extra| extra.connects > 0) {
-            // It asked by a note that it heard since it was frozen.
-            self.thaw(id);
-            return None;
+            return;
         }
         if !is_frozen {
             if self.why_it_stays(slot, reads).is_some() {
-                return None;
+                return;
             }
             self.freeze(slot);
         }
-        let saved = self.save(slot, listeners);
-        if saved.is_none() {
-            self.thaw(id);
+        let (before, both) = (saved.len(), [Some(slot), self.slots.other(slot)]);
+        for one in both.into_iter().flatten() {
+            // A frozen one may have asked by a note that it heard since.
+            let connects = self.slots.extra(one).is_some_and(|extra| extra.connects > 0);
+            let Some(record) = (!connects).then(|| self.save(one, listeners)).flatten() else {
+                saved.truncate(before);
+                return self.thaw(id);
+            };
+            saved.push((one, record));
         }
-        saved
     }
 
     fn save(&mut self, slot: u32, listeners: &ListenerStates) -> Option<Record> {
@@ -236,6 +249,7 @@ impl Connections {
         let wake_below = extra.and_then(|extra| extra.wake_below);
         let peer = extra.and_then(|extra| extra.remote.as_ref()).map(|remote| remote.to_string());
         let idle = self.idle_for(slot).map(|idle| idle.as_nanos().try_into().unwrap_or(u64::MAX));
+        let relay = self.slots.other(slot).map(|other| self.slots.at(other).id.0);
         let record = self.slots.at(slot);
         let id = record.id.0;
         if let Some(frozen) = self.moving.frozen.get_mut(&id) {
@@ -260,11 +274,17 @@ impl Connections {
             wake_below,
             peer,
             idle,
+            relay,
         })
     }
 
-    /// Why a connection cannot move now, as far as that is known without its protocol.
+    /// Why a connection cannot move now, as far as that is known without its protocol: of a relay, one of its sides.
     fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
+        let other = self.slots.other(slot);
+        [Some(slot), other].into_iter().flatten().find_map(|one| self.why_one_stays(one, reads))
+    }
+
+    fn why_one_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
         let extra = self.slots.extra(slot);
         let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
         let connects = extra.is_some_and(|extra| extra.connects > 0);
@@ -309,16 +329,32 @@ impl Connections {
         (moves, stay)
     }
 
-    /// The connection goes on here.
+    /// The connection goes on here, and with it the other side of its relay: before anything happens to one, neither is frozen.
     fn thaw(&mut self, id: u64) {
-        let Some(Frozen { token, due, waited, notes, later, .. }) = self.moving.frozen.remove(&id) else { return };
-        let notes: Vec<Arc<[u8]>> = notes.iter().map(|at| self.moving.notes[*at as usize].clone()).collect();
+        let Some(frozen) = self.moving.frozen.remove(&id) else { return };
+        let other = self.slots.find(frozen.token).and_then(|slot| self.slots.other(slot));
+        let other = other.and_then(|other| self.moving.frozen.remove(&self.slots.at(other).id.0));
+        let both = [Some(frozen), other].map(|one| one.map(|one| self.unfreeze(one)));
         self.moving.forget_notes();
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Frozen)) else { return };
-        self.slots.at(slot).flags.enter(Phase::Open);
-        if let Some(due) = due {
-            self.timers.set(&mut self.slots, slot, due, Instant::now());
+        both.into_iter().flatten().for_each(|(token, waited, later)| self.goes_on(token, waited, later));
+    }
+
+    /// Returns what is left to be done for a connection: its token, and that it waited, and what came meanwhile.
+    fn unfreeze(&mut self, Frozen { token, due, waited, notes, later, .. }: Frozen) -> (u64, bool, Vec<Later>) {
+        let notes = notes.into_iter().map(|at| Later::Note(Note::Bytes(self.moving.notes[at as usize].clone())));
+        let later = notes.chain(later).collect();
+        if let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Frozen)) {
+            let phase = if self.slots.other(slot).is_some() { Phase::Relayed } else { Phase::Open };
+            self.slots.at(slot).flags.enter(phase);
+            if let Some(due) = due {
+                self.timers.set(&mut self.slots, slot, due, Instant::now());
+            }
         }
+        (token, waited, later)
+    }
+
+    fn goes_on(&mut self, token: u64, waited: bool, later: Vec<Later>) {
+        let Some(slot) = self.with_protocol(token) else { return };
         let (seen, version) = (self.idle.get(&slot).copied(), self.slots.at(slot).version);
         if waited && !self.slots.at(slot).flags.any(Flags::WAITING.and(Flags::HELD)) {
             // What held its input ended meanwhile.
@@ -330,7 +366,7 @@ impl Connections {
         if self.is_still(slot, version) {
             self.idle_goes_on(slot, seen);
         }
-        for later in notes.into_iter().map(|note| Later::Note(Note::Bytes(note))).chain(later) {
+        for later in later {
             match later {
                 Later::Note(note) => self.note(token, note, Urgency::Delivered),
                 Later::Act(act) => act(self, token),
@@ -451,7 +487,9 @@ impl Connections {
     pub(crate) fn let_go(&mut self, restored: &[u64]) -> Yours {
         let mut gone = Yours::default();
         for id in restored {
-            if let Some(notes) = self.let_one_go(*id) {
+            if self.goes_whole(*id, restored)
+                && let Some(notes) = self.let_one_go(*id)
+            {
                 gone.ids.push(*id);
                 if !notes.is_empty() {
                     gone.noted.push(Noted { id: *id, notes });
@@ -467,9 +505,20 @@ impl Connections {
         if cfg!(sockdrawer_broken = "drops-slice") { Yours::default() } else { gone }
     }
 
+    /// Returns whether both sides of a relay go, which are two connections from then on; true for any other connection.
+    fn goes_whole(&mut self, id: u64, restored: &[u64]) -> bool {
+        let slot = self.moving.frozen.get(&id).and_then(|frozen| self.slots.find(frozen.token));
+        let Some((slot, other)) = slot.and_then(|slot| Some((slot, self.slots.other(slot)?))) else { return true };
+        let other_id = self.slots.at(other).id.0;
+        let go = [id, other_id].iter().all(|id| restored.contains(id) && self.moving.frozen.get(id).is_some_and(Frozen::may_go));
+        for one in [slot, other].into_iter().filter(|_| go) {
+            self.slots.part(one);
+        }
+        go
+    }
+
     fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
-        let frozen = self.moving.frozen.get(&id)?;
-        if frozen.stays || !frozen.later.is_empty() {
+        if !self.moving.frozen.get(&id)?.may_go() {
             return None;
         }
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;

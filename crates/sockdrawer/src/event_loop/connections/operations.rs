@@ -4,6 +4,7 @@ use super::Connections;
 use crate::behaviour::{Event, Panicked};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::slots::Extra;
 use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
@@ -110,7 +111,7 @@ impl Connections {
         if self.slots.at(slot).flags.is(Phase::Connecting) {
             return self.connecting_to(slot);
         }
-        if let Some(remote) = self.learned_remote(slot) {
+        if let Some(remote) = self.slots.extra(slot).and_then(Extra::learned_remote) {
             return Some(remote);
         }
         self.with_socket(slot, |system, socket| system.peer_address(socket)).ok().flatten()

@@ -11,11 +11,6 @@ use crate::sys::{Errno, Ready};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// One read of a relay takes at most this much, and the least where the other side does not keep up: what it does not take is held in memory.
-/// Large reads cost a third less CPU time for each byte than reads of 64 KiB.
-const MOST_BYTES: usize = 256 * 1024;
-const LEAST_BYTES: usize = 16 * 1024;
-
 /// How one read of a relay went.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relayed {
@@ -53,48 +48,30 @@ impl Connections {
         }
         let token = self.slots.token(slot);
         for (one, to) in [(slot, to.token), (other, token)] {
+            self.slots.join(one, to);
             let extra = self.slots.make_extra(one);
-            (extra.relay, extra.wake_below, extra.asked_by) = (Some(Relay { to, most: LEAST_BYTES }), None, None);
+            (extra.wake_below, extra.asked_by) = (None, None);
             let flags = &mut self.slots.at(one).flags;
             flags.enter(Phase::Relayed);
             flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
         }
         self.relay_kept(slot, other);
-        if self.is_relayed(token) {
+        if self.slots.is_relayed(token) {
             self.relay_kept(other, slot);
         }
         for one in [slot, other] {
-            if self.is_relayed(token) {
+            if self.slots.is_relayed(token) {
                 self.relay(one);
             }
         }
         self.settle_relay(token);
     }
 
-    fn is_relayed(&mut self, token: u64) -> bool {
-        self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.is(Phase::Relayed))
-    }
-
-    /// Where the bytes of this connection go, and to which slot that is.
-    fn relay_of(&mut self, slot: u32) -> Option<(Relay, u32)> {
-        let relay = self.slots.extra(slot)?.relay?;
-        Some((relay, self.slots.find(relay.to)?))
-    }
-
-    fn other(&mut self, slot: u32) -> Option<u32> {
-        self.relay_of(slot).map(|(_, other)| other)
-    }
-
-    /// Whether the other side of a relay takes what this one brings.
-    pub(super) fn other_takes(&mut self, slot: u32) -> bool {
-        self.other(slot).is_some_and(|other| !self.slots.at(other).flags.any(Flags::UNSENT))
-    }
-
-    fn settle_relay(&mut self, token: u64) {
+    pub(super) fn settle_relay(&mut self, token: u64) {
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Relayed)) else { return };
-        let other = self.other(slot);
+        let other = self.slots.other(slot);
         self.settle(slot, false);
-        if let Some(other) = other.filter(|_| self.is_relayed(token)) {
+        if let Some(other) = other.filter(|_| self.slots.is_relayed(token)) {
             self.settle(other, false);
         }
     }
@@ -117,7 +94,7 @@ impl Connections {
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
         // Nearly always: there is input, one read brings it, and the other side takes it.
-        let Some((Relay { most, .. }, other)) = self.relay_of(slot) else { return };
+        let Some((Relay { most, .. }, other)) = self.slots.relay_of(slot) else { return };
         let flags = self.slots.at(other).flags;
         if ready.is_input() && !flags.any(Flags::UNSENT) {
             match self.relay_once(slot, other, most) {
@@ -140,21 +117,21 @@ impl Connections {
         }
         if ready.is_writable() && self.slots.at(slot).flags.any(Flags::UNSENT) {
             self.flush(slot);
-            if !self.is_relayed(token) {
+            if !self.slots.is_relayed(token) {
                 return;
             }
             if !self.slots.at(slot).flags.any(Flags::UNSENT) {
                 self.end_relay_if_over(slot, other);
-                if self.is_relayed(token) {
+                if self.slots.is_relayed(token) {
                     self.relay(other);
                 }
             }
         }
-        if self.is_relayed(token) && (ready.is_readable() || ready.is_broken()) {
+        if self.slots.is_relayed(token) && (ready.is_readable() || ready.is_broken()) {
             if self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
                 // Hung up on both sides: what is unsent can only fail now.
                 self.flush(slot);
-            } else if !self.other_takes(slot) {
+            } else if !self.slots.other_takes(slot) {
                 return self.settle(slot, true);
             } else {
                 self.relay(slot);
@@ -165,22 +142,14 @@ impl Connections {
 
     /// Reads what there is, a few times at most, and sends it to the other side.
     fn relay(&mut self, slot: u32) {
-        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || !self.other_takes(slot) {
+        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || !self.slots.other_takes(slot) {
             return;
         }
         for _ in 0..READS_PER_TURN {
-            let Some((Relay { most, .. }, other)) = self.relay_of(slot) else { return };
+            let Some((Relay { most, .. }, other)) = self.slots.relay_of(slot) else { return };
             if self.relay_once(slot, other, most) != Relayed::More {
                 return;
             }
-        }
-    }
-
-    /// What is read next from a connection whose bytes were taken, or were not.
-    #[cold]
-    fn read_next(&mut self, slot: u32, most: usize) {
-        if let Some(relay) = self.slots.extra_of(slot).and_then(|extra| extra.relay.as_mut()) {
-            relay.most = most.clamp(LEAST_BYTES, MOST_BYTES);
         }
     }
 
@@ -218,13 +187,13 @@ impl Connections {
         if sent < count {
             record.flags.set(Flags::UNSENT);
             self.unsent.push(other, &self.read[sent..count]);
-            self.read_next(slot, most / 4);
+            self.slots.read_next(slot, most / 4);
             return Relayed::Stuck;
         }
         if count < most {
             return Relayed::All;
         }
-        self.read_next(slot, 2 * most);
+        self.slots.read_next(slot, 2 * most);
         Relayed::More
     }
 
@@ -232,7 +201,7 @@ impl Connections {
     fn pass_end(&mut self, slot: u32, other: u32) {
         let (token, other_token) = (self.slots.token(slot), self.slots.token(other));
         self.end_output(other);
-        if self.is_relayed(token) && self.is_relayed(other_token) {
+        if self.slots.is_relayed(token) && self.slots.is_relayed(other_token) {
             self.end_relay_if_over(slot, other);
         }
     }
@@ -254,10 +223,12 @@ impl Connections {
     /// The protocol of a connection that is relayed is gone, for this reason: the other connection ends likewise.
     #[cold]
     pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
-        let (other, cut) = (self.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
-        self.part(slot);
-        let Some(other) = other.filter(|other| self.slots.at(*other).flags.is(Phase::Relayed)) else { return };
-        self.part(other);
+        let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
+        self.slots.at(slot).flags.enter(Phase::Open);
+        self.slots.part(slot);
+        let Some(other) = other else { return };
+        self.slots.at(other).flags.enter(Phase::Open);
+        self.slots.part(other);
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
                 let flags = self.slots.at(other).flags;
@@ -274,13 +245,6 @@ impl Connections {
                 self.end(other, why, true);
             }
             _ => self.end(other, Closed::Aborted, true),
-        }
-    }
-
-    fn part(&mut self, slot: u32) {
-        self.slots.at(slot).flags.enter(Phase::Open);
-        if let Some(extra) = self.slots.extra_of(slot) {
-            extra.relay = None;
         }
     }
 }
