@@ -1,4 +1,4 @@
-//! Ready protocols, both ends: [`echo`], [`hello`], [`ping`], [`http`], [`acks`]; and the client's end of any other, [`dialogue`]. The program, the tests and the benchmarks use
+//! Ready protocols, both ends: [`echo`], [`hello`], [`ping`], [`http`], [`acks`], [`proxy`]; and the client's end of any other, [`dialogue`]. The program, the tests and the benchmarks use
 //! them, and they are meant to be read: each is a state machine of a page.
 //!
 //! The servers are services for a pool's accept side. The clients run on its connect side and report what they measure to a
@@ -25,6 +25,7 @@ mod numbers;
 pub mod openmetrics;
 mod pace;
 pub mod ping;
+pub mod proxy;
 pub mod time;
 pub mod web;
 
@@ -34,12 +35,13 @@ pub use pace::{Answer, Ask, Asking, Budget, Client, Interval, Pace};
 
 /// The servers, by the names of their recipes: what a program whose pools run in other processes tells
 /// [`sockdrawer::processes`].
-pub const RECIPES: [(&str, Build); 5] = [
+pub const RECIPES: [(&str, Build); 6] = [
     (echo::Echo::NAME, |options| Ok(echo::Echo::from_options(options)?.behaviour())),
     (hello::Hello::NAME, |options| Ok(hello::Hello::from_options(options)?.behaviour())),
     (ping::Ping::NAME, |options| Ok(ping::Ping::from_options(options)?.behaviour())),
     (http::Http::NAME, |options| Ok(http::Http::from_options(options)?.behaviour())),
     (acks::Acks::NAME, |options| Ok(acks::Acks::from_options(options)?.behaviour())),
+    (proxy::Proxy::NAME, |options| Ok(proxy::Proxy::from_options(options)?.behaviour())),
 ];
 
 macro_rules! behaviours {
@@ -55,7 +57,7 @@ macro_rules! behaviours {
     };
 }
 
-behaviours!(echo::Echo, hello::Hello, ping::Ping, http::Http, acks::Acks);
+behaviours!(echo::Echo, hello::Hello, ping::Ping, http::Http, acks::Acks, proxy::Proxy);
 
 /// The options of a recipe are not those of the service that its name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

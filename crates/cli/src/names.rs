@@ -20,15 +20,17 @@ pub(crate) enum Protocol {
     Http,
     /// Messages and their acknowledgements.
     Acks,
+    /// A connection to another server for each client.
+    Proxy,
     /// Another program for each connection.
     Exec,
 }
 
 impl Protocol {
-    pub(crate) const ALL: [Protocol; 6] =
-        [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks, Protocol::Exec];
+    pub(crate) const ALL: [Protocol; 7] =
+        [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks, Protocol::Proxy, Protocol::Exec];
 
-    /// Those that load can be put on: nothing is known of what the programs of `exec` answer.
+    /// Those that load can be put on: nothing is known of what the programs of `exec` answer, or the targets of `proxy`.
     pub(crate) const WORKLOADS: [Protocol; 5] = [Protocol::Ping, Protocol::Echo, Protocol::Hello, Protocol::Http, Protocol::Acks];
 
     pub(crate) fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Protocol {
             Protocol::Ping => "ping",
             Protocol::Http => "http",
             Protocol::Acks => "acks",
+            Protocol::Proxy => "proxy",
             Protocol::Exec => "exec",
         }
     }

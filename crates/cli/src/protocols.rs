@@ -1,30 +1,56 @@
 //! What can be served: the catalog's protocols, with their settings.
 
 use crate::{names, program};
+use sockdrawer::layer::proxy_header::Version;
 use sockdrawer::{Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
+use sockdrawer_catalog::proxy::{Balance, Known, Options, Proxy, Target};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
 use sockdrawer_operate::{Kind, Protocol, Setting, Text, Values};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().map(drop).map_err(|error| error.to_string()) };
+const TARGET: Text = Text { form: "ADDR[,weight=N][,backup]", check: |text| text.parse::<Target>().map(drop) };
 const WORDS: Text = Text { form: "PROGRAM", check: |_| Ok(()) };
 pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments");
 
 /// The settings of single protocols.
-pub(crate) const SETTINGS: [Setting; 3] = [
+pub(crate) const SETTINGS: [Setting; 8] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
+    Setting::new(
+        "to",
+        Kind::List(TARGET),
+        "proxy: a target; may be given several times. A backup gets clients while all others are left out",
+    ),
+    Setting::new(
+        "balance",
+        Kind::Choice(&Balance::WORDS),
+        "proxy: the target with the fewest clients, all in turn, or by the peer's IP address; each by weight",
+    )
+    .unless_given("least"),
+    Setting::new("connect-timeout", Kind::PositiveTime, "proxy: how long a target has to accept").unless_given("5s"),
+    Setting::new("tries", Kind::Count(1), "proxy: how many targets are tried for a client before it is reset").unless_given("2"),
+    Setting::new(
+        "proxy-protocol-out",
+        Kind::Choice(&["v1", "v2"]),
+        "proxy: tell targets who the client is, by a PROXY header of this version",
+    )
+    .unless_given("none"),
     PROGRAM,
 ];
 
+/// Targets of this program: a reload keeps what is known of those that stay.
+static TARGETS: LazyLock<Known> = LazyLock::new(Known::default);
+
 /// What can be served.
-pub(crate) fn protocols() -> [Protocol; 6] {
-    let [slow_duration, ack, program] = SETTINGS;
+pub(crate) fn protocols() -> [Protocol; 7] {
+    let [slow_duration, ack, to, balance, connect_timeout, tries, header, program] = SETTINGS;
     let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
         Protocol::new(protocol.name(), help, build)
     };
@@ -39,6 +65,10 @@ pub(crate) fn protocols() -> [Protocol; 6] {
             Ok(Config::accept(Acks { pattern }.behaviour()))
         })
         .setting(ack),
+        [to, balance, connect_timeout, tries, header]
+            .into_iter()
+            .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
+            .sees("model"),
         protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
     ]
 }
@@ -50,6 +80,27 @@ fn serve_http(values: &Values) -> Result<Config, String> {
     config.settings.max_partial = http::MAX_HEAD;
     config.settings.idle = Some(HTTP_IDLE);
     Ok(config)
+}
+
+fn proxy(values: &Values) -> Result<Config, String> {
+    let targets = values.list("to").iter().map(|text| text.parse()).collect::<Result<Vec<Target>, String>>()?;
+    if targets.is_empty() {
+        return Err("proxy without a target: name one by to, as in --to 10.0.0.1:6379".to_owned());
+    }
+    if let Some(model @ ("single" | "threads" | "fork" | "tasks")) = values.text("model") {
+        return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
+    }
+    let layers = ["tls-cert", "proxy-protocol"];
+    let at_listener = |layer: &&str| values.list("listen").iter().any(|listen| listen.contains(&format!(",{layer}=")));
+    if let Some(layer) = layers.iter().find(|layer| values.has(layer) || at_listener(layer)) {
+        return Err(format!("{layer} and proxy do not go together: bytes are relayed as they are; leave it out"));
+    }
+    let mut options = Options::to(targets);
+    options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
+    options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
+    options.tries = values.count("tries").unwrap_or(options.tries);
+    options.header = values.text("proxy-protocol-out").map(|version| if version == "v1" { Version::V1 } else { Version::V2 });
+    Ok(Config::accept(Proxy::new(options, TARGETS.clone()).behaviour()))
 }
 
 fn exec(values: &Values) -> Result<Config, String> {

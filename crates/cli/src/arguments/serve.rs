@@ -3,7 +3,7 @@
 use crate::values::BadValue;
 use crate::{names, protocols};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use sockdrawer_operate::{Kind, Setting, Value, Values, pool_settings, program_settings};
+use sockdrawer_operate::{Setting, Value, Values, pool_settings, program_settings};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(crate) struct ServeArguments {
 
 /// Settings of protocols that are options; what exec runs is no option.
 fn of_protocols() -> impl Iterator<Item = Setting> {
-    protocols::SETTINGS.into_iter().filter(|setting| !matches!(setting.kind, Kind::List(_)))
+    protocols::SETTINGS.into_iter().filter(|setting| setting.name != protocols::PROGRAM.name)
 }
 
 /// The settings that most servers need: help lists them first.

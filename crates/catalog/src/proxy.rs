@@ -1,0 +1,268 @@
+//! `proxy`: each client gets a connection to one of several targets, and the two are joined: what either sends goes to the other, through a buffer of the loop.
+//! A pair goes on through reloads, and moves to a new build whole.
+
+mod score;
+mod targets;
+
+pub use score::Balance;
+pub use targets::{Known, Place, Target, TargetStatus, Targets};
+
+use crate::{WrongOptions, recipe};
+use sockdrawer::connecting::ConnectFailure;
+use sockdrawer::layer::proxy_header::{Header, Version};
+use sockdrawer::{
+    Address, CannotRestore, CannotSave, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service, Side, State,
+    Step,
+};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The errno of a connect that found the pool at its limit, which is no fault of the target.
+const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+
+/// Settings of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where clients are relayed to: one target or more.
+    pub targets: Vec<Target>,
+    /// How they are spread.
+    pub balance: Balance,
+    /// Time in which a target has to accept.
+    pub connect_timeout: Duration,
+    /// Targets that are tried for a client before it is reset.
+    pub tries: usize,
+    /// Targets are told by a PROXY header of this version who the client is.
+    pub header: Option<Version>,
+}
+
+impl Options {
+    /// Connects within 5 s, two tries, no header.
+    #[must_use]
+    pub fn to(targets: Vec<Target>) -> Options {
+        Options { targets, balance: Balance::default(), connect_timeout: Duration::from_secs(5), tries: 2, header: None }
+    }
+
+    fn words(&self) -> String {
+        let header = match self.header {
+            None => 0,
+            Some(Version::V1) => 1,
+            Some(_) => 2,
+        };
+        let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
+        let (balance, connect_timeout, tries) = (self.balance, self.connect_timeout.as_nanos(), self.tries);
+        format!("{balance} {connect_timeout} {tries} {header} {}", targets.join(" "))
+    }
+
+    fn from_words(words: &str) -> Option<Options> {
+        let mut words = words.split(' ');
+        let balance = words.next()?.parse().ok()?;
+        let connect_timeout = Duration::from_nanos(words.next()?.parse().ok()?);
+        let tries = words.next()?.parse().ok()?;
+        let header = match words.next()? {
+            "0" => None,
+            "1" => Some(Version::V1),
+            _ => Some(Version::V2),
+        };
+        let targets = words.map(|word| word.parse().ok()).collect::<Option<Vec<Target>>>()?;
+        Some(Options { targets, balance, connect_timeout, tries, header })
+    }
+}
+
+/// The proxy.
+#[derive(Clone, Debug)]
+pub struct Proxy(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    targets: Targets,
+    known: Known,
+}
+
+impl Proxy {
+    /// Name of its recipe.
+    pub const NAME: &str = "proxy";
+
+    /// A proxy whose targets share what is `known` of their addresses.
+    #[must_use]
+    pub fn new(options: Options, known: Known) -> Proxy {
+        let targets = Targets::new(options.targets.clone(), options.balance, &known);
+        Proxy(Arc::new(Shared { options, targets, known }))
+    }
+
+    /// From the options of its recipe.
+    ///
+    /// # Errors
+    /// When they are not of that form.
+    pub fn from_options(options: &[u8]) -> Result<Proxy, WrongOptions> {
+        let words = std::str::from_utf8(options).ok().and_then(Options::from_words);
+        words.map(|options| Proxy::new(options, Known::default())).ok_or_else(|| WrongOptions::new(Proxy::NAME, options))
+    }
+
+    /// Returns the targets.
+    #[must_use]
+    pub fn targets(&self) -> &Targets {
+        &self.0.targets
+    }
+}
+
+impl Service for Proxy {
+    type Protocol = End;
+
+    fn open(&self, peer: &Peer) -> End {
+        if peer.side() == Side::Connected {
+            return End::Target;
+        }
+        let at = peer.listener().and_then(|listener| match listener {
+            Address::Tcp(at) => Some(*at),
+            _ => None,
+        });
+        let client = Client { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, made: None };
+        End::Client(Box::new(client))
+    }
+
+    fn state(&self) -> State {
+        State::of(Proxy::NAME, 1)
+    }
+
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<End, CannotRestore> {
+        let address = String::from_utf8_lossy(from.bytes()?).into_owned();
+        if peer.side() == Side::Connected {
+            return Ok(End::Target);
+        }
+        let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
+        Ok(End::Joined(self.0.targets.place_of(&address, &self.0.known)))
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        recipe(Proxy::NAME, self.0.options.words())
+    }
+}
+
+/// One side of a pair.
+#[derive(Debug)]
+pub enum End {
+    /// A client that has no connection to a target yet.
+    Client(Box<Client>),
+    /// A client that is joined with the connection to its target.
+    Joined(Place),
+    /// The connection to a target.
+    Target,
+}
+
+/// A client that has no connection to a target yet.
+#[derive(Debug)]
+pub struct Client {
+    proxy: Proxy,
+    peer: Option<SocketAddr>,
+    /// Where it came in.
+    at: Option<SocketAddr>,
+    tried: Vec<usize>,
+    place: Option<Place>,
+    /// The connection to the target, which has to send the header before they are joined.
+    made: Option<Handle>,
+}
+
+/// Note to the connection to a target: a header to send, and the client to be told of that.
+struct Send(Vec<u8>, Handle);
+
+impl Client {
+    /// Connects to the next target, or resets the client.
+    fn connect(&mut self, cx: &mut Context<'_>) -> Step {
+        self.place = None;
+        let Shared { options, targets, .. } = &*self.proxy.0;
+        let (peer, may) = (self.peer.map(|peer| peer.ip()), self.tried.len() < options.tries);
+        let Some(place) = may.then(|| targets.take(peer, &self.tried, cx.now())).flatten() else { return Step::Abort };
+        cx.connect(place.address(), options.connect_timeout);
+        self.tried.extend(place.number);
+        self.place = Some(place);
+        Step::Continue
+    }
+
+    /// Returns the connection that the client is to be joined with, if that is now.
+    fn connected(&mut self, made: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        let place = self.place.as_ref()?;
+        if place.succeeded(cx.now()) {
+            cx.report(format!("target {} is back", place.address()));
+        }
+        cx.tag(&place.address().to_string());
+        let (Some(version), Some(peer), Some(at)) = (self.proxy.0.options.header, self.peer, self.at) else {
+            return Some(made);
+        };
+        let send = Send(Header::proxied(peer, at).bytes(version), cx.handle());
+        cx.notify(&made, Note::value(send));
+        self.made = Some(made);
+        None
+    }
+
+    fn not_connected(&mut self, failure: &ConnectFailure, cx: &mut Context<'_>) -> Step {
+        if failure.errno == EAGAIN {
+            cx.report("no room for the connection to a target: the pool's limit counts both sides of a pair, raise it");
+            return Step::Abort;
+        }
+        if let Some(place) = &self.place {
+            let pause = place.failed(cx.now());
+            let why = std::io::Error::from_raw_os_error(failure.errno);
+            cx.report(format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause)));
+        }
+        self.connect(cx)
+    }
+}
+
+impl End {
+    fn join(&mut self, made: Handle) -> Step {
+        if let End::Client(client) = self
+            && let Some(place) = client.place.take()
+        {
+            *self = End::Joined(place);
+        }
+        Step::Relay(made)
+    }
+}
+
+impl Protocol for End {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.pause();
+        if let End::Client(client) = self { client.connect(cx) } else { Step::Continue }
+    }
+
+    fn connected(&mut self, result: Result<Handle, ConnectFailure>, cx: &mut Context<'_>) -> Step {
+        let End::Client(client) = self else { return Step::Continue };
+        match result {
+            Ok(made) => client.connected(made, cx).map_or(Step::Continue, |made| self.join(made)),
+            Err(failure) => client.not_connected(&failure, cx),
+        }
+    }
+
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    /// The relay passes it on, also where it came before the pair was joined.
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        match (&mut *self, note.take::<Send>()) {
+            (End::Target, Ok(Send(header, client))) => {
+                cx.send(&header);
+                cx.notify(&client, Note::value(()));
+                Step::Continue
+            }
+            (End::Client(client), Err(_)) => client.made.take().map_or(Step::Continue, |made| self.join(made)),
+            _ => Step::Continue,
+        }
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        let target = match self {
+            End::Client(_) => return Err(CannotSave::because("it is joined with its target first")),
+            End::Joined(place) => place.address().to_string(),
+            End::Target => String::new(),
+        };
+        to.bytes(target.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+use super::*;
+use std::net::Ipv4Addr;
+
+fn target(text: &str) -> Target {
+    text.parse().expect(text)
+}
+
+/// Targets at 10.0.0.1, 10.0.0.2 and so on, with this behind their addresses.
+fn targets(balance: Balance, options: &[&str]) -> Targets {
+    let all = options.iter().enumerate().map(|(number, options)| target(&format!("10.0.0.{}:1{options}", number + 1)));
+    Targets::new(all.collect(), balance, &Known::default())
+}
+
+/// How many of so many clients each target gets; clients leave at once where `stay` is false.
+fn spread(targets: &Targets, clients: usize, stay: bool) -> Vec<usize> {
+    let (now, mut got, mut places) = (Instant::now(), vec![0; targets.len()], Vec::new());
+    for client in 0..clients {
+        let peer = Ipv4Addr::from(0x0a01_0000 + u32::try_from(client).expect("few"));
+        let place = targets.take(Some(peer.into()), &[], now).expect("a target");
+        got[place.number.expect("it is among them")] += 1;
+        places.extend(stay.then_some(place));
+    }
+    got
+}
+
+fn number(place: Option<Place>) -> Option<usize> {
+    place?.number
+}
+
+#[test]
+fn a_target_is_written_with_options() {
+    for text in
+        ["10.0.0.1:6379", "10.0.0.1:6379,weight=3", "unix:/run/x.sock,weight=0", "[::1]:5,backup", "[::1]:5,weight=2,backup"]
+    {
+        assert_eq!(target(text).to_string(), text);
+    }
+    for (text, why) in [
+        ("10.0.0.1:6379,wieght=3", "unknown `wieght=3` behind 10.0.0.1:6379: there are weight=N, backup"),
+        ("10.0.0.1:6379,weight=-1", "weight=-1 is no weight: write a number from 0 to 4294967295"),
+    ] {
+        assert_eq!(text.parse::<Target>().expect_err(text), why);
+    }
+    assert!("nowhere".parse::<Target>().is_err());
+}
+
+#[test]
+fn clients_are_spread_by_weight() {
+    for stay in [true, false] {
+        assert_eq!(spread(&targets(Balance::Least, &["", ",weight=3", ",weight=0"]), 400, stay), [100, 300, 0]);
+        assert_eq!(spread(&targets(Balance::Rotate, &["", ",weight=3", ",weight=0"]), 400, stay), [100, 300, 0]);
+    }
+    let by_hash = spread(&targets(Balance::Hash, &["", ",weight=3", ",weight=0"]), 4000, false);
+    assert!((900..1100).contains(&by_hash[0]) && by_hash[2] == 0, "{by_hash:?}");
+}
+
+#[test]
+fn the_target_with_the_fewest_clients_is_due() {
+    let targets = targets(Balance::Least, &["", ""]);
+    let now = Instant::now();
+    let mut places: Vec<Place> = (0..4).map(|_| targets.take(None, &[], now).expect("a target")).collect();
+    places.retain(|place| place.number == Some(1));
+    assert_eq!(targets.status(now).iter().map(|status| status.open).collect::<Vec<_>>(), [0, 2]);
+    let next: Vec<Place> = (0..2).map(|_| targets.take(None, &[], now).expect("a target")).collect();
+    assert!(next.iter().all(|place| place.number == Some(0)), "{next:?}");
+}
+
+#[test]
+fn a_hash_moves_only_the_share_of_a_target_that_goes() {
+    let (three, two) = (targets(Balance::Hash, &["", "", ""]), targets(Balance::Hash, &["", ""]));
+    let now = Instant::now();
+    let mut moved = [0; 3];
+    for client in 0..3000 {
+        let peer = Some(Ipv4Addr::from(0x0a01_0000 + client).into());
+        let (before, after) = (number(three.take(peer, &[], now)), number(two.take(peer, &[], now)));
+        assert_eq!(before, number(three.take(peer, &[], now)), "a peer gets its target again");
+        assert!(before == after || before == Some(2), "{before:?} {after:?}");
+        moved[before.expect("a target")] += 1;
+    }
+    assert!(moved.iter().all(|share| (900..1100).contains(share)), "{moved:?}");
+    let mapped = "::ffff:10.1.0.7".parse().expect("an address");
+    assert_eq!(number(three.take(Some(mapped), &[], now)), number(three.take(Some(Ipv4Addr::new(10, 1, 0, 7).into()), &[], now)));
+}
+
+#[test]
+fn a_target_that_fails_is_left_out_longer_each_time_and_tried_by_one() {
+    let targets = targets(Balance::Rotate, &["", ""]);
+    let mut now = Instant::now();
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        let tries = std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).take(4);
+        let failing: Vec<Place> = tries.filter(|place| place.number == Some(0)).collect();
+        pauses.push(failing[0].failed(now).as_secs());
+        assert!(pauses.len() == 1 || failing.len() == 1, "one client tries it: {failing:?}");
+        let left_out = targets.status(now)[0].left_out.expect("it failed");
+        assert!((0..4).all(|_| number(targets.take(None, &[], now + left_out / 2)) == Some(1)));
+        now += left_out;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    let back = std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).find(|place| place.number == Some(0));
+    assert!(back.expect("its pause is over").succeeded(now));
+    assert_eq!((targets.status(now)[0].failures, targets.status(now)[0].left_out), (0, None));
+}
+
+#[test]
+fn a_target_that_is_back_gets_its_share_step_by_step() {
+    for balance in [Balance::Least, Balance::Rotate] {
+        let targets = targets(balance, &["", ""]);
+        let mut now = Instant::now();
+        let failing = targets.take(None, &[], now).expect("a target");
+        now += failing.failed(now);
+        drop(failing);
+        let mut busy: Vec<Place> = (0..100).map(|_| targets.take(None, &[0], now).expect("a target")).collect();
+        let tries =
+            std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).find(|place| place.number == Some(0));
+        assert!(tries.expect("its pause is over").succeeded(now));
+        busy.extend((0..100).map(|_| targets.take(None, &[], now).expect("a target")));
+        let share = busy.iter().filter(|place| place.number == Some(0)).count();
+        assert!((5..=30).contains(&share), "{balance}: {share} of 100 at once");
+        now += SLOW_START;
+        busy.extend((0..200).map(|_| targets.take(None, &[], now).expect("a target")));
+        let share = busy.iter().filter(|place| place.number == Some(0)).count();
+        assert!((100..=210).contains(&share), "{balance}: {share} of 400 then");
+    }
+}
+
+#[test]
+fn a_backup_is_for_when_all_others_are_left_out_and_the_last_is_never() {
+    let targets = targets(Balance::Least, &["", ",backup"]);
+    let now = Instant::now();
+    let first = targets.take(None, &[], now).expect("a target");
+    assert_eq!(
+        (first.number, number(targets.take(None, &[0], now)), number(targets.take(None, &[0, 1], now))),
+        (Some(0), Some(1), None)
+    );
+    first.failed(now);
+    let second = targets.take(None, &[], now).expect("a target");
+    assert_eq!(second.number, Some(1));
+    second.failed(now + Duration::from_millis(1));
+    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(2))), Some(0), "its pause ends first");
+    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(3))), Some(1), "the other is being tried");
+}
+
+#[test]
+fn a_change_keeps_what_is_known_of_targets_that_stay() {
+    let (known, now) = (Known::default(), Instant::now());
+    let before = Targets::new(vec![target("10.0.0.1:1"), target("10.0.0.2:1")], Balance::Least, &known);
+    let (failing, open) = (before.take(None, &[1], now).expect("a target"), before.take(None, &[0], now).expect("a target"));
+    failing.failed(now);
+    drop(before);
+    let after = Targets::new(vec![target("10.0.0.3:1"), target("10.0.0.2:1"), target("10.0.0.1:1")], Balance::Least, &known);
+    let status: Vec<_> = after.status(now).into_iter().map(|status| (status.open, status.failures)).collect();
+    assert_eq!(status, [(0, 0), (1, 0), (1, 1)]);
+    drop((failing, open));
+    assert!(after.status(now).iter().all(|status| status.open == 0));
+    // A client that came with an upgrade from a target that is none any more.
+    let place = after.place_of(target("10.0.0.9:1").address(), &known);
+    assert_eq!((place.number, place.address().to_string()), (None, "10.0.0.9:1".to_owned()));
+}
+
+impl Target {
+    fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+#[test]
+fn threads_that_take_places_at_once_all_get_one() {
+    let targets = targets(Balance::Least, &["", "", ",weight=2"]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    drop(targets.take(None, &[], Instant::now()).expect("a target"));
+                }
+            });
+        }
+    });
+    assert!(targets.status(Instant::now()).iter().all(|status| status.open == 0));
+}
