@@ -24,6 +24,7 @@ mod orders;
 mod parent;
 mod plans;
 mod program;
+mod proxy;
 mod quota;
 mod reference;
 mod renewed;

@@ -122,7 +122,8 @@ impl Context<'_> {
     /// The connection that is made runs the behaviour of this one's address. It counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
     /// of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool, and `single` has no room for it. Models that run a
     /// connection alone, `threads` and `fork`, answer `EOPNOTSUPP`. If this connection ends before it was told, or in
-    /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; while it lives the other does not move in an upgrade.
+    /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; until the two are joined by a
+    /// [relay](crate::Step::Relay), the other does not move in an upgrade while this one lives.
     /// What is asked for in [`Protocol::closed`](crate::Protocol::closed) is not begun.
     pub fn connect(&mut self, target: &Address, within: Duration) {
         self.out.say().connects.push((target.clone(), within));

@@ -1,0 +1,147 @@
+//! `serve proxy`: clients are joined with targets, and notice neither reloads, nor upgrades, nor the death of a target that is not theirs.
+
+use crate::operated::Operated;
+use crate::program::Program;
+use serde_json::Value;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const CLIENTS: usize = 20;
+
+/// A server that sends every byte back, and where it is.
+fn echo() -> (Program, String) {
+    let mut server = Program::of("serve echo -l 127.0.0.1:0");
+    let at = server.line().strip_prefix("listening on ").expect("where").to_owned();
+    (server, at)
+}
+
+fn file(settings: &str, targets: &[&str]) -> String {
+    let targets = targets.iter().map(|target| format!("\"{target}\"")).collect::<Vec<_>>().join(", ");
+    format!("upgrade = \"upgrade\"\n[pool.proxy]\nprotocol = \"proxy\"\nlisten = \"127.0.0.1:0\"\nto = [{targets}]\n{settings}\n")
+}
+
+fn connect(at: &str) -> TcpStream {
+    let client = TcpStream::connect(at).expect("it accepts");
+    client.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    client
+}
+
+/// Sends bytes of its own, and reads them back. False: the connection has ended.
+fn echoes(client: &mut TcpStream, number: usize) -> bool {
+    let sent: Vec<u8> = (0..10_000).map(|byte: usize| byte.wrapping_mul(31).wrapping_add(number * 7) as u8).collect();
+    let mut back = vec![0; sent.len()];
+    let is_back = client.write_all(&sent).and_then(|()| client.read_exact(&mut back)).is_ok();
+    assert!(!is_back || back == sent, "other bytes came back");
+    is_back
+}
+
+/// Upgrades it, and returns how many connections moved.
+fn upgrade(server: &Operated) -> u64 {
+    let report: Value = serde_json::from_str(&server.says("upgrade --json")).expect("JSON");
+    report["result"]["moved"].as_u64().unwrap_or_else(|| panic!("{report}"))
+}
+
+/// How many clients have this target.
+fn clients_of(server: &Operated, target: &str) -> usize {
+    server.says("connections").lines().filter(|line| line.ends_with(target)).count()
+}
+
+#[test]
+fn pairs_go_on_through_reloads_and_upgrades() {
+    for model in ["loops", "prefork"] {
+        let ((one, one_at), (_two, two_at)) = (echo(), echo());
+        let model = format!("model = \"{model}\"");
+        let server = Operated::start("proxy", &file(&model, &[&one_at, &two_at]));
+        let at = server.addresses[0].clone();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(&at)).collect();
+        assert!(clients.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
+        for round in 0..6 {
+            let targets = [&*one_at, &format!("{two_at},weight=3")];
+            match round % 3 {
+                0 => assert_eq!(upgrade(&server), 2 * clients.len() as u64),
+                1 => server.write(&file(&format!("{model}\nbalance = \"rotate\""), &targets[1..])),
+                _ => server.write(&file(&model, &targets)),
+            }
+            if round % 3 > 0 {
+                server.says("reload");
+            }
+            assert!(clients.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "round {round}");
+            if round == 2 {
+                let mut late = connect(&at);
+                assert!(echoes(&mut late, round));
+                clients.push(late);
+            }
+        }
+        let of_one = clients_of(&server, &one_at);
+        assert!((8..=12).contains(&of_one) && of_one + clients_of(&server, &two_at) == CLIENTS + 1, "{of_one}");
+        // What a target has ends with it, and nothing else does.
+        one.signal(rustix::process::Signal::KILL);
+        let mut left = clients.iter_mut().enumerate().map(|(number, client)| echoes(client, number)).collect::<Vec<_>>();
+        assert_eq!(left.iter().filter(|stands| !**stands).count(), of_one);
+        left.extend((0..4).map(|number| echoes(&mut connect(&at), number)));
+        assert!(left[CLIENTS + 1..].iter().all(|served| *served), "new clients get the other target");
+    }
+}
+
+#[test]
+fn a_target_is_told_who_the_client_is() {
+    for (version, begins) in
+        [("v1", &b"PROXY TCP4 127.0.0.1 127.0.0.1 "[..]), ("v2", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01")]
+    {
+        let target = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let to = target.local_addr().expect("it is bound").to_string();
+        let server = Operated::start("proxy-header", &file(&format!("proxy-protocol-out = \"{version}\""), &[&to]));
+        let mut client = connect(&server.addresses[0]);
+        client.write_all(b"early").expect("it stands");
+        client.shutdown(Shutdown::Write).expect("it stands");
+        let (mut far, _) = target.accept().expect("the proxy connects");
+        far.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        let mut heard = Vec::new();
+        far.read_to_end(&mut heard).expect("an orderly end");
+        let (client_at, proxy_at) = (client.local_addr().expect("it stands"), &server.addresses[0]);
+        let ports = |at: SocketAddr, proxy: SocketAddr| match version {
+            "v1" => format!("{} {}\r\n", at.port(), proxy.port()).into_bytes(),
+            _ => [at.port().to_be_bytes(), proxy.port().to_be_bytes()].concat(),
+        };
+        let wanted = [begins, &ports(client_at, proxy_at.parse().expect("an address")), b"early"].concat();
+        assert_eq!(heard, wanted, "{version}");
+        far.write_all(b"late").expect("it stands");
+        drop(far);
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).expect("an orderly end");
+        assert_eq!(answer, b"late");
+    }
+}
+
+#[test]
+fn a_client_without_a_target_is_reset_and_the_log_says_why() {
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound").to_string();
+    let mut server = Operated::told("proxy-gone", &file("", &[&gone, "unix:/nowhere/x.sock,backup"]), |_| {});
+    let mut client = connect(&server.addresses[0]);
+    assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let told: Vec<String> = (0..2).map(|_| server.event(&["Reported"])["text"].as_str().expect("a text").to_owned()).collect();
+    assert!(told[0].ends_with(&format!(": target {gone}: Connection refused (os error 111); left out for 1s")), "{told:?}");
+    assert!(
+        told[1].ends_with(": target unix:/nowhere/x.sock: No such file or directory (os error 2); left out for 1s"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_a_proxy_cannot_have_is_refused_at_the_start() {
+    for (words, why) in [
+        ("", "proxy without a target: name one by to, as in --to 10.0.0.1:6379"),
+        ("--to 127.0.0.1:1 --model threads", "both sides of a pair run in one loop, which threads has not: use loops or prefork"),
+        ("--to 127.0.0.1:1 --tries 0", "--tries 0: must be at least 1"),
+        (
+            "--to 127.0.0.1:1 --listen 127.0.0.1:0,proxy-protocol=unix",
+            "proxy-protocol and proxy do not go together: bytes are relayed as they are; leave it out",
+        ),
+    ] {
+        let end = Program::of(&format!("serve proxy {words}")).end();
+        assert_eq!(end.code, Some(2), "{words}");
+        assert_eq!(end.stderr, format!("error: {why} (try: sockdrawer serve --help)\n"), "{words}");
+    }
+}
