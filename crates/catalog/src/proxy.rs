@@ -23,24 +23,24 @@ const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
 
 /// Settings of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Where clients are relayed to: one target or more.
+pub struct ProxyOptions {
+    /// The targets, one or more.
     pub targets: Vec<Target>,
-    /// How they are spread.
+    /// The way in which clients are spread over them.
     pub balance: Balance,
     /// Time in which a target has to accept.
     pub connect_timeout: Duration,
     /// Targets that are tried for a client before it is reset.
     pub tries: usize,
-    /// Targets are told by a PROXY header of this version who the client is.
+    /// The version of the PROXY header by which targets are told of the client.
     pub header: Option<Version>,
 }
 
-impl Options {
+impl ProxyOptions {
     /// Connects within 5 s, two tries, no header.
     #[must_use]
-    pub fn to(targets: Vec<Target>) -> Options {
-        Options { targets, balance: Balance::default(), connect_timeout: Duration::from_secs(5), tries: 2, header: None }
+    pub fn to(targets: Vec<Target>) -> ProxyOptions {
+        ProxyOptions { targets, balance: Balance::default(), connect_timeout: Duration::from_secs(5), tries: 2, header: None }
     }
 
     fn words(&self) -> String {
@@ -54,7 +54,7 @@ impl Options {
         format!("{balance} {connect_timeout} {tries} {header} {}", targets.join(" "))
     }
 
-    fn from_words(words: &str) -> Option<Options> {
+    fn from_words(words: &str) -> Option<ProxyOptions> {
         let mut words = words.split(' ');
         let balance = words.next()?.parse().ok()?;
         let connect_timeout = Duration::from_nanos(words.next()?.parse().ok()?);
@@ -65,17 +65,17 @@ impl Options {
             _ => Some(Version::V2),
         };
         let targets = words.map(|word| word.parse().ok()).collect::<Option<Vec<Target>>>()?;
-        Some(Options { targets, balance, connect_timeout, tries, header })
+        Some(ProxyOptions { targets, balance, connect_timeout, tries, header })
     }
 }
 
 /// The proxy.
 #[derive(Clone, Debug)]
-pub struct Proxy(Arc<Shared>);
+pub struct Proxy(Arc<Parts>);
 
 #[derive(Debug)]
-struct Shared {
-    options: Options,
+struct Parts {
+    options: ProxyOptions,
     targets: Targets,
     known: Known,
 }
@@ -86,17 +86,17 @@ impl Proxy {
 
     /// A proxy whose targets share what is `known` of their addresses.
     #[must_use]
-    pub fn new(options: Options, known: Known) -> Proxy {
+    pub fn new(options: ProxyOptions, known: Known) -> Proxy {
         let targets = Targets::new(options.targets.clone(), options.balance, &known);
-        Proxy(Arc::new(Shared { options, targets, known }))
+        Proxy(Arc::new(Parts { options, targets, known }))
     }
 
-    /// From the options of its recipe.
+    /// Builds it from the options of its recipe.
     ///
     /// # Errors
-    /// When they are not of that form.
+    /// They are not of that form.
     pub fn from_options(options: &[u8]) -> Result<Proxy, WrongOptions> {
-        let words = std::str::from_utf8(options).ok().and_then(Options::from_words);
+        let words = std::str::from_utf8(options).ok().and_then(ProxyOptions::from_words);
         words.map(|options| Proxy::new(options, Known::default())).ok_or_else(|| WrongOptions::new(Proxy::NAME, options))
     }
 
@@ -108,31 +108,31 @@ impl Proxy {
 }
 
 impl Service for Proxy {
-    type Protocol = End;
+    type Protocol = PairSide;
 
-    fn open(&self, peer: &Peer) -> End {
+    fn open(&self, peer: &Peer) -> PairSide {
         if peer.side() == Side::Connected {
-            return End::Target;
+            return PairSide::Target;
         }
         let at = peer.listener().and_then(|listener| match listener {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let client = Client { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, made: None };
-        End::Client(Box::new(client))
+        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, made: None };
+        PairSide::Unjoined(Box::new(client))
     }
 
     fn state(&self) -> State {
         State::of(Proxy::NAME, 1)
     }
 
-    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<End, CannotRestore> {
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<PairSide, CannotRestore> {
         let address = String::from_utf8_lossy(from.bytes()?).into_owned();
         if peer.side() == Side::Connected {
-            return Ok(End::Target);
+            return Ok(PairSide::Target);
         }
         let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
-        Ok(End::Joined(self.0.targets.place_of(&address, &self.0.known)))
+        Ok(PairSide::Joined(self.0.targets.place_of(&address, &self.0.known)))
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -140,11 +140,11 @@ impl Service for Proxy {
     }
 }
 
-/// One side of a pair.
+/// A side of a pair.
 #[derive(Debug)]
-pub enum End {
+pub enum PairSide {
     /// A client that has no connection to a target yet.
-    Client(Box<Client>),
+    Unjoined(Box<Unjoined>),
     /// A client that is joined with the connection to its target.
     Joined(Place),
     /// The connection to a target.
@@ -153,10 +153,10 @@ pub enum End {
 
 /// A client that has no connection to a target yet.
 #[derive(Debug)]
-pub struct Client {
+pub struct Unjoined {
     proxy: Proxy,
     peer: Option<SocketAddr>,
-    /// Where it came in.
+    /// The address at which it came in.
     at: Option<SocketAddr>,
     tried: Vec<usize>,
     place: Option<Place>,
@@ -165,13 +165,13 @@ pub struct Client {
 }
 
 /// Note to the connection to a target: a header to send, and the client to be told of that.
-struct Send(Vec<u8>, Handle);
+struct SendHeader(Vec<u8>, Handle);
 
-impl Client {
+impl Unjoined {
     /// Connects to the next target, or resets the client.
     fn connect(&mut self, cx: &mut Context<'_>) -> Step {
         self.place = None;
-        let Shared { options, targets, .. } = &*self.proxy.0;
+        let Parts { options, targets, .. } = &*self.proxy.0;
         let (peer, may) = (self.peer.map(|peer| peer.ip()), self.tried.len() < options.tries);
         let Some(place) = may.then(|| targets.take(peer, &self.tried, cx.now())).flatten() else { return Step::Abort };
         cx.connect(place.address(), options.connect_timeout);
@@ -190,7 +190,7 @@ impl Client {
         let (Some(version), Some(peer), Some(at)) = (self.proxy.0.options.header, self.peer, self.at) else {
             return Some(made);
         };
-        let send = Send(Header::proxied(peer, at).bytes(version), cx.handle());
+        let send = SendHeader(Header::proxied(peer, at).bytes(version), cx.handle());
         cx.notify(&made, Note::value(send));
         self.made = Some(made);
         None
@@ -210,25 +210,25 @@ impl Client {
     }
 }
 
-impl End {
+impl PairSide {
     fn join(&mut self, made: Handle) -> Step {
-        if let End::Client(client) = self
+        if let PairSide::Unjoined(client) = self
             && let Some(place) = client.place.take()
         {
-            *self = End::Joined(place);
+            *self = PairSide::Joined(place);
         }
         Step::Relay(made)
     }
 }
 
-impl Protocol for End {
+impl Protocol for PairSide {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         cx.pause();
-        if let End::Client(client) = self { client.connect(cx) } else { Step::Continue }
+        if let PairSide::Unjoined(client) = self { client.connect(cx) } else { Step::Continue }
     }
 
     fn connected(&mut self, result: Result<Handle, ConnectFailure>, cx: &mut Context<'_>) -> Step {
-        let End::Client(client) = self else { return Step::Continue };
+        let PairSide::Unjoined(client) = self else { return Step::Continue };
         match result {
             Ok(made) => client.connected(made, cx).map_or(Step::Continue, |made| self.join(made)),
             Err(failure) => client.not_connected(&failure, cx),
@@ -245,22 +245,22 @@ impl Protocol for End {
     }
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        match (&mut *self, note.take::<Send>()) {
-            (End::Target, Ok(Send(header, client))) => {
+        match (&mut *self, note.take::<SendHeader>()) {
+            (PairSide::Target, Ok(SendHeader(header, client))) => {
                 cx.send(&header);
                 cx.notify(&client, Note::value(()));
                 Step::Continue
             }
-            (End::Client(client), Err(_)) => client.made.take().map_or(Step::Continue, |made| self.join(made)),
+            (PairSide::Unjoined(client), Err(_)) => client.made.take().map_or(Step::Continue, |made| self.join(made)),
             _ => Step::Continue,
         }
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         let target = match self {
-            End::Client(_) => return Err(CannotSave::because("it is joined with its target first")),
-            End::Joined(place) => place.address().to_string(),
-            End::Target => String::new(),
+            PairSide::Unjoined(_) => return Err(CannotSave::because("it is joined with its target first")),
+            PairSide::Joined(place) => place.address().to_string(),
+            PairSide::Target => String::new(),
         };
         to.bytes(target.as_bytes());
         Ok(())

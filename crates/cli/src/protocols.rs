@@ -4,7 +4,7 @@ use crate::{names, program};
 use sockdrawer::layer::proxy_header::Version;
 use sockdrawer::{Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
-use sockdrawer_catalog::proxy::{Balance, Known, Options, Proxy, Target};
+use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
 use sockdrawer_operate::{Kind, Protocol, Setting, Text, Values};
 use std::sync::LazyLock;
@@ -95,7 +95,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     if let Some(layer) = layers.iter().find(|layer| values.has(layer) || at_listener(layer)) {
         return Err(format!("{layer} and proxy do not go together: bytes are relayed as they are; leave it out"));
     }
-    let mut options = Options::to(targets);
+    let mut options = ProxyOptions::to(targets);
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
     options.tries = values.count("tries").unwrap_or(options.tries);

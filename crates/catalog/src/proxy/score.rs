@@ -4,15 +4,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// How clients are spread over targets.
+/// The way in which clients are spread over targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// To the target with the fewest clients for its weight; in turn where several have as few.
+    /// Each client goes to the target with the fewest clients for its weight; in turn where several have as few.
     #[default]
     Least,
-    /// In turn, by weight.
+    /// Targets are due in turn, by weight.
     Rotate,
-    /// By the peer's IP address: a peer gets its target again, and one that goes or comes moves no other peers than its own share. Peers without an IP address are
+    /// The peer's IP address decides: a peer gets its target again, and one that goes or comes moves no other peers than its own share. Peers without an IP address are
     /// one peer.
     Hash,
 }
@@ -62,7 +62,7 @@ pub(super) fn hash(
     });
     let draw = |number: usize| {
         let mixed = mix(&[peer.as_slice(), address(number).as_bytes()].concat());
-        // From 0 to 1, both left out.
+        // Between 0 and 1, without either.
         let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -weight(number) / uniform.ln()
     };

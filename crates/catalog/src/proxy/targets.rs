@@ -20,11 +20,11 @@ const SLOW_START: Duration = Duration::from_secs(10);
 /// A target as it is written: an address, then `weight=N` or `backup` with commas between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: Address,
-    /// Its share of the clients, beside the other targets' weights. 0: new clients go elsewhere, those that it has stay.
+    /// The share of the clients that it gets, beside the other targets' weights. 0: new clients go elsewhere, those that it has stay.
     pub weight: u32,
-    /// It gets clients only while every target that is no backup is left out.
+    /// True for a target that gets clients only while every target that is no backup is left out.
     pub backup: bool,
 }
 
@@ -69,13 +69,13 @@ impl fmt::Display for Target {
 
 /// Numbers and health of one target, shared by all that name its address.
 #[derive(Debug)]
-struct Shared {
+struct TargetState {
     address: Address,
     open: AtomicUsize,
     health: Mutex<Health>,
 }
 
-impl Shared {
+impl TargetState {
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,9 +85,9 @@ impl Shared {
 struct Health {
     /// Connects that failed since the last that did not.
     failures: u32,
-    /// Until when it is left out. Then one client tries it, and meanwhile it is left out for the next pause.
+    /// The time until which it is left out. Then one client tries it, and meanwhile it is left out for the next pause.
     until: Option<Instant>,
-    /// When the first connect after a failure succeeded.
+    /// Time of the first connect that succeeded after a failure.
     back: Option<Instant>,
 }
 
@@ -107,16 +107,16 @@ impl Health {
     }
 }
 
-/// What is known of targets by their addresses: a change of the configuration keeps counts and health of those that stay.
+/// Counts and health of targets by their addresses: a change of the configuration keeps counts and health of those that stay.
 #[derive(Clone, Debug, Default)]
-pub struct Known(Arc<Mutex<HashMap<Address, Arc<Shared>>>>);
+pub struct Known(Arc<Mutex<HashMap<Address, Arc<TargetState>>>>);
 
 impl Known {
-    fn of(&self, address: &Address) -> Arc<Shared> {
+    fn of(&self, address: &Address) -> Arc<TargetState> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
-        let new = || Arc::new(Shared { address: address.clone(), open: AtomicUsize::new(0), health: Mutex::default() });
+        let new = || Arc::new(TargetState { address: address.clone(), open: AtomicUsize::new(0), health: Mutex::default() });
         known.entry(address.clone()).or_insert_with(new).clone()
     }
 }
@@ -126,11 +126,11 @@ impl Known {
 pub struct Place {
     /// Number of the target among the targets; of one that is among them no more, None.
     pub number: Option<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<TargetState>,
 }
 
 impl Place {
-    fn new(number: Option<usize>, shared: Arc<Shared>) -> Place {
+    fn new(number: Option<usize>, shared: Arc<TargetState>) -> Place {
         shared.open.fetch_add(1, Relaxed);
         Place { number, shared }
     }
@@ -174,7 +174,7 @@ pub struct TargetStatus {
     pub open: usize,
     /// Connects that failed since the last that did not.
     pub failures: u32,
-    /// How long it is left out still.
+    /// Time for which it is left out still.
     pub left_out: Option<Duration>,
 }
 
@@ -182,8 +182,8 @@ pub struct TargetStatus {
 #[derive(Debug)]
 pub struct Targets {
     balance: Balance,
-    all: Vec<(Target, Arc<Shared>)>,
-    /// By target, the turns that it has had, as `score::rotate` counts them.
+    all: Vec<(Target, Arc<TargetState>)>,
+    /// Turns that each target has had, as `score::rotate` counts them.
     turns: Mutex<Vec<f64>>,
 }
 
@@ -256,7 +256,7 @@ impl Targets {
     /// Returns the state of all, in the order of the configuration.
     #[must_use]
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
-        let status = |(target, shared): &(Target, Arc<Shared>)| {
+        let status = |(target, shared): &(Target, Arc<TargetState>)| {
             let health = *shared.health();
             let left_out = health.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero());
             TargetStatus { target: target.clone(), open: shared.open.load(Relaxed), failures: health.failures, left_out }

@@ -11,7 +11,7 @@ fn targets(balance: Balance, options: &[&str]) -> Targets {
     Targets::new(all.collect(), balance, &Known::default())
 }
 
-/// How many of so many clients each target gets; clients leave at once where `stay` is false.
+/// Returns how many of these clients each target gets; clients leave at once where `stay` is false.
 fn spread(targets: &Targets, clients: usize, stay: bool) -> Vec<usize> {
     let (now, mut got, mut places) = (Instant::now(), vec![0; targets.len()], Vec::new());
     for client in 0..clients {
@@ -152,7 +152,7 @@ fn a_change_keeps_what_is_known_of_targets_that_stay() {
     assert_eq!(status, [(0, 0), (1, 0), (1, 1)]);
     drop((failing, open));
     assert!(after.status(now).iter().all(|status| status.open == 0));
-    // A client that came with an upgrade from a target that is none any more.
+    // The client came with an upgrade from a target that is none any more.
     let place = after.place_of(target("10.0.0.9:1").address(), &known);
     assert_eq!((place.number, place.address().to_string()), (None, "10.0.0.9:1".to_owned()));
 }

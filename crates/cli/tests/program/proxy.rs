@@ -43,7 +43,7 @@ fn upgrade(server: &Operated) -> u64 {
     report["result"]["moved"].as_u64().unwrap_or_else(|| panic!("{report}"))
 }
 
-/// How many clients have this target.
+/// Returns how many clients have this target.
 fn clients_of(server: &Operated, target: &str) -> usize {
     server.says("connections").lines().filter(|line| line.ends_with(target)).count()
 }
@@ -76,7 +76,7 @@ fn pairs_go_on_through_reloads_and_upgrades() {
         }
         let of_one = clients_of(&server, &one_at);
         assert!((8..=12).contains(&of_one) && of_one + clients_of(&server, &two_at) == CLIENTS + 1, "{of_one}");
-        // What a target has ends with it, and nothing else does.
+        // The clients of a target end with it, and no others.
         one.signal(rustix::process::Signal::KILL);
         let mut left = clients.iter_mut().enumerate().map(|(number, client)| echoes(client, number)).collect::<Vec<_>>();
         assert_eq!(left.iter().filter(|stands| !**stands).count(), of_one);
