@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
     let TrialArguments { target, change, every, workload, path, allow, out, .. } = arguments;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
-    more || target.is_some() || arguments.tls.given() || change.is_some()
+    more || target.is_some() || arguments.tls.given() || arguments.script.given().is_some() || change.is_some()
 }
 
 /// Runs the trial and tells what it found.
@@ -98,7 +98,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
             return Err(usage(
-                "--every, --workload, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+                "--every, --workload, --send, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
             ));
         }
     };
@@ -130,6 +130,14 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
 }
 
 fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, Failure> {
+    if let Some(script) = arguments.script.script(|line| usage(line))? {
+        return match (arguments.script.given(), url) {
+            (Some(option), Some(_)) => {
+                Err(usage(format_args!("{option} and a URL exclude each other: write HOST:PORT, and --tls for TLS")))
+            }
+            _ => Ok(Workload::Script(script)),
+        };
+    }
     let named = arguments.workload.unwrap_or(if url.is_some() { Named::Http } else { Named::Echo });
     let path = match (&arguments.path, url) {
         (Some(_), Some(_)) => return Err(usage("--path and a URL exclude each other: both say what is asked for")),
@@ -154,7 +162,10 @@ fn start(options: &Options) -> String {
         Until::Passed(time) => format!("changes for {time:?}"),
     };
     let rate = options.connect_rate().map_or_else(String::new, |rate| format!(" ({rate:.0} connects/s)"));
-    let name = workload.name();
+    let name = match workload {
+        Workload::Script(script) => script.to_string(),
+        _ => workload.name().to_owned(),
+    };
     format!(
         "trial of {target}, {name}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
          {kept} that stay, seed {seed}"
@@ -187,6 +198,9 @@ mod tests {
         let web = web.expect("all of it");
         let http = |path: &str, host: Option<&str>| Workload::Http { path: path.to_owned(), host: host.map(str::to_owned) };
         assert_eq!((web.workload, web.every, web.until), (http("/a", None), Duration::ZERO, Until::Changes(3)));
+        let own = parsed(&[":80", "--change", "true", "--send", "a {n}.", "--expect", "b {n}.", "--connect-expect", "hello"]);
+        let script = Workload::Script("<< hello\n> a {n}.\n< b {n}.".parse().expect("a script"));
+        assert_eq!(own.expect("a protocol of one's own").workload, script);
         assert_eq!(
             parsed(&["http://localhost:80/b", "--change", "true"]).expect("a trial").workload,
             http("/b", Some("localhost"))
@@ -207,6 +221,30 @@ mod tests {
             (&["127.0.0.1:80-81", "--change", "true"], "leave the range of ports out"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--path", "a b"], "not a path"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
+            (&["--send", "a", "--expect", "b"], "need a TARGET"),
+            (&["127.0.0.1:80", "--change", "true", "--send", "a"], "--expect is missing: add it"),
+            (&["127.0.0.1:80", "--change", "true", "--connect-send", "a"], "--expect and --send are missing: add them"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "b {n}."],
+                "`b {n}.` has the number of a question without one",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a {n}", "--expect", "b {n}"],
+                "--expect b {n}: it ends with {n}, whose end nothing tells: write",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--send", r"\q", "--expect", "b"], r"--send: `\q` begins no escape"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "/(/"],
+                "--expect /(/: `(` is no regular expression",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "b", "--workload", "ping"],
+                "exclude each other: leave one out",
+            ),
+            (
+                &["http://127.0.0.1:80/", "--change", "true", "--send", "a", "--expect", "b"],
+                "--send and a URL exclude each other",
+            ),
         ] {
             let failure = parsed(words).expect_err("refused");
             assert_eq!(failure.exit, Exit::Usage, "{words:?}");

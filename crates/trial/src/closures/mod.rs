@@ -8,12 +8,14 @@ pub use report::{ChangeReport, Report};
 
 use crate::exchange::{Echo, Exchange, Pairs};
 use crate::random::{Random, mix};
+use crate::script::{Script, Scripted};
 use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
+use crate::tls::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool};
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Connects that end under each change before the next change begins.
@@ -59,6 +61,8 @@ pub struct Trial {
     seed: u64,
     configure: Vec<Configures>,
     clients: Option<Starts>,
+    tls: Option<Tls>,
+    odd: Arc<OnceLock<String>>,
 }
 
 impl fmt::Debug for Trial {
@@ -80,6 +84,8 @@ pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
         seed: 1,
         configure: Vec::new(),
         clients: None,
+        tls: None,
+        odd: Arc::default(),
     }
 }
 
@@ -154,6 +160,19 @@ impl Trial {
         self
     }
 
+    /// Sets exchanges that are told by text, as in `"> PING {n}\\n\n< PONG {n}\\n"`: each client that comes and goes asks all of them, those that
+    /// stay ask one after the other.
+    pub fn script(mut self, script: Script) -> Trial {
+        self.odd = Arc::default();
+        let kept = Scripted::new(script).noting(self.odd.clone());
+        self.exchanges(kept.whole(), kept)
+    }
+
+    /// Lets the clients speak TLS. The service has its own: `service.layered(server)`.
+    pub fn tls(self, tls: Tls) -> Trial {
+        Trial { tls: Some(tls), ..self }
+    }
+
     /// Starts the service and its clients, applies the changes, and ends all of them in order.
     ///
     /// # Errors
@@ -162,7 +181,7 @@ impl Trial {
         let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
         let target = server.addresses().into_iter().next().expect("it listens where it was told to");
-        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed, tls: None };
+        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed, tls: self.tls };
         let tally = Arc::new(Tally::new());
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
         let clients = start(&plan, &tally)?;
@@ -170,7 +189,7 @@ impl Trial {
         let (changes, before) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
         let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
         server.shutdown(Drain::within(END_WITHIN));
-        Ok(Report { seed: self.seed, total, changes, failures: tally.failures() })
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: self.odd.get().cloned() })
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Report {
     pub changes: Vec<ChangeReport>,
     /// The failures, most frequent first.
     pub failures: Vec<(Failure, u64)>,
+    /// The first unexpected answer to a [`Script`](crate::Script), described.
+    pub odd: Option<String>,
 }
 
 /// Minimum of connects under a change: with fewer the change proves nothing.
@@ -101,6 +103,9 @@ impl fmt::Display for Report {
         }
         for (failure, count) in self.failures.iter().take(8) {
             write!(f, "\n{count} times {failure}")?;
+        }
+        if let Some(odd) = &self.odd {
+            write!(f, "\n{odd}")?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Tally, Tls, mix};
+use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub enum Workload {
         /// The server's name in the requests; None: its address.
         host: Option<String>,
     },
+    /// Exchanges of a protocol of one's own: all of them per connection of the churn, one after the other on connections that stay.
+    Script(Script),
 }
 
 impl Workload {
@@ -59,6 +61,7 @@ impl Workload {
             Workload::Echo => "echo",
             Workload::Ping => "ping",
             Workload::Http { .. } => "http",
+            Workload::Script(_) => "script",
         }
     }
 }
@@ -131,6 +134,10 @@ impl<'a> Trial<'a> {
                 let asked = (path.as_str(), host.as_deref());
                 let web = |set: u64| Web::new(&options.target, asked, set == CHURN, expected.clone());
                 Trial::with(options, expected.clone(), web)
+            }
+            Workload::Script(script) => {
+                let kept = Scripted::new(script.clone()).noting(expected.odd.clone());
+                Trial::with(options, expected, |set| if set == CHURN { kept.whole() } else { kept.clone() })
             }
         }
     }

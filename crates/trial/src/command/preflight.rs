@@ -81,7 +81,9 @@ fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
         other => {
             let why = expected.odd().or_else(|| other.map(|failure| failure.cause.to_string()));
             let why = why.unwrap_or_else(|| "no answer, or wrong bytes".to_owned());
-            format!("{target} does not answer as the workload expects: {why}; check --workload and the address")
+            format!(
+                "{target} does not answer as the workload expects: {why}; check --workload, or --send and --expect, and the address"
+            )
         }
     };
     Refused::Server(line)

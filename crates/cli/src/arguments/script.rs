@@ -1,0 +1,51 @@
+//! The options of a trial whose clients speak a protocol that is told on the command line.
+
+use crate::outcome::Failure;
+use crate::workload::first_given;
+use clap::Args;
+use sockdrawer_catalog::dialogue::{Reply, Template};
+use sockdrawer_trial::Script;
+use std::fmt;
+
+/// A protocol of one's own, in the place of `--workload`.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Your protocol")]
+pub(crate) struct ScriptArguments {
+    /// TARGET: the question to ask, with the escapes \r \n \t \0 \\ and \xNN: 'PING {n}\n'; {n} is a number that no other question has.
+    ///
+    /// In the place of --workload; see [your own protocol](#your-own-protocol). With --expect.
+    #[arg(long, value_name = "S", requires = "expect", conflicts_with_all = ["workload", "path"])]
+    pub(crate) send: Option<Template>,
+    /// The answer to expect: bytes with these escapes, or a regular expression between slashes; {n} must be the question's number:
+    /// 'PONG {n}\n'.
+    #[arg(long, value_name = "S", requires = "send")]
+    pub(crate) expect: Option<Reply>,
+    /// Bytes to send once, at the beginning of each connection: 'AUTH secret\n'.
+    #[arg(long, value_name = "S", requires = "send")]
+    pub(crate) connect_send: Option<Template>,
+    /// The answer to wait for at the beginning of each connection, to --connect-send or as a greeting [default: none].
+    #[arg(long, value_name = "S", requires = "send")]
+    pub(crate) connect_expect: Option<Reply>,
+}
+
+impl ScriptArguments {
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        first_given([
+            ("--send", self.send.is_some()),
+            ("--expect", self.expect.is_some()),
+            ("--connect-send", self.connect_send.is_some()),
+            ("--connect-expect", self.connect_expect.is_some()),
+        ])
+    }
+
+    /// Makes the exchanges of these options, if any is given. `usage` tells a mistake of the command line.
+    ///
+    /// # Errors
+    /// When the options do not go together.
+    pub(crate) fn script(&self, usage: fn(&dyn fmt::Display) -> Failure) -> Result<Option<Script>, Failure> {
+        let (Some(send), Some(expect)) = (&self.send, &self.expect) else { return Ok(None) };
+        let first = (self.connect_send.clone(), self.connect_expect.clone());
+        Script::new(first, send.clone(), expect.clone()).map(Some).map_err(|error| usage(&error))
+    }
+}
