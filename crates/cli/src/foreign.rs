@@ -98,7 +98,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
             return Err(usage(
-                "--every, --workload, --send, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+                "--every, --workload, --send, --exchanges, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
             ));
         }
     };
@@ -222,6 +222,16 @@ mod tests {
             (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--path", "a b"], "not a path"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
             (&["--send", "a", "--expect", "b"], "need a TARGET"),
+            (&["--exchanges", "none"], "need a TARGET"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--exchanges", "/none"],
+                "--exchanges /none: No such file or directory (os error 2): name a",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--exchanges", "/dev/null"], "--exchanges /dev/null: no exchange: write >"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--exchanges", "/dev/null", "--send", "a", "--expect", "b"],
+                "exclude each other",
+            ),
             (&["127.0.0.1:80", "--change", "true", "--send", "a"], "--expect is missing: add it"),
             (&["127.0.0.1:80", "--change", "true", "--connect-send", "a"], "--expect and --send are missing: add them"),
             (

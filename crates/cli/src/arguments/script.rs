@@ -6,6 +6,8 @@ use clap::Args;
 use sockdrawer_catalog::dialogue::{Reply, Template};
 use sockdrawer_trial::Script;
 use std::fmt;
+use std::fs;
+use std::path::PathBuf;
 
 /// A protocol of one's own, in the place of `--workload`.
 #[derive(Debug, Default, Args)]
@@ -26,6 +28,11 @@ pub(crate) struct ScriptArguments {
     /// The answer to wait for at the beginning of each connection, to --connect-send or as a greeting [default: none].
     #[arg(long, value_name = "S", requires = "send")]
     pub(crate) connect_expect: Option<Reply>,
+    /// A file of several exchanges, in the place of these options: a line for each, with > before what is sent and < before its answer.
+    ///
+    /// Lines with >> and << are for the beginning of a connection.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["send", "expect", "connect_send", "connect_expect", "workload", "path"])]
+    pub(crate) exchanges: Option<PathBuf>,
 }
 
 impl ScriptArguments {
@@ -36,14 +43,20 @@ impl ScriptArguments {
             ("--expect", self.expect.is_some()),
             ("--connect-send", self.connect_send.is_some()),
             ("--connect-expect", self.connect_expect.is_some()),
+            ("--exchanges", self.exchanges.is_some()),
         ])
     }
 
     /// Makes the exchanges of these options, if any is given. `usage` tells a mistake of the command line.
     ///
     /// # Errors
-    /// When the options do not go together.
+    /// When the options do not go together, or the file cannot be read.
     pub(crate) fn script(&self, usage: fn(&dyn fmt::Display) -> Failure) -> Result<Option<Script>, Failure> {
+        if let Some(path) = &self.exchanges {
+            let wrong = |why: &dyn fmt::Display| usage(&format_args!("--exchanges {}: {why}", path.display()));
+            let text = fs::read_to_string(path).map_err(|error| wrong(&format_args!("{error}: name a file of exchanges")))?;
+            return text.parse().map(Some).map_err(|error| wrong(&error));
+        }
         let (Some(send), Some(expect)) = (&self.send, &self.expect) else { return Ok(None) };
         let first = (self.connect_send.clone(), self.connect_expect.clone());
         Script::new(first, send.clone(), expect.clone()).map(Some).map_err(|error| usage(&error))

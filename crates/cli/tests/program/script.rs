@@ -114,3 +114,26 @@ fn a_server_that_answers_otherwise_is_told_with_its_answer_before_anything_is_ch
     let line = r"does not answer as the workload expects: after `PING 1\n` `PONG {n}\n` was expected, with the number 1, and `ERR\n` came";
     assert!(told.contains(line), "{told}");
 }
+
+#[test]
+fn several_exchanges_come_from_a_file() {
+    let file = std::env::temp_dir().join(format!("sockdrawer-exchanges-{}", std::process::id()));
+    let path = file.to_str().expect("text");
+    std::fs::write(
+        &file,
+        "# A login.\n>> LOGIN {n}\\n\n<< OK\\n\n\n> PING a{n}\\n\n< PONG a{n}\\n\n> PING b\\n\n< /PONG [ab]\\n/\n",
+    )
+    .expect("a file");
+    let (_pool, address) = serve(lines(false));
+    let (output, told) = trial(&address, &[&["--exchanges", path]]);
+    is_good(&output, &told);
+    assert!(told.contains(r"`PING a{n}\n` answered by `PONG a{n}\n` and 1 more"), "{told}");
+    std::fs::write(&file, "> PING {n}\\n\n> PING\\n\n").expect("a file");
+    let (output, told) = trial(&address, &[&["--exchanges", path]]);
+    std::fs::remove_file(&file).expect("it was written");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{told}");
+    assert!(
+        told.contains(&format!(r"--exchanges {path}: line 2: nothing is expected after `PING {{n}}\n`: write < and the answer")),
+        "{told}"
+    );
+}
