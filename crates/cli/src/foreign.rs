@@ -10,7 +10,7 @@ use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer_load::Stop;
 use sockdrawer_load::results::{Gap, Gaps, PageDirectory};
 use sockdrawer_trial::command::{Change, Options, Refused, Report, Table, Trial, Workload};
-use sockdrawer_trial::{Tls, Until, Verdict};
+use sockdrawer_trial::{Script, Tls, Until, Verdict};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -98,7 +98,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
             return Err(usage(
-                "--every, --workload, --send, --exchanges, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+                "--every, --workload, --send, --exchanges, --publish, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
             ));
         }
     };
@@ -115,9 +115,16 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     }
     let [address] = &target.addresses[..] else { return Err(usage("a trial has one server: leave the range of ports out")) };
     let tls = arguments.tls.tls(&[target], |line| usage(line))?;
+    let workload = workload(arguments, target.url.as_ref())?;
+    let none = Script::default();
+    let beginning = if let Workload::Script(script) = &workload { script } else { &none };
+    let broadcast = arguments.script.broadcast(beginning, |line| usage(line))?;
+    if broadcast.is_some() && arguments.kept < 2 {
+        return Err(usage("--kept: clients that hear each other (--publish) are at least 2"));
+    }
     Ok(Options {
         target: address.clone(),
-        workload: workload(arguments, target.url.as_ref())?,
+        workload,
         command: command.clone(),
         every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
@@ -126,6 +133,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
         tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
+        broadcast,
     })
 }
 
@@ -156,7 +164,7 @@ fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, F
 
 /// The line a trial starts with.
 fn start(options: &Options) -> String {
-    let Options { target, workload, command, every, connections, kept, seed, .. } = options;
+    let Options { target, workload, command, every, connections, kept, seed, broadcast, .. } = options;
     let until = match options.until {
         Until::Changes(changes) => format!("{changes} changes"),
         Until::Passed(time) => format!("changes for {time:?}"),
@@ -166,9 +174,10 @@ fn start(options: &Options) -> String {
         Workload::Script(script) => script.to_string(),
         _ => workload.name().to_owned(),
     };
+    let publish = broadcast.as_ref().map_or_else(String::new, |broadcast| format!(" and publish {broadcast}"));
     format!(
         "trial of {target}, {name}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
-         {kept} that stay, seed {seed}"
+         {kept} that stay{publish}, seed {seed}"
     )
 }
 
@@ -201,10 +210,21 @@ mod tests {
         let own = parsed(&[":80", "--change", "true", "--send", "a {n}.", "--expect", "b {n}.", "--connect-expect", "hello"]);
         let script = Workload::Script("<< hello\n> a {n}.\n< b {n}.".parse().expect("a script"));
         assert_eq!(own.expect("a protocol of one's own").workload, script);
+        let news = ["--subscribe", "S", "--subscribe-expect", "OK", "--publish", "P {n}", "--publish-expect", "M {n}."];
+        let login = ["--send", "a", "--expect", "b", "--connect-send", "L"];
+        let options = parsed(&[&[":80", "--change", "true"][..], &news, &login].concat()).expect("clients that hear each other");
+        assert_eq!(options.broadcast, Some(">> L\n>> S\n<< OK\n> P {n}\n< M {n}.".parse().expect("a broadcast")));
         assert_eq!(
             parsed(&["http://localhost:80/b", "--change", "true"]).expect("a trial").workload,
             http("/b", Some("localhost"))
         );
+    }
+
+    #[track_caller]
+    fn is_refused(words: &[&str], says: &str) {
+        let failure = parsed(words).expect_err("refused");
+        assert_eq!(failure.exit, Exit::Usage, "{words:?}");
+        assert!(failure.to_string().contains(says), "{words:?}: {failure}");
     }
 
     #[test]
@@ -221,7 +241,15 @@ mod tests {
             (&["127.0.0.1:80-81", "--change", "true"], "leave the range of ports out"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--path", "a b"], "not a path"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
-            (&["--send", "a", "--expect", "b"], "need a TARGET"),
+        ] {
+            is_refused(words, says);
+        }
+    }
+
+    #[test]
+    fn a_protocol_of_its_own_that_makes_no_sense_is_refused_in_one_line() {
+        for (words, says) in [
+            (&["--send", "a", "--expect", "b"][..], "need a TARGET"),
             (&["--exchanges", "none"], "need a TARGET"),
             (
                 &["127.0.0.1:80", "--change", "true", "--exchanges", "/none"],
@@ -255,10 +283,34 @@ mod tests {
                 &["http://127.0.0.1:80/", "--change", "true", "--send", "a", "--expect", "b"],
                 "--send and a URL exclude each other",
             ),
+            (&["127.0.0.1:80", "--change", "true", "--publish", "a {n}"], "--publish-expect is missing: add it"),
+            (&["127.0.0.1:80", "--change", "true", "--subscribe", "a"], "are missing: add them"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--publish", "a {n}", "--publish-expect", "b {n}."],
+                "nothing tells when the server has",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--publish", "a", "--publish-expect", "b", "--subscribe-expect", "c"],
+                "`b` has no number, by which messages are told apart: write {n} into it",
+            ),
+            (
+                &[
+                    ":80",
+                    "--change",
+                    "true",
+                    "--publish",
+                    "{n}",
+                    "--publish-expect",
+                    "{n}.",
+                    "--subscribe-expect",
+                    "c",
+                    "--kept",
+                    "1",
+                ],
+                "--kept: clients that hear each other (--publish) are at least 2",
+            ),
         ] {
-            let failure = parsed(words).expect_err("refused");
-            assert_eq!(failure.exit, Exit::Usage, "{words:?}");
-            assert!(failure.to_string().contains(says), "{words:?}: {failure}");
+            is_refused(words, says);
         }
     }
 }

@@ -39,9 +39,9 @@ pub struct Script {
 
 /// A part of a script: something to send and the answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Turn {
-    send: Option<Template>,
-    expect: Option<Reply>,
+pub(crate) struct Turn {
+    pub(crate) send: Option<Template>,
+    pub(crate) expect: Option<Reply>,
 }
 
 /// The reason why exchanges make no [`Script`], in one line that says what to do.
@@ -62,16 +62,33 @@ impl Script {
     /// # Errors
     /// When an answer has a number and its question has none.
     pub fn new(first: (Option<Template>, Option<Reply>), send: Template, expect: Reply) -> Result<Script, WrongScript> {
-        let mut script = Script::default();
+        Script::default().and(first, send, expect)
+    }
+
+    fn and(mut self, first: (Option<Template>, Option<Reply>), send: Template, expect: Reply) -> Result<Script, WrongScript> {
         if let Some(send) = first.0 {
-            script.sends(true, send)?;
+            self.sends(true, send)?;
         }
         if let Some(expect) = first.1 {
-            script.expects(true, expect)?;
+            self.expects(true, expect)?;
         }
-        script.sends(false, send)?;
-        script.expects(false, expect)?;
-        Ok(script)
+        self.sends(false, send)?;
+        self.expects(false, expect)?;
+        Ok(self)
+    }
+
+    /// Makes clients that hear each other. Their connections begin as those of this script, then subscribe; what they publish comes to all of them.
+    ///
+    /// # Errors
+    /// As [`Broadcast::new`].
+    pub fn broadcast(
+        &self,
+        subscribe: (Option<Template>, Option<Reply>),
+        publish: Template,
+        message: Reply,
+    ) -> Result<Broadcast, WrongScript> {
+        let beginning = Script { turns: self.turns[..self.first].to_vec(), first: self.first };
+        Broadcast::new(beginning.and(subscribe, publish, message)?)
     }
 
     /// Adds what a connection sends, at its beginning or in an exchange.
@@ -173,6 +190,84 @@ impl fmt::Display for Script {
             0 | 1 => Ok(()),
             all => write!(f, " and {} more", all - 1),
         }
+    }
+}
+
+/// The messages of clients that hear each other. In text it is a [`Script`] of one exchange: what a client publishes, and what all of them hear
+/// of it.
+///
+/// ```
+/// use sockdrawer_trial::Broadcast;
+///
+/// let news: Broadcast = r"
+///     >> SUB news\n
+///     << OK\n
+///     > PUB news {n}\n
+///     < MSG news {n}\n
+/// ".parse()?;
+/// # Ok::<(), sockdrawer_trial::WrongScript>(())
+/// ```
+///
+/// The answer at the beginning shows that the server has subscribed the client, which has to hear all that is published from then on. The sender
+/// itself may hear its messages or not, but all of them or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broadcast {
+    first: Vec<Turn>,
+    publish: Template,
+    message: Reply,
+}
+
+impl Broadcast {
+    /// Makes clients that hear each other of a script.
+    ///
+    /// # Errors
+    /// When the script has not one exchange, a number lacks in it, or no answer at the beginning shows that a client has subscribed.
+    pub fn new(mut script: Script) -> Result<Broadcast, WrongScript> {
+        let exchanges = script.turns.split_off(script.first);
+        let [Turn { send: Some(publish), expect: Some(message) }] = &exchanges[..] else {
+            return Err(WrongScript("clients that hear each other publish one message: write one > and one <".to_owned()));
+        };
+        if !message.has_number() {
+            let line =
+                format!("`{message}` has no number, by which messages are told apart: write {{n}} into it and into `{publish}`");
+            return Err(WrongScript(line));
+        }
+        if script.turns.last().is_none_or(|turn| turn.expect.is_none()) {
+            let line =
+                "nothing tells when the server has subscribed a client: write its answer (--subscribe-expect, or << in a script)";
+            return Err(WrongScript(line.to_owned()));
+        }
+        Ok(Broadcast { first: script.turns, publish: publish.clone(), message: message.clone() })
+    }
+
+    /// Returns what a connection sends and expects before it has subscribed.
+    pub(crate) fn first(&self) -> &[Turn] {
+        &self.first
+    }
+
+    /// Returns what a client publishes.
+    pub(crate) fn publish(&self) -> &Template {
+        &self.publish
+    }
+
+    /// Returns what all clients hear of it.
+    pub(crate) fn message(&self) -> &Reply {
+        &self.message
+    }
+}
+
+impl FromStr for Broadcast {
+    type Err = WrongScript;
+
+    fn from_str(text: &str) -> Result<Broadcast, WrongScript> {
+        Broadcast::new(text.parse()?)
+    }
+}
+
+/// The message that is published, and what all hear.
+impl fmt::Display for Broadcast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` heard by all as `{}`", self.publish, self.message)
     }
 }
 
@@ -383,6 +478,16 @@ mod tests {
             (">PING", "line 1: `>PING` is none of"),
         ] {
             let error = text.parse::<Script>().expect_err(text).to_string();
+            assert!(error.starts_with(says) && error.lines().count() == 1, "{text}: {error}");
+        }
+        for (text, says) in [
+            (">> a\n<< b\n> c\n< d", "`d` has no number, by which messages are told apart: write {n} into it and into `c`"),
+            ("<< b\n> c {n}\n< d", "`d` has no number"),
+            ("> c {n}\n< d {n}.", "nothing tells when the server has subscribed a client"),
+            ("<< a\n>> b\n> c {n}\n< d {n}.", "nothing tells when the server has subscribed a client"),
+            ("<< a\n> c {n}\n< d {n}.\n> e\n< f", "clients that hear each other publish one message"),
+        ] {
+            let error = text.parse::<Broadcast>().expect_err(text).to_string();
             assert!(error.starts_with(says) && error.lines().count() == 1, "{text}: {error}");
         }
     }

@@ -80,18 +80,29 @@ fn help() -> Arg {
     Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help").help_heading(None::<&str>)
 }
 
-/// Keeps `{n}` in the help of an option: clap takes it for a line break unless something stands in it, which is a style here that no text shows.
+/// Stands for `{` of `{n}` while clap writes a help, in which it would be a line break.
+const BRACE: &str = "\u{e000}";
+
 fn with_braces(option: Arg) -> Arg {
-    let [short, long] = [option.get_help(), option.get_long_help()].map(|help| help.map(ToString::to_string));
-    let kept = |help: String| help.replace("{n}", "{\x1b[0mn}");
-    let option = if let Some(short) = short.filter(|help| help.contains("{n}")) { option.help(kept(short)) } else { option };
-    if let Some(long) = long.filter(|help| help.contains("{n}")) { option.long_help(kept(long)) } else { option }
+    match option.get_help().map(ToString::to_string).filter(|help| help.contains("{n}")) {
+        Some(help) => option.help(help.replace("{n}", &format!("{BRACE}n}}"))),
+        None => option,
+    }
+}
+
+/// Returns the definition with which a help can be written; [`shown`] is what it says.
+pub(crate) fn helping() -> Command {
+    command().mut_subcommands(|command| command.mut_args(with_braces))
+}
+
+/// Returns a written help as it is shown.
+pub(crate) fn shown(help: &str) -> String {
+    help.replace(BRACE, "{")
 }
 
 /// The definition of the command line.
 pub(crate) fn command() -> Command {
     Arguments::command().after_help(EXIT_CODES).mut_subcommands(|command| {
-        let command = command.mut_args(with_braces);
         let examples = examples(command.get_name());
         if examples.is_empty() {
             return command;
@@ -121,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_place_of_a_number_is_shown_as_it_is_written() {
-        let help =
-            command().find_subcommand_mut("trial").expect("it is a command").clone().term_width(100).render_help().to_string();
-        assert!(help.contains("'PING {n}\\n'") && help.contains("'PONG {n}\\n'") && !help.contains('\x1b'), "{help}");
+        let help = helping().find_subcommand_mut("trial").expect("it is a command").clone().term_width(80).render_help();
+        let text = shown(&help.to_string()).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(r"'PING {n}\n'") && text.contains(r"'PONG {n}\n'") && !text.contains(BRACE), "{text}");
     }
 
     #[test]

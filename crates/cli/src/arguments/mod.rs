@@ -14,7 +14,7 @@ mod tls;
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments, UpgradeBy};
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use help::{EXIT_STATUS, all_examples, command, examples};
+pub(crate) use help::{EXIT_STATUS, all_examples, command, examples, helping, shown};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use script::ScriptArguments;

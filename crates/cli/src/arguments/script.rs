@@ -4,7 +4,7 @@ use crate::outcome::Failure;
 use crate::workload::first_given;
 use clap::Args;
 use sockdrawer_catalog::dialogue::{Reply, Template};
-use sockdrawer_trial::Script;
+use sockdrawer_trial::{Broadcast, Script};
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
@@ -33,6 +33,21 @@ pub(crate) struct ScriptArguments {
     /// Lines with >> and << are for the beginning of a connection.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["send", "expect", "connect_send", "connect_expect", "workload", "path"])]
     pub(crate) exchanges: Option<PathBuf>,
+    /// Connections that stay publish this again and again, and hear each other: 'PUB news {n}\n'; {n} is a number that no other message has.
+    ///
+    /// In the place of their questions; see [clients that hear each other](#clients-that-hear-each-other). With --publish-expect, and --kept 2
+    /// at least.
+    #[arg(long, value_name = "S", requires = "publish_expect")]
+    pub(crate) publish: Option<Template>,
+    /// The message that all of them hear then, with its number: 'MSG news {n}\n'.
+    #[arg(long, value_name = "S", requires = "publish")]
+    pub(crate) publish_expect: Option<Reply>,
+    /// Sent once by each of them before, to subscribe: 'SUB news\n'.
+    #[arg(long, value_name = "S", requires = "publish")]
+    pub(crate) subscribe: Option<Template>,
+    /// The answer to --subscribe: from then on the client has to hear all that is published [default: that of --connect-expect].
+    #[arg(long, value_name = "S", requires = "publish")]
+    pub(crate) subscribe_expect: Option<Reply>,
 }
 
 impl ScriptArguments {
@@ -44,6 +59,10 @@ impl ScriptArguments {
             ("--connect-send", self.connect_send.is_some()),
             ("--connect-expect", self.connect_expect.is_some()),
             ("--exchanges", self.exchanges.is_some()),
+            ("--publish", self.publish.is_some()),
+            ("--publish-expect", self.publish_expect.is_some()),
+            ("--subscribe", self.subscribe.is_some()),
+            ("--subscribe-expect", self.subscribe_expect.is_some()),
         ])
     }
 
@@ -60,5 +79,19 @@ impl ScriptArguments {
         let (Some(send), Some(expect)) = (&self.send, &self.expect) else { return Ok(None) };
         let first = (self.connect_send.clone(), self.connect_expect.clone());
         Script::new(first, send.clone(), expect.clone()).map(Some).map_err(|error| usage(&error))
+    }
+
+    /// Makes the messages of clients that hear each other, if there are to be some; their connections begin as those of `script`.
+    ///
+    /// # Errors
+    /// When the options do not go together.
+    pub(crate) fn broadcast(
+        &self,
+        script: &Script,
+        usage: fn(&dyn fmt::Display) -> Failure,
+    ) -> Result<Option<Broadcast>, Failure> {
+        let (Some(publish), Some(message)) = (&self.publish, &self.publish_expect) else { return Ok(None) };
+        let subscribe = (self.subscribe.clone(), self.subscribe_expect.clone());
+        script.broadcast(subscribe, publish.clone(), message.clone()).map(Some).map_err(|error| usage(&error))
     }
 }

@@ -17,7 +17,9 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
+use crate::{
+    Broadcast, Clients, Delivered, Deliveries, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix,
+};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
@@ -89,6 +91,8 @@ pub struct Options {
     pub seed: u64,
     /// TLS with the server; None: without.
     pub tls: Option<Tls>,
+    /// The messages of connections that stay and hear each other, in the place of their exchanges; None: they do not.
+    pub broadcast: Option<Broadcast>,
 }
 
 impl Options {
@@ -99,6 +103,7 @@ impl Options {
             kept: self.kept,
             seed: mix(self.seed),
             tls: self.tls.clone(),
+            broadcast: self.broadcast.clone(),
         }
     }
 
@@ -150,7 +155,8 @@ impl<'a> Trial<'a> {
         let plan = options.plan();
         preflight::look(&plan, exchange(CHURN), exchange(KEPT), &expected)?;
         let tally = Arc::new(Tally::new());
-        let clients = Clients::start(&plan, exchange(CHURN), exchange(KEPT), &tally)?;
+        let deliveries = Arc::new(Deliveries::new(expected.odd.clone()));
+        let clients = Clients::counting(&plan, (exchange(CHURN), exchange(KEPT)), &tally, deliveries)?;
         if clients.standing() < plan.kept {
             let standing = clients.standing();
             clients.cut();
@@ -163,12 +169,12 @@ impl<'a> Trial<'a> {
     /// Runs the command until the end. `tell` is called about ten times per second, on this thread; `stop` ends the trial, and the running
     /// command. Failures are part of the report.
     pub fn finish(self, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
-        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0 };
+        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, delivered: Vec::new() };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
         let changes = watch.all();
-        let elapsed = watch.begun.elapsed();
+        let (elapsed, delivered) = (watch.begun.elapsed(), watch.delivered);
         let standing = self.clients.standing();
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
         let failures = self.tally.failures();
@@ -185,6 +191,7 @@ impl<'a> Trial<'a> {
             standing,
             replaced,
             odd: self.expected.odd(),
+            delivered,
         }
     }
 }
@@ -200,6 +207,8 @@ struct Watch<'a, T> {
     tell: T,
     begun: Instant,
     changes: u64,
+    /// The messages of each sender, once they are counted.
+    delivered: Vec<Delivered>,
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
@@ -221,6 +230,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
+        self.delivered = self.trial.clients.settle();
         if let Some(last) = changes.last_mut() {
             last.seen = last.seen.plus(&self.trial.tally.next());
         }
