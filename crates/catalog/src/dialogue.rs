@@ -11,9 +11,11 @@
 //! ```
 
 mod client;
+mod numbered;
 mod pattern;
 
 pub use client::Question;
+pub use numbered::{Reading, Reply, Template, WrongTemplate};
 pub use pattern::Pattern;
 
 use crate::escapes::{self, WrongEscape};
@@ -61,6 +63,12 @@ pub enum WrongExpect {
         /// What is wrong with it.
         why: String,
     },
+    /// The answer ends with its number.
+    #[error("it ends with {{n}}, whose end nothing tells: write what follows the number, as in `PONG {{n}}\\n`")]
+    NumberAtEnd,
+    /// The number is followed by digits.
+    #[error("{{n}} cannot be told from the digits behind it: write what stands between them")]
+    NumberBesideNumber,
 }
 
 impl FromStr for Expect {

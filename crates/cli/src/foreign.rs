@@ -10,7 +10,7 @@ use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer_load::Stop;
 use sockdrawer_load::results::{Gap, Gaps, PageDirectory};
 use sockdrawer_trial::command::{Change, Options, Refused, Report, Table, Trial, Workload};
-use sockdrawer_trial::{Tls, Until, Verdict};
+use sockdrawer_trial::{Script, Tls, Until, Verdict};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
     let TrialArguments { target, change, every, workload, path, allow, out, .. } = arguments;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
-    more || target.is_some() || arguments.tls.given() || change.is_some()
+    more || target.is_some() || arguments.tls.given() || arguments.script.given().is_some() || change.is_some()
 }
 
 /// Runs the trial and tells what it found.
@@ -98,7 +98,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
             return Err(usage(
-                "--every, --workload, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+                "--every, --workload, --send, --exchanges, --publish, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
             ));
         }
     };
@@ -115,9 +115,16 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     }
     let [address] = &target.addresses[..] else { return Err(usage("a trial has one server: leave the range of ports out")) };
     let tls = arguments.tls.tls(&[target], |line| usage(line))?;
+    let workload = workload(arguments, target.url.as_ref())?;
+    let none = Script::default();
+    let beginning = if let Workload::Script(script) = &workload { script } else { &none };
+    let broadcast = arguments.script.broadcast(beginning, |line| usage(line))?;
+    if broadcast.is_some() && arguments.kept < 2 {
+        return Err(usage("--kept: clients that hear each other (--publish) are at least 2"));
+    }
     Ok(Options {
         target: address.clone(),
-        workload: workload(arguments, target.url.as_ref())?,
+        workload,
         command: command.clone(),
         every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
@@ -126,10 +133,19 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
         tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
+        broadcast,
     })
 }
 
 fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, Failure> {
+    if let Some(script) = arguments.script.script(|line| usage(line))? {
+        return match (arguments.script.given(), url) {
+            (Some(option), Some(_)) => {
+                Err(usage(format_args!("{option} and a URL exclude each other: write HOST:PORT, and --tls for TLS")))
+            }
+            _ => Ok(Workload::Script(script)),
+        };
+    }
     let named = arguments.workload.unwrap_or(if url.is_some() { Named::Http } else { Named::Echo });
     let path = match (&arguments.path, url) {
         (Some(_), Some(_)) => return Err(usage("--path and a URL exclude each other: both say what is asked for")),
@@ -148,16 +164,20 @@ fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, F
 
 /// The line a trial starts with.
 fn start(options: &Options) -> String {
-    let Options { target, workload, command, every, connections, kept, seed, .. } = options;
+    let Options { target, workload, command, every, connections, kept, seed, broadcast, .. } = options;
     let until = match options.until {
         Until::Changes(changes) => format!("{changes} changes"),
         Until::Passed(time) => format!("changes for {time:?}"),
     };
     let rate = options.connect_rate().map_or_else(String::new, |rate| format!(" ({rate:.0} connects/s)"));
-    let name = workload.name();
+    let name = match workload {
+        Workload::Script(script) => script.to_string(),
+        _ => workload.name().to_owned(),
+    };
+    let publish = broadcast.as_ref().map_or_else(String::new, |broadcast| format!(" and publish {broadcast}"));
     format!(
         "trial of {target}, {name}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
-         {kept} that stay, seed {seed}"
+         {kept} that stay{publish}, seed {seed}"
     )
 }
 
@@ -187,10 +207,24 @@ mod tests {
         let web = web.expect("all of it");
         let http = |path: &str, host: Option<&str>| Workload::Http { path: path.to_owned(), host: host.map(str::to_owned) };
         assert_eq!((web.workload, web.every, web.until), (http("/a", None), Duration::ZERO, Until::Changes(3)));
+        let own = parsed(&[":80", "--change", "true", "--send", "a {n}.", "--expect", "b {n}.", "--connect-expect", "hello"]);
+        let script = Workload::Script("<< hello\n> a {n}.\n< b {n}.".parse().expect("a script"));
+        assert_eq!(own.expect("a protocol of one's own").workload, script);
+        let news = ["--subscribe", "S", "--subscribe-expect", "OK", "--publish", "P {n}", "--publish-expect", "M {n}."];
+        let login = ["--send", "a", "--expect", "b", "--connect-send", "L"];
+        let options = parsed(&[&[":80", "--change", "true"][..], &news, &login].concat()).expect("clients that hear each other");
+        assert_eq!(options.broadcast, Some(">> L\n>> S\n<< OK\n> P {n}\n< M {n}.".parse().expect("a broadcast")));
         assert_eq!(
             parsed(&["http://localhost:80/b", "--change", "true"]).expect("a trial").workload,
             http("/b", Some("localhost"))
         );
+    }
+
+    #[track_caller]
+    fn is_refused(words: &[&str], says: &str) {
+        let failure = parsed(words).expect_err("refused");
+        assert_eq!(failure.exit, Exit::Usage, "{words:?}");
+        assert!(failure.to_string().contains(says), "{words:?}: {failure}");
     }
 
     #[test]
@@ -208,9 +242,75 @@ mod tests {
             (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--path", "a b"], "not a path"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
         ] {
-            let failure = parsed(words).expect_err("refused");
-            assert_eq!(failure.exit, Exit::Usage, "{words:?}");
-            assert!(failure.to_string().contains(says), "{words:?}: {failure}");
+            is_refused(words, says);
+        }
+    }
+
+    #[test]
+    fn a_protocol_of_its_own_that_makes_no_sense_is_refused_in_one_line() {
+        for (words, says) in [
+            (&["--send", "a", "--expect", "b"][..], "need a TARGET"),
+            (&["--exchanges", "none"], "need a TARGET"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--exchanges", "/none"],
+                "--exchanges /none: No such file or directory (os error 2): name a",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--exchanges", "/dev/null"], "--exchanges /dev/null: no exchange: write >"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--exchanges", "/dev/null", "--send", "a", "--expect", "b"],
+                "exclude each other",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--send", "a"], "--expect is missing: add it"),
+            (&["127.0.0.1:80", "--change", "true", "--connect-send", "a"], "--expect and --send are missing: add them"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "b {n}."],
+                "`b {n}.` has the number of a question without one",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a {n}", "--expect", "b {n}"],
+                "--expect b {n}: it ends with {n}, whose end nothing tells: write",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--send", r"\q", "--expect", "b"], r"--send: `\q` begins no escape"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "/(/"],
+                "--expect /(/: `(` is no regular expression",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--send", "a", "--expect", "b", "--workload", "ping"],
+                "exclude each other: leave one out",
+            ),
+            (
+                &["http://127.0.0.1:80/", "--change", "true", "--send", "a", "--expect", "b"],
+                "--send and a URL exclude each other",
+            ),
+            (&["127.0.0.1:80", "--change", "true", "--publish", "a {n}"], "--publish-expect is missing: add it"),
+            (&["127.0.0.1:80", "--change", "true", "--subscribe", "a"], "are missing: add them"),
+            (
+                &["127.0.0.1:80", "--change", "true", "--publish", "a {n}", "--publish-expect", "b {n}."],
+                "nothing tells when the server has",
+            ),
+            (
+                &["127.0.0.1:80", "--change", "true", "--publish", "a", "--publish-expect", "b", "--subscribe-expect", "c"],
+                "`b` has no number, by which messages are told apart: write {n} into it",
+            ),
+            (
+                &[
+                    ":80",
+                    "--change",
+                    "true",
+                    "--publish",
+                    "{n}",
+                    "--publish-expect",
+                    "{n}.",
+                    "--subscribe-expect",
+                    "c",
+                    "--kept",
+                    "1",
+                ],
+                "--kept: clients that hear each other (--publish) are at least 2",
+            ),
+        ] {
+            is_refused(words, says);
         }
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn run(
         allow_idle_close: false,
         seed,
         tls: None,
+        broadcast: None,
     };
     let trial = Trial::start(&options).map_err(|refused| match refused {
         Refused::Server(line) => Failure::run(line),

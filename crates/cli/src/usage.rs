@@ -14,10 +14,10 @@ use std::ffi::OsString;
 /// What is asked for; None when it was the help or the version, which are printed then.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
-    let own = match arguments::command().try_get_matches_from(&words) {
+    let own = match arguments::helping().try_get_matches_from(&words) {
         Ok(own) => own,
         Err(error) if error.use_stderr() => return Err(Failure::usage(one_line(&error, &words, None))),
-        Err(help) => return print::line(help.to_string().trim_end()).map(|()| None),
+        Err(help) => return print::line(arguments::shown(&help.to_string()).trim_end()).map(|()| None),
     };
     let file = PlanFile::named_in(&own)?;
     let all = file.as_ref().map_or_else(|| words.clone(), |file| file.and(&words));

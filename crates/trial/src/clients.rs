@@ -111,6 +111,12 @@ pub struct Visit<D, W> {
 }
 
 impl<D: Dialogue, W: Witness> Visit<D, W> {
+    fn ask(&mut self, cx: &mut Context<'_>) -> Step {
+        self.dialogue.ask(&mut |bytes| cx.send(bytes));
+        cx.set_timer(PATIENCE);
+        if self.at_once { Step::EndOutput } else { Step::Continue }
+    }
+
     fn fail(&mut self, cause: Cause) -> Step {
         self.failure = Some(cause);
         Step::Abort
@@ -137,9 +143,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
 impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         self.witness.stood();
-        self.dialogue.ask(&mut |bytes| cx.send(bytes));
-        cx.set_timer(PATIENCE);
-        if self.at_once { Step::EndOutput } else { Step::Continue }
+        self.ask(cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -150,6 +154,9 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
             Judgement::More => Step::Continue,
             Judgement::Whole(taken) => self.whole(came - taken, false, cx),
             Judgement::Last(taken) => self.whole(came - taken, true, cx),
+            Judgement::Next(taken) if taken == came => self.ask(cx),
+            // The rest came before it was asked for.
+            Judgement::Next(taken) => self.wrong(came - taken),
             Judgement::Wrong(bytes) => self.wrong(bytes),
         }
     }
@@ -167,6 +174,9 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     }
 
     fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        if !self.answered {
+            self.dialogue.late();
+        }
         self.fail(Cause::Late)
     }
 
@@ -304,15 +314,20 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
             Judgement::More => Step::Continue,
             Judgement::Whole(taken) => self.whole(came - taken, false, cx),
             Judgement::Last(taken) => self.whole(came - taken, true, cx),
+            Judgement::Next(taken) if taken == came => self.ask(cx),
+            // The rest came before it was asked for.
+            Judgement::Next(taken) => self.wrong(came - taken),
             Judgement::Wrong(bytes) => self.wrong(bytes),
         }
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match (self.under_way, self.stopping || self.announced) {
-            (false, false) => self.ask(cx),
-            _ => self.fail(Cause::Late),
+            (false, false) => return self.ask(cx),
+            (true, _) => self.dialogue.late(),
+            (false, true) => {}
         }
+        self.fail(Cause::Late)
     }
 
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {

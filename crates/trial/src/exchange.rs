@@ -4,7 +4,8 @@ use super::random::{Random, mix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the dialogue of each connection. Implementations are [`Echo`] and [`Pairs`]; write another for a protocol with other answers.
+/// Makes the dialogue of each connection. Implementations are [`Echo`], [`Pairs`] and [`Scripted`](crate::Scripted); write another for a
+/// protocol with other answers.
 pub trait Exchange: Send + Sync + 'static {
     /// The requests and expected answers of a connection.
     type Dialogue: Dialogue;
@@ -30,6 +31,9 @@ pub trait Dialogue: Send + 'static {
     fn ended(&mut self) -> bool {
         false
     }
+
+    /// The answer was not complete within [`PATIENCE`](crate::PATIENCE). Default: nothing.
+    fn late(&mut self) {}
 }
 
 /// How received bytes compare with the expected answer.
@@ -41,6 +45,8 @@ pub enum Judgement {
     Whole(usize),
     /// The answer is complete and right after this number of bytes, and announces that the server will end the connection.
     Last(usize),
+    /// A part of the answer is complete and right after this number of bytes, and the client has to send the next part of its request.
+    Next(usize),
     /// This number of bytes differs from the expected ones.
     Wrong(usize),
 }

@@ -37,11 +37,14 @@
 mod clients;
 mod closures;
 pub mod command;
+mod deliveries;
 mod exchange;
 mod group;
 pub mod kinds;
 mod random;
+mod script;
 mod sets;
+mod subscribers;
 mod table;
 mod tally;
 mod tls;
@@ -49,9 +52,12 @@ mod verdict;
 
 pub use clients::{Cause, Churn, Keep, Kept, PATIENCE, Phase, Visit, Witness};
 pub use closures::{Change, ChangeReport, Report, Trial, trial};
+pub use deliveries::{Delivered, Deliveries};
 pub use exchange::{Dialogue, Echo, Echoed, Exchange, Judgement, Paired, Pairs};
 pub use random::{Random, mix};
+pub use script::{Broadcast, Script, Scripted, Speaker, WrongScript};
 pub use sets::{Clients, Plan, Probe};
+pub use subscribers::{Subscriber, Subscribers};
 pub use tally::{Counter, Failure, Group, Seen, Tally};
 pub use tls::Tls;
 pub use verdict::{Judged, Verdict};

@@ -1,7 +1,10 @@
 //! The two sets of clients that run: two pools that connect.
 
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
+use super::deliveries::{Delivered, Deliveries};
 use super::exchange::Exchange;
+use super::script::Broadcast;
+use super::subscribers::Subscribers;
 use super::tally::{Group, Tally};
 use crate::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
@@ -33,9 +36,22 @@ pub struct Plan {
     pub seed: u64,
     /// TLS with the target; None: without.
     pub tls: Option<Tls>,
+    /// The messages of connections that stay and hear each other, in the place of their exchanges; None: they do not.
+    pub broadcast: Option<Broadcast>,
 }
 
 impl Plan {
+    /// Clients that stay: they have this exchange, or hear each other.
+    pub(crate) fn keep<E: Exchange, W: Witness>(&self, kept: E, witness: &Arc<W>, deliveries: &Arc<Deliveries>) -> Behaviour {
+        match &self.broadcast {
+            None => self.secured(Keep::new(kept, witness.clone(), self.seed), witness),
+            Some(broadcast) => {
+                let subscribers = Subscribers::new(broadcast.clone(), deliveries.clone(), witness.clone(), self.kept, self.seed);
+                self.secured(subscribers, witness)
+            }
+        }
+    }
+
     /// Clients that report to this witness, under TLS if there is to be some.
     pub(crate) fn secured<W: Witness>(&self, clients: impl IntoBehaviour, witness: &Arc<W>) -> Behaviour {
         let clients = clients.into_behaviour();
@@ -59,6 +75,7 @@ pub struct Clients {
     churn: Pool,
     kept: Option<Pool>,
     tally: Arc<Tally>,
+    deliveries: Arc<Deliveries>,
 }
 
 impl Clients {
@@ -67,8 +84,17 @@ impl Clients {
     /// # Errors
     /// When a pool cannot start.
     pub fn start<E: Exchange>(plan: &Plan, churn: E, kept: E, tally: &Arc<Tally>) -> Result<Clients, Error> {
-        let witness = tally.witness(Group::Kept);
-        let keep = plan.secured(Keep::new(kept, witness.clone(), plan.seed), &witness);
+        Clients::counting(plan, (churn, kept), tally, Arc::default())
+    }
+
+    /// Starts clients whose messages are counted in this book, where they hear each other.
+    pub(crate) fn counting<E: Exchange>(
+        plan: &Plan,
+        (churn, kept): (E, E),
+        tally: &Arc<Tally>,
+        deliveries: Arc<Deliveries>,
+    ) -> Result<Clients, Error> {
+        let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
         let keep = (plan.kept > 0).then(|| pool(plan, Group::Kept, keep, plan.kept)).transpose()?;
         if let Some(kept) = &keep {
             let wanted = plan.kept as u64;
@@ -78,7 +104,7 @@ impl Clients {
         let witness = tally.witness(Group::Churn);
         let churn = plan.secured(Churn::new(churn, witness.clone()), &witness);
         let churn = pool(plan, Group::Churn, churn, plan.connections)?;
-        Ok(Clients { churn, kept: keep, tally: tally.clone() })
+        Ok(Clients { churn, kept: keep, tally: tally.clone(), deliveries })
     }
 
     /// The number of kept connections that are established now.
@@ -93,6 +119,17 @@ impl Clients {
     pub fn await_connects(&self, count: u64, within: Duration) -> bool {
         let wanted = self.tally.total().connects + count;
         self.churn.wait(within, |_| self.tally.total().connects >= wanted)
+    }
+
+    /// Lets clients that hear each other publish no more, and waits until all have heard everything, for at most [`PATIENCE`]. Returns the counts of
+    /// each sender.
+    pub fn settle(&self) -> Vec<Delivered> {
+        self.deliveries.be_quiet();
+        if let Some(kept) = &self.kept {
+            kept.wait(PATIENCE, |_| self.deliveries.is_complete());
+        }
+        self.deliveries.close();
+        self.deliveries.by_sender()
     }
 
     /// Ends the churn, each client after its answer, then the connections that stay. Failures of their ends are still counted.
@@ -190,7 +227,8 @@ mod tests {
         // At an address where no other test listens: the port stays free.
         let listener = std::net::TcpListener::bind("127.0.95.1:0").expect("a free port");
         let target = Address::Tcp(listener.local_addr().expect("it is bound"));
-        let (plan, tally) = (Plan { target, connections: 1, kept: 0, seed: 1, tls: None }, Arc::new(Tally::new()));
+        let (plan, tally) =
+            (Plan { target, connections: 1, kept: 0, seed: 1, tls: None, broadcast: None }, Arc::new(Tally::new()));
         drop(listener);
         let probe = Probe::start(&plan, Echo::new(1, 1, 1), &tally).expect("the probe starts");
         // Clients that rest would need minutes for so many.

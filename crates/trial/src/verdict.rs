@@ -1,5 +1,6 @@
 //! The verdict of a trial: good, bad or inconclusive.
 
+use crate::deliveries::Delivered;
 use std::fmt;
 
 /// The verdict of a trial about the server.
@@ -26,6 +27,10 @@ pub trait Judged {
     /// The number of connections that the server closed, as it was allowed to, while a request was on its way.
     fn crossed(&self) -> u64 {
         0
+    }
+    /// The messages of clients that hear each other; None: there are none.
+    fn delivered(&self) -> Option<Delivered> {
+        None
     }
     /// The seed of all random choices.
     fn seed(&self) -> u64;
@@ -104,9 +109,12 @@ impl Verdict {
                     0 => String::new(),
                     crossed => format!("{crossed} closed while a request was on its way, to be asked again (RFC 9112, 9.3.1), "),
                 };
+                let heard = report.delivered().map_or(String::new(), |all| format!(", messages: {all}"));
                 let lost = format!("{closed}{crossed}0 lost");
                 let (changes, connects) = (report.changes(), report.connects());
-                format!("verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes (seed {seed})")
+                format!(
+                    "verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes{heard} (seed {seed})"
+                )
             }
             _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),
         }

@@ -58,6 +58,23 @@ impl Pattern {
         Ok(Pattern { text: text.into(), automaton: Arc::new(automaton), start })
     }
 
+    /// Reads what stands between two places of a number.
+    ///
+    /// # Errors
+    /// As [`Pattern::new`], and for alternatives that would reach over the number.
+    pub(super) fn between(text: &str) -> Result<Pattern, WrongExpect> {
+        let pattern = Pattern::new(text)?;
+        // A byte that follows belongs to the last alternative alone.
+        let parsed = |text: &str| syntax::parse_with(text, &syntax::Config::new().unicode(false).utf8(false)).ok();
+        match (parsed(&format!(r"{text}\x00")), parsed(&format!(r"(?:{text})\x00"))) {
+            (Some(bare), Some(grouped)) if bare == grouped => Ok(pattern),
+            _ => {
+                let why = "its alternatives reach over {n}: put the alternatives into ( and )".to_owned();
+                Err(WrongExpect::Pattern { pattern: text.to_owned(), why })
+            }
+        }
+    }
+
     pub(super) fn start(&self) -> StateID {
         self.start
     }

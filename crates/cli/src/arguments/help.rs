@@ -80,6 +80,26 @@ fn help() -> Arg {
     Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help").help_heading(None::<&str>)
 }
 
+/// Stands for `{` of `{n}` while clap writes a help, in which it would be a line break.
+const BRACE: &str = "\u{e000}";
+
+fn with_braces(option: Arg) -> Arg {
+    match option.get_help().map(ToString::to_string).filter(|help| help.contains("{n}")) {
+        Some(help) => option.help(help.replace("{n}", &format!("{BRACE}n}}"))),
+        None => option,
+    }
+}
+
+/// Returns the definition with which a help can be written; [`shown`] is what it says.
+pub(crate) fn helping() -> Command {
+    command().mut_subcommands(|command| command.mut_args(with_braces))
+}
+
+/// Returns a written help as it is shown.
+pub(crate) fn shown(help: &str) -> String {
+    help.replace(BRACE, "{")
+}
+
 /// The definition of the command line.
 pub(crate) fn command() -> Command {
     Arguments::command().after_help(EXIT_CODES).mut_subcommands(|command| {
@@ -108,6 +128,13 @@ mod tests {
             assert!(matches!(crate::usage::parse(words.into_iter().map(Into::into)), Ok(Some(_))), "{example}");
             assert!(format!("  sockdrawer {example}").len() <= 80, "{example}");
         }
+    }
+
+    #[test]
+    fn the_place_of_a_number_is_shown_as_it_is_written() {
+        let help = helping().find_subcommand_mut("trial").expect("it is a command").clone().term_width(80).render_help();
+        let text = shown(&help.to_string()).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(r"'PING {n}\n'") && text.contains(r"'PONG {n}\n'") && !text.contains(BRACE), "{text}");
     }
 
     #[test]

@@ -7,15 +7,17 @@ mod find;
 mod help;
 mod load;
 mod results;
+mod script;
 mod serve;
 mod tls;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments, UpgradeBy};
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use help::{EXIT_STATUS, all_examples, command, examples};
+pub(crate) use help::{EXIT_STATUS, all_examples, command, examples, helping, shown};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
+pub(crate) use script::ScriptArguments;
 pub(crate) use serve::ServeArguments;
 pub(crate) use tls::TlsArguments;
 
@@ -214,6 +216,9 @@ pub(crate) struct TrialArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+    /// TARGET: a protocol of one's own.
+    #[command(flatten)]
+    pub(crate) script: ScriptArguments,
     /// TARGET: TLS with the server.
     #[command(flatten)]
     pub(crate) tls: TlsArguments,

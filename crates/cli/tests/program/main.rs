@@ -31,6 +31,7 @@ mod renewed;
 mod report;
 mod results;
 mod runs;
+mod script;
 mod secured;
 mod series;
 mod serve;

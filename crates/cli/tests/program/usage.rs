@@ -239,10 +239,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("find ping --stage 1s:1", "--stage: a search changes the connections by itself: leave it out"),
     ("find ping --metrics 9", "--metrics is for one run, and a search makes several: leave it out"),
     ("find ping --threshold p99<+5%", "a change is one between two runs: leave the sign out here, or use compare"),
-    (
-        "trial --every 5",
-        "--every, --workload, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
-    ),
+    ("trial --every 5", "--out and the options of TLS need a TARGET and --change 'COMMAND'"),
     ("trial --kept -1", "--kept -1: not a count: write a whole number such as 250, 10k or 2m"),
     (
         "trial 127.0.0.1:1 --change true --model loops",

@@ -6,14 +6,17 @@ mod tests;
 
 pub use report::{ChangeReport, Report};
 
+use crate::deliveries::{Delivered, Deliveries};
 use crate::exchange::{Echo, Exchange, Pairs};
 use crate::random::{Random, mix};
+use crate::script::{Broadcast, Script, Scripted};
 use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
+use crate::tls::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool};
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Connects that end under each change before the next change begins.
@@ -45,7 +48,7 @@ impl fmt::Debug for Change {
     }
 }
 
-type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>) -> Result<Clients, Error>>;
+type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>, Arc<Deliveries>) -> Result<Clients, Error>>;
 type Configures = Box<dyn FnOnce(Config) -> Config>;
 
 /// A trial before its run: see [`trial()`].
@@ -59,6 +62,9 @@ pub struct Trial {
     seed: u64,
     configure: Vec<Configures>,
     clients: Option<Starts>,
+    tls: Option<Tls>,
+    broadcast: Option<Broadcast>,
+    odd: Arc<OnceLock<String>>,
 }
 
 impl fmt::Debug for Trial {
@@ -80,6 +86,9 @@ pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
         seed: 1,
         configure: Vec::new(),
         clients: None,
+        tls: None,
+        broadcast: None,
+        odd: Arc::default(),
     }
 }
 
@@ -150,8 +159,26 @@ impl Trial {
 
     /// Sets exchanges of any form: `churn` for clients that come and go, `kept` for those that stay.
     pub fn exchanges<E: Exchange>(mut self, churn: E, kept: E) -> Trial {
-        self.clients = Some(Box::new(move |plan, tally| Clients::start(plan, churn, kept, tally)));
+        self.clients = Some(Box::new(move |plan, tally, deliveries| Clients::counting(plan, (churn, kept), tally, deliveries)));
         self
+    }
+
+    /// Sets exchanges that are told by text, as in `"> PING {n}\\n\n< PONG {n}\\n"`: each client that comes and goes asks all of them, those that
+    /// stay ask one after the other.
+    pub fn script(mut self, script: Script) -> Trial {
+        self.odd = Arc::default();
+        let kept = Scripted::new(script).noting(self.odd.clone());
+        self.exchanges(kept.whole(), kept)
+    }
+
+    /// Lets the clients speak TLS. The service has its own: `service.layered(server)`.
+    pub fn tls(self, tls: Tls) -> Trial {
+        Trial { tls: Some(tls), ..self }
+    }
+
+    /// Lets the connections that stay hear each other, in the place of their exchanges; at least two of them.
+    pub fn broadcast(self, broadcast: Broadcast) -> Trial {
+        Trial { broadcast: Some(broadcast), ..self }
     }
 
     /// Starts the service and its clients, applies the changes, and ends all of them in order.
@@ -162,25 +189,28 @@ impl Trial {
         let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
         let target = server.addresses().into_iter().next().expect("it listens where it was told to");
-        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed, tls: None };
+        let kept = if self.broadcast.is_some() { self.kept.max(2) } else { self.kept };
+        let (tls, broadcast) = (self.tls, self.broadcast);
+        let plan = Plan { target, connections: self.connections, kept, seed: self.seed, tls, broadcast };
         let tally = Arc::new(Tally::new());
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
-        let clients = start(&plan, &tally)?;
+        let clients = start(&plan, &tally, Arc::new(Deliveries::new(self.odd.clone())))?;
         clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
-        let (changes, before) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
+        let (changes, before, delivered) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
         let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
         server.shutdown(Drain::within(END_WITHIN));
-        Ok(Report { seed: self.seed, total, changes, failures: tally.failures() })
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: self.odd.get().cloned(), delivered })
     }
 }
 
-fn echo(plan: &Plan, tally: &Arc<Tally>) -> Result<Clients, Error> {
+fn echo(plan: &Plan, tally: &Arc<Tally>, deliveries: Arc<Deliveries>) -> Result<Clients, Error> {
     // Well below the smallest high-water mark that makes sense.
     let of = |set: u64| Echo::new(mix(plan.seed ^ set), 16, 2048);
-    Clients::start(plan, of(1), of(2), tally)
+    Clients::counting(plan, (of(1), of(2)), tally, deliveries)
 }
 
-/// Applies the changes, then ends the clients. Returns the report of each change, and the counts before the first change.
+/// Applies the changes, then ends the clients. Returns the report of each change, the counts before the first change, and the messages of each
+/// sender.
 fn apply(
     mut changes: Vec<Change>,
     rounds: usize,
@@ -188,7 +218,7 @@ fn apply(
     server: &Pool,
     clients: &Clients,
     tally: &Tally,
-) -> (Vec<ChangeReport>, Seen) {
+) -> (Vec<ChangeReport>, Seen, Vec<Delivered>) {
     let report = |change: &Change| ChangeReport {
         name: change.name.clone(),
         times: 0,
@@ -221,7 +251,8 @@ fn apply(
             clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
         }
     }
+    let delivered = clients.settle();
     clients.stop();
     end(&mut reports, running);
-    (reports, before)
+    (reports, before, delivered)
 }

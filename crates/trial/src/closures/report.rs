@@ -1,5 +1,6 @@
 //! The report of a trial of a service.
 
+use crate::deliveries::{Delivered, Deliveries};
 use crate::tally::{Failure, Seen};
 use std::fmt;
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub struct Report {
     pub changes: Vec<ChangeReport>,
     /// The failures, most frequent first.
     pub failures: Vec<(Failure, u64)>,
+    /// The first unexpected answer to a [`Script`](crate::Script), described.
+    pub odd: Option<String>,
+    /// The messages of each sender, where the connections that stay hear each other: see [`Trial::broadcast`](crate::Trial::broadcast).
+    pub delivered: Vec<Delivered>,
 }
 
 /// Minimum of connects under a change: with fewer the change proves nothing.
@@ -51,6 +56,7 @@ impl Report {
         ];
         let mut reasons: Vec<String> =
             columns.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+        reasons.extend(Deliveries::total(&self.delivered).faults());
         for change in &self.changes {
             if let Some(error) = &change.error {
                 reasons.push(format!("{} failed {} of {} times: {error}", change.name, change.failed, change.times));
@@ -101,6 +107,12 @@ impl fmt::Display for Report {
         }
         for (failure, count) in self.failures.iter().take(8) {
             write!(f, "\n{count} times {failure}")?;
+        }
+        if let Some(odd) = &self.odd {
+            write!(f, "\n{odd}")?;
+        }
+        if !self.delivered.is_empty() {
+            write!(f, "\nmessages: {}", Deliveries::total(&self.delivered))?;
         }
         Ok(())
     }

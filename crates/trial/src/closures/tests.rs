@@ -1,8 +1,11 @@
 //! A trial that cannot fail is worthless: what loses is seen, each in its column.
 
 use super::{Change, Trial, trial};
-use sockdrawer::{Address, Context, Error, Input, Model, Peer, Pool, Protocol, Selector, Service, Step};
+use crate::{Script, Tls};
+use sockdrawer::{Address, Context, Error, Input, IntoBehaviour, Model, Peer, Pool, Protocol, Selector, Service, Step};
+use sockdrawer_tls::{Client, Identity, Server, Trust};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// An echo that leaves out the first byte of every so many reads; 0 for none.
@@ -121,4 +124,99 @@ fn every_model_that_changes_alive_is_tried() {
         let report = trial(sound(), vec![limit]).model(model).rounds(2).run().expect("it starts");
         report.assert_nothing_lost();
     }
+}
+
+/// Wants a login first, once, then answers `PING number` by `PONG number`: each `mixes`-th question gets the number of the one before it,
+/// whoever asked that; 0 for none.
+struct Lines {
+    mixes: u64,
+    asked: Arc<Mutex<(u64, String)>>,
+}
+
+struct Speaking {
+    lines: Lines,
+    is_in: bool,
+}
+
+fn lines(mixes: u64) -> Lines {
+    Lines { mixes, asked: Arc::default() }
+}
+
+impl Service for Lines {
+    type Protocol = Speaking;
+
+    fn open(&self, _peer: &Peer) -> Speaking {
+        Speaking { lines: Lines { mixes: self.mixes, asked: self.asked.clone() }, is_in: false }
+    }
+}
+
+impl Protocol for Speaking {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while let Some(line) = input.line() {
+            let line = String::from_utf8_lossy(line).into_owned();
+            match (line.split_once(' '), std::mem::replace(&mut self.is_in, true)) {
+                (Some(("LOGIN", _)), false) => cx.send(b"OK\n"),
+                (Some(("PING", number)), true) => {
+                    let mut asked = self.lines.asked.lock().expect("no test panics with it");
+                    asked.0 += 1;
+                    let before = std::mem::replace(&mut asked.1, number.to_owned());
+                    let mixes = self.lines.mixes > 0 && asked.0.is_multiple_of(self.lines.mixes);
+                    cx.send(format!("PONG {}\n", if mixes { &before } else { number }).as_bytes());
+                }
+                _ => cx.send(b"ERR\n"),
+            }
+        }
+        Step::Continue
+    }
+}
+
+fn ping_after_login() -> Script {
+    r"
+        >> LOGIN client-{n}\n
+        << OK\n
+        > PING {n}\n
+        < PONG {n}\n
+        > PING again {n}\n
+        < /PONG (again|later) {n}\r?\n/
+    "
+    .parse()
+    .expect("a script")
+}
+
+fn limit() -> Change {
+    Change::new("limit", |pool| pool.reconfigure(pool.config().limit(500)))
+}
+
+#[test]
+fn a_protocol_that_is_told_by_text_is_tried_in_the_clear_and_under_tls() {
+    let identity = Identity::self_signed("lines", &["localhost"]).expect("a certificate");
+    let client = Client::new(Trust::Authorities(identity.chain_pem().to_vec())).name("localhost").build().expect("a client");
+    let server = Server::new([identity]).build().expect("a server");
+    let secured = trial(lines(0).into_behaviour().layered(server), vec![limit()]).tls(Tls::new(client));
+    for trial in [trial(lines(0), vec![limit()]), secured] {
+        let report = trial.script(ping_after_login()).rounds(3).run().expect("it starts");
+        report.assert_nothing_lost();
+        assert_eq!((report.odd, report.total.kept_exchanges > 16), (None, true));
+    }
+}
+
+#[test]
+fn an_answer_to_another_question_is_wrong_and_described() {
+    let report = trial(lines(40), vec![limit()]).script(ping_after_login()).rounds(3).run().expect("it starts");
+    assert!(report.total.wrong_bytes > 0 && report.reasons().iter().any(|reason| reason.ends_with("wrong bytes")), "{report}");
+    let odd = report.odd.clone().expect("it is described");
+    assert!(
+        odd.starts_with("after `PING ") && odd.contains(" was expected, with the number ") && odd.contains("`PONG "),
+        "{odd}"
+    );
+    assert!(report.to_string().ends_with(&odd), "{report}");
+}
+
+#[test]
+fn a_beginning_that_is_not_answered_is_no_exchange() {
+    let script = "<< hello\\n\n> PING {n}\\n\n< PONG {n}\\n".parse::<Script>().expect("a script");
+    // The service waits for its client to begin, and the client for the greeting.
+    let report = trial(lines(0), vec![]).script(script).clients(1).kept(1).run().expect("it starts");
+    assert_eq!((report.total.kept_exchanges, report.total.connects > 0), (0, true), "{report}");
+    assert!(report.odd.is_some_and(|odd| odd.starts_with("at the beginning `hello\\n` was expected, and within 5s `` came")));
 }

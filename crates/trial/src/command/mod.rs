@@ -17,7 +17,9 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Group, Pairs, Plan, Probe, Tally, Tls, mix};
+use crate::{
+    Broadcast, Clients, Delivered, Deliveries, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix,
+};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub enum Workload {
         /// The server's name in the requests; None: its address.
         host: Option<String>,
     },
+    /// Exchanges of a protocol of one's own: all of them per connection of the churn, one after the other on connections that stay.
+    Script(Script),
 }
 
 impl Workload {
@@ -59,6 +63,7 @@ impl Workload {
             Workload::Echo => "echo",
             Workload::Ping => "ping",
             Workload::Http { .. } => "http",
+            Workload::Script(_) => "script",
         }
     }
 }
@@ -86,6 +91,8 @@ pub struct Options {
     pub seed: u64,
     /// TLS with the server; None: without.
     pub tls: Option<Tls>,
+    /// The messages of connections that stay and hear each other, in the place of their exchanges; None: they do not.
+    pub broadcast: Option<Broadcast>,
 }
 
 impl Options {
@@ -96,6 +103,7 @@ impl Options {
             kept: self.kept,
             seed: mix(self.seed),
             tls: self.tls.clone(),
+            broadcast: self.broadcast.clone(),
         }
     }
 
@@ -132,6 +140,10 @@ impl<'a> Trial<'a> {
                 let web = |set: u64| Web::new(&options.target, asked, set == CHURN, expected.clone());
                 Trial::with(options, expected.clone(), web)
             }
+            Workload::Script(script) => {
+                let kept = Scripted::new(script.clone()).noting(expected.odd.clone());
+                Trial::with(options, expected, |set| if set == CHURN { kept.whole() } else { kept.clone() })
+            }
         }
     }
 
@@ -143,7 +155,8 @@ impl<'a> Trial<'a> {
         let plan = options.plan();
         preflight::look(&plan, exchange(CHURN), exchange(KEPT), &expected)?;
         let tally = Arc::new(Tally::new());
-        let clients = Clients::start(&plan, exchange(CHURN), exchange(KEPT), &tally)?;
+        let deliveries = Arc::new(Deliveries::new(expected.odd.clone()));
+        let clients = Clients::counting(&plan, (exchange(CHURN), exchange(KEPT)), &tally, deliveries)?;
         if clients.standing() < plan.kept {
             let standing = clients.standing();
             clients.cut();
@@ -156,12 +169,12 @@ impl<'a> Trial<'a> {
     /// Runs the command until the end. `tell` is called about ten times per second, on this thread; `stop` ends the trial, and the running
     /// command. Failures are part of the report.
     pub fn finish(self, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
-        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0 };
+        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, delivered: Vec::new() };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
         let changes = watch.all();
-        let elapsed = watch.begun.elapsed();
+        let (elapsed, delivered) = (watch.begun.elapsed(), watch.delivered);
         let standing = self.clients.standing();
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
         let failures = self.tally.failures();
@@ -178,6 +191,7 @@ impl<'a> Trial<'a> {
             standing,
             replaced,
             odd: self.expected.odd(),
+            delivered,
         }
     }
 }
@@ -193,6 +207,8 @@ struct Watch<'a, T> {
     tell: T,
     begun: Instant,
     changes: u64,
+    /// The messages of each sender, once they are counted.
+    delivered: Vec<Delivered>,
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
@@ -214,6 +230,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
+        self.delivered = self.trial.clients.settle();
         if let Some(last) = changes.last_mut() {
             last.seen = last.seen.plus(&self.trial.tally.next());
         }

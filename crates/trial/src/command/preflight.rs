@@ -1,7 +1,7 @@
 //! The check before a trial: the server is there, and speaks the protocol of the workload.
 
 use super::web::Expected;
-use crate::{Cause, Churn, Exchange, Failure, Group, Keep, PATIENCE, Phase, Plan, Seen, Tally};
+use crate::{Cause, Churn, Deliveries, Exchange, Failure, Group, PATIENCE, Phase, Plan, Seen, Tally};
 use sockdrawer::{Behaviour, Config, Drain, Error, Pool, connecting::Connecting};
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     let tally = Arc::new(Tally::new());
     let witness = tally.witness(Group::Churn);
     let visit = plan.secured(Churn::new(churn, witness.clone()), &witness);
-    let seen = one(plan, visit, &tally, |seen| seen.connects + seen.not_begun > 0)?;
+    let seen = some(1, plan, visit, &tally, |seen| seen.connects + seen.not_begun > 0)?;
     if !seen.is_clean() || seen.connects == 0 {
         return Err(refused(plan, &tally, expected));
     }
@@ -39,19 +39,21 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
         return Ok(());
     }
     let tally = Arc::new(Tally::new());
-    let witness = tally.witness(Group::Kept);
-    let keep = plan.secured(Keep::new(kept, witness.clone(), plan.seed), &witness);
+    let deliveries = Arc::new(Deliveries::new(expected.odd.clone()));
+    // A client that is to hear others hears nobody alone.
+    let (count, plan) = if plan.broadcast.is_some() { (2, &Plan { kept: 2, ..plan.clone() }) } else { (1, plan) };
+    let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
     let is_over = |seen: &Seen| seen.kept_exchanges >= ANSWERS || seen.lost() + seen.kept_not_back + seen.not_begun > 0;
-    let seen = one(plan, keep, &tally, is_over)?;
+    let seen = some(count, plan, keep, &tally, is_over)?;
     if seen.kept_exchanges >= ANSWERS && seen.is_clean() {
         return Ok(());
     }
     Err(refused(plan, &tally, expected))
 }
 
-fn one(plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) -> bool) -> Result<Seen, Refused> {
-    let connecting = Connecting::to([&plan.target]).keep(1).total(1).timeout(PATIENCE);
-    let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(1))?;
+fn some(count: usize, plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) -> bool) -> Result<Seen, Refused> {
+    let connecting = Connecting::to([&plan.target]).keep(count).total(count as u64).timeout(PATIENCE);
+    let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(count))?;
     // The connect, the answer and the end each have their own timeout.
     pool.wait(4 * PATIENCE, |_| {
         let seen = tally.total();
@@ -80,8 +82,12 @@ fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
         ),
         other => {
             let why = expected.odd().or_else(|| other.map(|failure| failure.cause.to_string()));
-            let why = why.unwrap_or_else(|| "no answer, or wrong bytes".to_owned());
-            format!("{target} does not answer as the workload expects: {why}; check --workload and the address")
+            let nothing =
+                if plan.broadcast.is_some() { "clients hear nothing of each other" } else { "no answer, or wrong bytes" };
+            let why = why.unwrap_or_else(|| nothing.to_owned());
+            format!(
+                "{target} does not answer as the workload expects: {why}; check --workload, or --send and --expect, and the address"
+            )
         }
     };
     Refused::Server(line)

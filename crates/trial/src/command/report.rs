@@ -3,7 +3,7 @@
 use super::Options;
 use super::shell::Ran;
 use crate::verdict::{Judged, Verdict};
-use crate::{Failure, Seen};
+use crate::{Delivered, Deliveries, Failure, Seen};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct Report {
     pub replaced: u64,
     /// http: the first unexpected answer, described.
     pub odd: Option<String>,
+    /// The messages of each sender, where kept connections hear each other.
+    pub delivered: Vec<Delivered>,
 }
 
 impl Change {
@@ -97,6 +99,9 @@ impl Report {
             "failures": self.failures.iter().map(failure_json).collect::<Vec<_>>(),
             "odd_answer": self.odd,
         });
+        if self.options.broadcast.is_some() {
+            report["messages"] = messages_json(&self.delivered);
+        }
         merge(&mut report, seen_json(&total, self.options.allow_idle_close));
         report
     }
@@ -128,6 +133,21 @@ fn seen_json(seen: &Seen, idle_close: bool) -> Value {
         "kept_round_trips": seen.kept_exchanges,
         "longest_without_connect_us": u64::try_from(seen.longest_gap.as_micros()).unwrap_or(u64::MAX),
     })
+}
+
+fn messages_json(delivered: &[Delivered]) -> Value {
+    let counts = |one: &Delivered| {
+        json!({
+            "published": one.published,
+            "heard": one.heard,
+            "lost": one.lost,
+            "doubled": one.doubled,
+            "out_of_order": one.out_of_order,
+        })
+    };
+    let mut all = counts(&Deliveries::total(delivered));
+    all["senders"] = delivered.iter().map(counts).collect();
+    all
 }
 
 fn change_json(change: &Change, idle_close: bool) -> Value {
@@ -174,6 +194,10 @@ impl Judged for Report {
         self.options.seed
     }
 
+    fn delivered(&self) -> Option<Delivered> {
+        self.options.broadcast.is_some().then(|| Deliveries::total(&self.delivered))
+    }
+
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         let mut bad = Vec::new();
@@ -201,6 +225,7 @@ impl Judged for Report {
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
+        bad.extend(Deliveries::total(&self.delivered).faults());
         let failed = self.failed_commands();
         if failed > 0 {
             let all = self.changes.len();

@@ -4,7 +4,7 @@ use super::report::{Change, Report};
 use super::shell::Ran;
 use crate::table::aligned;
 use crate::verdict::failures;
-use crate::{Failure, Seen};
+use crate::{Delivered, Deliveries, Failure, Seen};
 use std::fmt;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const HEAD: [&str; 11] =
     ["change", "exit", "took ms", "connects", "refused", "reset", "late", "other", "lost", "wrong", "gap ms"];
 /// Maximum of changes shown; of more, the worst. The JSON has all.
 const SHOWN: usize = 20;
-/// Maximum of output lines of a command that are shown.
+/// Maximum of output lines of a command, and of senders with faults, that are shown.
 const LINES: usize = 5;
 
 /// The table of a report, ready to print. The verdict is not part of it.
@@ -68,6 +68,9 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }
+    if report.options.broadcast.is_some() {
+        messages(f, &report.delivered)?;
+    }
     failures(f, &report.failures, Failure::to_string)?;
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
@@ -80,6 +83,15 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Writes the sums of all messages, and the senders with the most faults.
+fn messages(f: &mut fmt::Formatter<'_>, delivered: &[Delivered]) -> fmt::Result {
+    let (all, senders) = (Deliveries::total(delivered), delivered.len());
+    write!(f, "\nmessages of {senders} senders: {all}")?;
+    let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
+    bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));
+    bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))
 }
 
 /// All changes, or the worst, in the order in which they were made.

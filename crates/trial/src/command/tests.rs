@@ -37,6 +37,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         allow_idle_close: false,
         seed: 7,
         tls: None,
+        broadcast: None,
     };
     let change = |(number, (ended, seen))| {
         let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned() };
@@ -52,6 +53,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         standing: 8,
         replaced: 3,
         odd: None,
+        delivered: Vec::new(),
     }
 }
 

@@ -29,7 +29,7 @@ impl Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     first: OnceLock<Answer>,
-    odd: OnceLock<String>,
+    pub(crate) odd: Arc<OnceLock<String>>,
 }
 
 impl Expected {

@@ -1,0 +1,352 @@
+//! The messages of clients that hear each other, counted by sender: each client has to hear all that was published since it subscribed, once
+//! and in order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The number of a message is the sender's times this, and the message's count.
+const SENDER: u64 = 1_000_000_000;
+
+/// The counts of the messages of a sender, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// Messages published.
+    pub published: u64,
+    /// Messages heard, by whichever client.
+    pub heard: u64,
+    /// Messages that a client had to hear and did not.
+    pub lost: u64,
+    /// Messages that a client heard once more.
+    pub doubled: u64,
+    /// Messages that a client heard after a later one of the same sender.
+    pub out_of_order: u64,
+}
+
+impl Delivered {
+    /// Returns whether nothing was lost, doubled or out of order.
+    pub fn is_clean(&self) -> bool {
+        self.lost + self.doubled + self.out_of_order == 0
+    }
+
+    /// Describes what went wrong; None: nothing did.
+    pub(crate) fn faults(&self) -> Option<String> {
+        let Delivered { lost, doubled, out_of_order, .. } = self;
+        (!self.is_clean()).then(|| format!("{lost} messages lost, {doubled} doubled, {out_of_order} out of order"))
+    }
+}
+
+impl AddAssign for Delivered {
+    fn add_assign(&mut self, other: Delivered) {
+        self.published += other.published;
+        self.heard += other.heard;
+        self.lost += other.lost;
+        self.doubled += other.doubled;
+        self.out_of_order += other.out_of_order;
+    }
+}
+
+impl fmt::Display for Delivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Delivered { published, heard, lost, doubled, out_of_order } = self;
+        write!(f, "{published} published, {heard} heard, {lost} lost, {doubled} doubled, {out_of_order} out of order")
+    }
+}
+
+/// A connection that publishes.
+#[derive(Debug, Default)]
+struct Sender {
+    counts: Delivered,
+    /// The highest count of a message that any client heard.
+    known: u64,
+    is_gone: bool,
+}
+
+/// The messages of a sender as a client hears them.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// The first count that the client has to hear.
+    first: u64,
+    next: u64,
+    missing: Vec<u64>,
+}
+
+impl Stream {
+    fn after(count: u64) -> Stream {
+        Stream { first: count + 1, next: count + 1, missing: Vec::new() }
+    }
+
+    fn lacks(&self, last: u64) -> u64 {
+        self.missing.len() as u64 + (last + 1).saturating_sub(self.next)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    senders: Vec<Sender>,
+    /// The messages that each connection heard, by sender. A connection has one number, as a sender and as a listener.
+    listening: BTreeMap<usize, Vec<Stream>>,
+    /// A client heard a message of its own: the server sends them to their sender too.
+    echoes: bool,
+    /// Nothing more is to be published.
+    is_quiet: bool,
+}
+
+impl Book {
+    /// Returns the last message of a sender that each client must have heard: all of one that is there; of one that is gone those that came to
+    /// somebody, because nothing tells how many of the others reached the server.
+    fn last(sender: &Sender) -> u64 {
+        if sender.is_gone { sender.known } else { sender.counts.published }
+    }
+
+    /// Returns what a client lacks of each sender.
+    fn lacks(&self, listener: usize, streams: &[Stream]) -> impl Iterator<Item = (usize, u64)> {
+        let due = move |number: &usize| *number != listener || self.echoes;
+        (0..self.senders.len()).filter(due).map(move |number| {
+            let last = Book::last(&self.senders[number]);
+            // A sender that came after this client, and of which it heard nothing, has no stream yet.
+            (number, streams.get(number).map_or(last, |stream| stream.lacks(last)))
+        })
+    }
+
+    fn heard(&mut self, listener: usize, number: usize, count: u64) {
+        // Before it has subscribed for certain, a message may come or not.
+        let Some(streams) = self.listening.get_mut(&listener) else { return };
+        let sender = &mut self.senders[number];
+        sender.counts.heard += 1;
+        sender.known = sender.known.max(count);
+        self.echoes |= number == listener;
+        if streams.len() <= number {
+            streams.resize(number + 1, Stream::after(0));
+        }
+        let stream = &mut streams[number];
+        if count >= stream.next {
+            stream.missing.extend(stream.next..count);
+            stream.next = count + 1;
+        } else if let Some(place) = stream.missing.iter().position(|missing| *missing == count) {
+            stream.missing.swap_remove(place);
+            sender.counts.out_of_order += 1;
+        } else if count >= stream.first {
+            sender.counts.doubled += 1;
+        }
+    }
+}
+
+/// The book of all messages.
+#[derive(Debug, Default)]
+pub struct Deliveries {
+    book: Mutex<Book>,
+    odd: Arc<OnceLock<String>>,
+}
+
+impl Deliveries {
+    /// Makes a book that describes the first message that was not expected in `odd`.
+    pub(crate) fn new(odd: Arc<OnceLock<String>>) -> Deliveries {
+        Deliveries { odd, ..Deliveries::default() }
+    }
+
+    pub(crate) fn note(&self, odd: String) {
+        // Only the first is kept.
+        let _ = self.odd.set(odd);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection. Returns its number.
+    pub(crate) fn comes(&self) -> usize {
+        let mut book = self.book();
+        book.senders.push(Sender::default());
+        book.senders.len() - 1
+    }
+
+    /// Returns the number of the message of this count.
+    pub(crate) fn number(sender: usize, count: u64) -> u64 {
+        (sender as u64 + 1) * SENDER + count
+    }
+
+    /// Counts a connection as subscribed: it has to hear all that is published from now on.
+    pub(crate) fn subscribes(&self, number: usize) {
+        let mut book = self.book();
+        let streams = book.senders.iter().map(|sender| Stream::after(sender.counts.published)).collect();
+        book.listening.insert(number, streams);
+    }
+
+    /// Counts a message as published. Returns its number; None: nothing more is to be published.
+    pub(crate) fn publishes(&self, sender: usize) -> Option<u64> {
+        let mut book = self.book();
+        if book.is_quiet {
+            return None;
+        }
+        let published = &mut book.senders[sender].counts.published;
+        *published += 1;
+        Some(Deliveries::number(sender, *published))
+    }
+
+    /// Counts a message as heard by this connection. Returns false if nobody published it.
+    pub(crate) fn hears(&self, listener: usize, number: u64) -> bool {
+        let mut book = self.book();
+        let (sender, count) = ((number / SENDER).checked_sub(1).and_then(|sender| usize::try_from(sender).ok()), number % SENDER);
+        let Some(sender) =
+            sender.filter(|sender| book.senders.get(*sender).is_some_and(|one| (1..=one.counts.published).contains(&count)))
+        else {
+            return false;
+        };
+        book.heard(listener, sender, count);
+        true
+    }
+
+    /// Counts a connection as ended: messages that it did not hear before later ones are lost.
+    pub(crate) fn goes(&self, number: usize) {
+        let mut book = self.book();
+        book.senders[number].is_gone = true;
+        let streams = book.listening.remove(&number).unwrap_or_default();
+        for (sender, stream) in book.senders.iter_mut().zip(streams) {
+            sender.counts.lost += stream.missing.len() as u64;
+        }
+    }
+
+    /// Lets nothing more be published.
+    pub(crate) fn be_quiet(&self) {
+        self.book().is_quiet = true;
+    }
+
+    /// Returns whether all clients heard all that they had to hear until now.
+    pub(crate) fn is_complete(&self) -> bool {
+        let book = self.book();
+        book.listening.iter().all(|(listener, streams)| book.lacks(*listener, streams).all(|(_, lacks)| lacks == 0))
+    }
+
+    /// Ends the book: what the clients lack now is lost, and nothing counts any more.
+    pub(crate) fn close(&self) {
+        let mut book = self.book();
+        let lost: Vec<(usize, u64)> =
+            book.listening.iter().flat_map(|(listener, streams)| book.lacks(*listener, streams)).collect();
+        book.listening.clear();
+        for (sender, lost) in lost {
+            book.senders[sender].counts.lost += lost;
+        }
+    }
+
+    /// Returns the counts of all senders together.
+    pub fn total(all: &[Delivered]) -> Delivered {
+        let mut total = Delivered::default();
+        all.iter().for_each(|one| total += *one);
+        total
+    }
+
+    /// Returns the counts of each sender, in the order in which they came. What is lost at the end is among them when the clients have ended.
+    pub fn by_sender(&self) -> Vec<Delivered> {
+        self.book().senders.iter().map(|sender| sender.counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients that have subscribed.
+    fn subscribed(clients: usize) -> Deliveries {
+        let deliveries = Deliveries::default();
+        (0..clients).for_each(|number| assert_eq!(deliveries.comes(), number));
+        (0..clients).for_each(|number| deliveries.subscribes(number));
+        deliveries
+    }
+
+    fn published(deliveries: &Deliveries, sender: usize) -> u64 {
+        deliveries.publishes(sender).expect("it is not quiet yet")
+    }
+
+    fn counts(deliveries: &Deliveries) -> Vec<(u64, u64, u64)> {
+        deliveries.be_quiet();
+        assert_eq!(deliveries.publishes(0), None, "so that what is counted stays what it is");
+        deliveries.close();
+        deliveries.by_sender().iter().map(|one| (one.lost, one.doubled, one.out_of_order)).collect()
+    }
+
+    #[test]
+    fn messages_that_all_hear_once_and_in_order_are_clean() {
+        for echoes in [false, true] {
+            let deliveries = subscribed(3);
+            for sender in [0, 1, 0, 2] {
+                let number = published(&deliveries, sender);
+                assert!(!deliveries.is_complete());
+                (0..3).filter(|listener| *listener != sender || echoes).for_each(|one| assert!(deliveries.hears(one, number)));
+                assert!(deliveries.is_complete());
+            }
+            assert_eq!(counts(&deliveries), [(0, 0, 0); 3]);
+            let all = deliveries.by_sender();
+            assert_eq!((all[0].published, all[0].heard, all[0].is_clean()), (2, if echoes { 6 } else { 4 }, true));
+        }
+    }
+
+    #[test]
+    fn each_fault_is_counted_for_its_sender() {
+        let deliveries = subscribed(3);
+        let mut numbers: Vec<u64> = (0..5).map(|_| published(&deliveries, 1)).collect();
+        numbers.swap(1, 2);
+        numbers.iter().for_each(|number| assert!(deliveries.hears(0, *number)));
+        assert!(deliveries.hears(0, numbers[0]) && deliveries.hears(0, numbers[1]));
+        // The other one lacks one in the middle and the last one.
+        [numbers[0], numbers[1], numbers[3]].iter().for_each(|number| assert!(deliveries.hears(2, *number)));
+        assert!(!deliveries.is_complete());
+        assert_eq!(counts(&deliveries), [(0, 0, 0), (2, 2, 1), (0, 0, 0)]);
+    }
+
+    #[test]
+    fn a_sender_that_hears_some_of_its_own_messages_must_hear_all() {
+        let deliveries = subscribed(1);
+        let first = published(&deliveries, 0);
+        assert!(deliveries.is_complete(), "the server may leave the sender out");
+        assert!(deliveries.hears(0, first));
+        published(&deliveries, 0);
+        assert_eq!(counts(&deliveries), [(1, 0, 0)]);
+    }
+
+    #[test]
+    fn a_client_has_to_hear_what_is_published_after_it_subscribed() {
+        let deliveries = subscribed(2);
+        let before = published(&deliveries, 0);
+        assert!(deliveries.hears(1, before));
+        let late = deliveries.comes();
+        assert!(deliveries.hears(late, before), "it may hear it");
+        deliveries.subscribes(late);
+        assert!(deliveries.hears(late, before) && deliveries.is_complete(), "on its way meanwhile");
+        let after = published(&deliveries, 0);
+        published(&deliveries, late);
+        assert!(deliveries.hears(1, after));
+        // The late one lacks one of the first, both others lack the one of the late one.
+        assert_eq!(counts(&deliveries), [(1, 0, 0), (0, 0, 0), (2, 0, 0)]);
+    }
+
+    #[test]
+    fn a_sender_that_went_owes_only_messages_that_somebody_heard() {
+        let deliveries = subscribed(3);
+        let numbers: Vec<u64> = (0..4).map(|_| published(&deliveries, 0)).collect();
+        deliveries.goes(0);
+        numbers[..3].iter().for_each(|number| assert!(deliveries.hears(1, *number)));
+        assert!(deliveries.hears(2, numbers[0]) && deliveries.hears(2, numbers[2]));
+        assert_eq!(counts(&deliveries), [(1, 0, 0), (0, 0, 0), (0, 0, 0)]);
+    }
+
+    #[test]
+    fn a_client_that_went_has_lost_what_was_overtaken_and_not_what_was_on_its_way() {
+        let deliveries = subscribed(2);
+        let numbers: Vec<u64> = (0..4).map(|_| published(&deliveries, 0)).collect();
+        assert!(deliveries.hears(1, numbers[0]) && deliveries.hears(1, numbers[2]));
+        deliveries.goes(1);
+        assert_eq!(counts(&deliveries), [(1, 0, 0), (0, 0, 0)]);
+    }
+
+    #[test]
+    fn messages_that_nobody_published_are_none() {
+        let deliveries = subscribed(1);
+        let first = published(&deliveries, 0);
+        for number in [0, 7, first - 1, first + 1, first + SENDER, u64::MAX] {
+            assert!(!deliveries.hears(0, number), "{number}");
+        }
+    }
+}
