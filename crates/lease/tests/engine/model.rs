@@ -421,6 +421,8 @@ impl Model {
         let waiters = self.waiters.iter().map(|waiter| waiter.deadline);
         let mut moments = waiters.chain(self.jobs.iter().filter(|job| !job.late).map(|job| job.due));
         assert!(moments.all(|moment| next.is_some_and(|next| next <= moment)), "no timer");
+        let is_drained = matches!(self.mode, Mode::Draining(_)) && self.waiters.is_empty() && self.total() == 0;
+        assert!(!is_drained, "nothing is left to wait for");
         if self.mode == Mode::Closed {
             assert!(self.waiters.is_empty() && free == 0 && self.engine.poll_timeout().is_none_or(|at| at > self.now - ms(1)));
         }

@@ -348,3 +348,21 @@ fn the_order_of_free_connections_is_a_setting() {
         assert_eq!(bench.close_all(4), [next]);
     }
 }
+
+#[test]
+fn a_target_that_made_room_serves_its_own_line_from_what_it_has_left() {
+    let oldest_first = Settings { order: Order::LongestFreeFirst, check_after: Some(ms(10)), ..quiet() };
+    let mut bench = Bench::new(Settings { max: 3, ..oldest_first });
+    let leases: Vec<_> = (1..4).map(|number| bench.lease_new(0, A, number)).collect();
+    for (leased, at) in leases.into_iter().zip([0, 0, 15]) {
+        bench.give(at, leased);
+    }
+    let waiter = bench.wait(16, A);
+    assert!(matches!(bench.actions()[..], [Action::Run { job: Job::Check(1), .. }]));
+    bench.wait(17, B);
+    let actions = bench.actions();
+    let [Action::Run { job: Job::Close(2), .. }, Action::Wake { waiter: woken, result: Ok(leased) }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((*woken, leased.connection), (waiter, 3));
+}
