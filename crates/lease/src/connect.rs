@@ -1,4 +1,4 @@
-//! How connections are made: the two traits that users implement.
+//! The two traits by which users say how connections are made.
 
 use crate::engine::Returned;
 use std::hash::Hash;

@@ -1,22 +1,10 @@
 //! Connects, checks, resets and closes that are under way.
 
+use super::ids::{JobId, Kind, TargetId};
 use super::slot::Slot;
-use super::target::TargetId;
 use super::timers::Timers;
 use std::collections::BTreeMap;
 use std::time::Instant;
-
-/// Name of a job, in use once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub(super) u64);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Connect,
-    Check,
-    Reset,
-    Close,
-}
 
 #[derive(Debug)]
 pub(super) struct Running {
@@ -65,6 +53,11 @@ impl Jobs {
     /// Returns all but the closes.
     pub(super) fn unfinished(&self) -> Vec<JobId> {
         self.all.iter().filter(|(_, job)| job.kind != Kind::Close).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns how many of all connections are above the maximum, without those that are being closed.
+    pub(super) fn surplus(&self, total: usize, max: usize) -> usize {
+        if total <= max { 0 } else { (total - self.closing(true)).saturating_sub(max) }
     }
 
     /// Returns how many closes are under way, late ones too or not.

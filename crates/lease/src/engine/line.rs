@@ -1,13 +1,9 @@
 //! All who wait for a lease.
 
-use super::target::TargetId;
+use super::ids::{TargetId, WaiterId};
 use super::timers::Timers;
 use std::collections::BTreeMap;
 use std::time::Instant;
-
-/// Name of a waiter, in use once. Who came later has a greater one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(pub(super) u64);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {

@@ -8,6 +8,7 @@
 //! Equal calls with equal seeds give equal actions.
 
 mod health;
+mod ids;
 mod jobs;
 mod line;
 mod rules;
@@ -17,15 +18,15 @@ mod target;
 mod targets;
 mod timers;
 
-pub use jobs::JobId;
-pub use line::WaiterId;
+pub use ids::{JobId, WaiterId};
 pub use slot::Leased;
 
 use crate::error::{ConnectError, Error};
 use crate::random::Random;
 use crate::settings::Settings;
 use health::Health;
-use jobs::{Jobs, Kind};
+use ids::{Ids, Kind};
+use jobs::Jobs;
 use line::Line;
 use rules::{Mode, Rules};
 use slot::Slot;
@@ -119,10 +120,10 @@ pub struct Engine<K, C> {
     rules: Rules,
     random: Random,
     targets: Targets<K, C>,
-    timers: Timers<target::TargetId>,
+    timers: Timers<ids::TargetId>,
     line: Line,
     jobs: Jobs,
-    last_id: u64,
+    ids: Ids,
     actions: VecDeque<Action<K, C>>,
 }
 
@@ -136,7 +137,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
             timers: Timers::new(),
             line: Line::new(),
             jobs: Jobs::new(),
-            last_id: 0,
+            ids: Ids::default(),
             actions: VecDeque::new(),
         }
     }
@@ -227,7 +228,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
     /// Replaces the settings.
     pub fn set(&mut self, now: Instant, settings: Settings) {
         self.rules.settings = settings;
-        while self.surplus() > 0 && self.close_longest_free(now, None) {}
+        while self.jobs.surplus(self.targets.total, self.rules.settings.max) > 0 && self.close_longest_free(now, None) {}
         self.settle_every(now);
     }
 
@@ -295,6 +296,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
                 break;
             }
         }
+        self.end_drain();
     }
 
     /// Returns when [`handle_timeout`](Engine::handle_timeout) is to be called; None until another call has been made.

@@ -1,7 +1,7 @@
 //! Settings and mode: what may be done now.
 
 use super::slot::Slot;
-use super::target::Target;
+use super::target::TargetState;
 use super::timers::after;
 use crate::random::part;
 use crate::settings::Settings;
@@ -33,21 +33,21 @@ impl Rules {
     }
 
     /// Returns whether a connection to the target is of use once nobody waits for it.
-    pub(super) fn keeps<K, C>(&self, target: &Target<K, C>) -> bool {
+    pub(super) fn keeps<K, C>(&self, target: &TargetState<K, C>) -> bool {
         target.kept && matches!(self.mode, Mode::Open | Mode::Suspended)
     }
 
     /// Returns how many connections are to be begun or checked for the target.
-    pub(super) fn wanted<K, C>(&self, target: &Target<K, C>) -> usize {
+    pub(super) fn wanted<K, C>(&self, target: &TargetState<K, C>) -> usize {
         (target.waiters.len() + self.floor(target)).saturating_sub(target.free.len() + target.coming())
     }
 
     /// Returns how many free connections the target is to have.
-    pub(super) fn floor<K, C>(&self, target: &Target<K, C>) -> usize {
+    pub(super) fn floor<K, C>(&self, target: &TargetState<K, C>) -> usize {
         if self.mode == Mode::Open && target.kept { self.settings.min_free.min(self.settings.max_free) } else { 0 }
     }
 
-    pub(super) fn may_connect<K, C>(&self, now: Instant, target: &Target<K, C>) -> bool {
+    pub(super) fn may_connect<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> bool {
         self.serves()
             && target.connecting() < self.settings.max_connecting
             && target.count() < self.settings.max_per_target

@@ -1,10 +1,10 @@
 //! The decisions of the engine: who gets a connection, when connects begin, and what is closed.
 
-use super::jobs::{Kind, Running};
+use super::ids::{Kind, TargetId};
+use super::jobs::Running;
 use super::line::Waiter;
 use super::rules::Mode;
 use super::slot::Slot;
-use super::target::TargetId;
 use super::timers::after;
 use super::{Action, Asked, Engine, Job, JobId, Leased, WaiterId};
 use crate::error::Error;
@@ -16,17 +16,12 @@ use std::time::{Duration, Instant};
 impl<K: Clone + Eq + Hash, C> Engine<K, C> {
     pub(super) fn target(&mut self, name: &K) -> TargetId {
         let id = self.targets.find(name).unwrap_or_else(|| {
-            let id = TargetId(self.next_id());
+            let id = TargetId(self.ids.next());
             self.targets.insert(id, name);
             id
         });
         self.targets.get_mut(id).kept = true;
         id
-    }
-
-    fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
     }
 
     pub(super) fn stand_in_line(&mut self, now: Instant, id: TargetId, deadline: Instant) -> Result<Asked<C>, Error> {
@@ -57,7 +52,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         if self.line.len() >= self.rules.settings.max_waiters {
             return Err(Error::Full { waiting: self.line.len() });
         }
-        let waiter = WaiterId(self.next_id());
+        let waiter = WaiterId(self.ids.next());
         self.line.join(waiter, Waiter { target: id, since: now, deadline });
         self.targets.get_mut(id).waiters.insert(waiter);
         Ok(Asked::Waits(waiter))
@@ -83,7 +78,6 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         let error = target.timed_out(now - since, place, self.targets.total);
         self.wake(waiter, Err(if self.rules.mode == Mode::Suspended { Error::Suspended } else { error }));
         self.settle(now, id);
-        self.end_drain();
     }
 
     fn lease(&mut self, mut slot: Slot, connection: C) -> Leased<C> {
@@ -116,7 +110,8 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         let target = self.targets.get(id);
         let waiter = target.waiters.first().copied().filter(|_| self.rules.serves());
         let of_no_use = self.rules.mode == Mode::Closed || (!self.rules.keeps(target) && target.waiters.is_empty());
-        let above = target.count() - target.closing() >= self.rules.settings.max_per_target || self.surplus() > 0;
+        let above = target.count() - target.closing() >= self.rules.settings.max_per_target
+            || self.jobs.surplus(self.targets.total, self.rules.settings.max) > 0;
         // A target that keeps its connections for ever would let others wait for ever.
         let in_the_way = || {
             let starves = |first| self.targets.starves_another(now, first, &self.rules);
@@ -134,12 +129,6 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
                 self.settle_all(now, id);
             }
         }
-    }
-
-    /// Returns how many connections are above the maximum, without those that are being closed.
-    pub(super) fn surplus(&self) -> usize {
-        let (total, max) = (self.targets.total, self.rules.settings.max);
-        if total <= max { 0 } else { (total - self.jobs.closing(true)).saturating_sub(max) }
     }
 
     /// Closes the connection that is free for longest, of any target but this. Returns whether there was one.
@@ -166,7 +155,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
             Job::Reset(_) => Kind::Reset,
             Job::Close(_) => Kind::Close,
         };
-        let (name, timeout) = (JobId(self.next_id()), self.rules.settings.connect_timeout);
+        let (name, timeout) = (JobId(self.ids.next()), self.rules.settings.connect_timeout);
         self.targets.get_mut(id).begin(kind);
         self.jobs.begin(name, Running { target: id, kind, slot, due: after(now, timeout), late: false });
         self.actions.push_back(Action::Run { id: name, job, timeout });

@@ -1,6 +1,6 @@
 //! A connection's place within the limits.
 
-use super::target::TargetId;
+use super::ids::TargetId;
 use crate::random::Random;
 use std::time::Instant;
 

@@ -1,8 +1,7 @@
 //! All that the engine knows of a target: its free connections, its line of waiters and its counts.
 
 use super::health::Health;
-use super::jobs::Kind;
-use super::line::WaiterId;
+use super::ids::{Kind, WaiterId};
 use super::rules::Rules;
 use super::slot::{Free, Slot};
 use super::timers::{after, earliest};
@@ -11,11 +10,8 @@ use crate::settings::Order;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TargetId(pub(super) u64);
-
 #[derive(Debug)]
-pub(super) struct Target<K, C> {
+pub(super) struct TargetState<K, C> {
     pub(super) name: K,
     /// Asked for since it was removed.
     pub(super) kept: bool,
@@ -32,9 +28,9 @@ pub(super) struct Target<K, C> {
     pub(super) timer: Option<Instant>,
 }
 
-impl<K, C> Target<K, C> {
+impl<K, C> TargetState<K, C> {
     pub(super) fn new(name: K) -> Self {
-        Target {
+        TargetState {
             name,
             kept: true,
             free: VecDeque::new(),

@@ -1,10 +1,10 @@
 //! Targets by name, and their sums.
 
 use super::Status;
-use super::line::WaiterId;
+use super::ids::{TargetId, WaiterId};
 use super::rules::Rules;
 use super::slot::Free;
-use super::target::{Target, TargetId};
+use super::target::TargetState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct Targets<K, C> {
     names: HashMap<K, TargetId>,
-    all: BTreeMap<TargetId, Target<K, C>>,
+    all: BTreeMap<TargetId, TargetState<K, C>>,
     /// Places within the limits that are taken.
     pub(super) total: usize,
 }
@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
 
     pub(super) fn insert(&mut self, id: TargetId, name: &K) {
         self.names.insert(name.clone(), id);
-        self.all.insert(id, Target::new(name.clone()));
+        self.all.insert(id, TargetState::new(name.clone()));
     }
 
     pub(super) fn remove(&mut self, id: TargetId) {
@@ -41,11 +41,11 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
         self.all.contains_key(&id)
     }
 
-    pub(super) fn get(&self, id: TargetId) -> &Target<K, C> {
+    pub(super) fn get(&self, id: TargetId) -> &TargetState<K, C> {
         self.all.get(&id).expect("a target stays while it is in use")
     }
 
-    pub(super) fn get_mut(&mut self, id: TargetId) -> &mut Target<K, C> {
+    pub(super) fn get_mut(&mut self, id: TargetId) -> &mut TargetState<K, C> {
         self.all.get_mut(&id).expect("a target stays while it is in use")
     }
 
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
         self.all.keys().copied().collect()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Target<K, C>> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut TargetState<K, C>> {
         self.all.values_mut()
     }
 
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
 
     /// Returns whether another target has no connection at all, could make one, and has waited for longer than `first`.
     pub(super) fn starves_another(&self, now: Instant, first: WaiterId, rules: &Rules) -> bool {
-        let starves = |target: &Target<K, C>| {
+        let starves = |target: &TargetState<K, C>| {
             target.count() == 0 && target.waiters.first().is_some_and(|waiter| *waiter < first) && rules.may_connect(now, target)
         };
         self.all.len() > 1 && self.all.values().any(starves)

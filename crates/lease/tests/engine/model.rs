@@ -192,7 +192,7 @@ impl Model {
         assert!(!self.is_stale(since), "leased without a check");
         self.take(leased, target);
         self.judge_actions();
-        // Those before it were worn, and are closed.
+        // Others before it were worn, and are closed.
         assert!(self.free[target as usize].iter().all(|free| !passed.contains(free)), "not in order");
     }
 

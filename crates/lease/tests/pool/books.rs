@@ -19,8 +19,10 @@ pub(crate) struct Books {
     pub(crate) panics: AtomicBool,
     /// Checks fail.
     pub(crate) checks_fail: AtomicBool,
-    /// Connects and checks never end; async ones alone.
+    /// Connects never end; async ones alone.
     pub(crate) hangs: AtomicBool,
+    /// Checks never end; async ones alone.
+    pub(crate) checks_hang: AtomicBool,
 }
 
 /// A connection that is counted until it is dropped.
@@ -138,7 +140,7 @@ impl ConnectAsync for Async {
     }
 
     async fn check(&self, _connection: &mut Counted) -> Result<(), BoxError> {
-        if self.0.hangs.load(SeqCst) {
+        if self.0.checks_hang.load(SeqCst) {
             std::future::pending::<()>().await;
         }
         self.0.check()
