@@ -276,7 +276,6 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         }
         self.rules.mode = Mode::Draining(deadline);
         self.settle_every(now);
-        self.end_drain();
         self.handle_timeout(now);
     }
 

@@ -199,6 +199,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
             self.targets.get_mut(id).sweep = Some(now);
             self.settle(now, id);
         }
+        self.end_drain();
     }
 
     fn serve_line(&mut self, now: Instant, id: TargetId) {
