@@ -1,0 +1,78 @@
+//! The two traits by which users say how connections are made.
+
+use crate::engine::Returned;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// Error of a user's connect, check or reset: any error, by `?`.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Name of what is connected to: an address, a shard. `()` where there is only one. All types that can be one are.
+pub trait Target: Clone + Eq + Hash + Send + Sync + 'static {}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Target for K {}
+
+/// Connections that are made by blocking code, for [`Pool::new`](crate::Pool::new). All calls but [`returned`](Connect::returned) are made
+/// in threads of the pool's own, at most one for each connection that is being connected, checked, reset or closed; these threads also
+/// drop the connections. A call that panics counts as one that failed.
+pub trait Connect: Send + Sync + 'static {
+    /// Name of what is connected to.
+    type Target: Target;
+    /// The connection that is leased.
+    type Connection: Send + 'static;
+
+    /// Connects. A blocking call cannot be interrupted: one that goes on beyond the time is not waited for, but keeps its thread and its
+    /// place within the limits until it returns, and what it then returns is used. Pass the time on, as to
+    /// [`TcpStream::connect_timeout`](std::net::TcpStream::connect_timeout).
+    fn connect(&self, target: &Self::Target, timeout: Duration) -> Result<Self::Connection, BoxError>;
+
+    /// Finds out whether a connection still works that was free for [`Settings::check_after`](crate::Settings::check_after). After an
+    /// error it is closed, and another is leased in its place. Unless implemented, each connection passes.
+    fn check(&self, connection: &mut Self::Connection, timeout: Duration) -> Result<(), BoxError> {
+        let _ = (connection, timeout);
+        Ok(())
+    }
+
+    /// Brings a connection back to the state of a new one, where [`returned`](Connect::returned) asks for it. After an error it is closed.
+    fn reset(&self, connection: &mut Self::Connection, timeout: Duration) -> Result<(), BoxError> {
+        let _ = (connection, timeout);
+        Ok(())
+    }
+
+    /// Judges a connection that comes back, in the thread that gives it back: this must be quick, and must not wait for the peer. Unless
+    /// implemented, each is [`Returned::Reusable`].
+    fn returned(&self, connection: &mut Self::Connection) -> Returned {
+        let _ = connection;
+        Returned::Reusable
+    }
+}
+
+/// Connections that are made by async code, for [`Pool::new_async`](crate::Pool::new_async). The futures are run by the user's executor;
+/// one that is late is dropped. A future that panics, or is dropped by its executor, counts as one that failed.
+pub trait ConnectAsync: Send + Sync + 'static {
+    /// Name of what is connected to.
+    type Target: Target;
+    /// The connection that is leased.
+    type Connection: Send + 'static;
+
+    /// Connects. The pool drops the future after [`Settings::connect_timeout`](crate::Settings::connect_timeout).
+    fn connect(&self, target: &Self::Target) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
+
+    /// Finds out whether a connection still works, as [`Connect::check`] does.
+    fn check(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = connection;
+        std::future::ready(Ok(()))
+    }
+
+    /// Brings a connection back to the state of a new one, as [`Connect::reset`] does.
+    fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = connection;
+        std::future::ready(Ok(()))
+    }
+
+    /// Judges a connection that comes back, as [`Connect::returned`] does.
+    fn returned(&self, connection: &mut Self::Connection) -> Returned {
+        let _ = connection;
+        Returned::Reusable
+    }
+}

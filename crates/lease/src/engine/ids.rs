@@ -1,0 +1,31 @@
+//! Names that the engine gives, and kinds of jobs.
+
+/// Name of a waiter, in use once. Who came later has a greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(pub(super) u64);
+
+/// Name of a job, in use once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub(super) u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TargetId(pub(super) u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Connect,
+    Check,
+    Reset,
+    Close,
+}
+
+/// Numbers for names, each once.
+#[derive(Debug, Default)]
+pub(super) struct Ids(u64);
+
+impl Ids {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}

@@ -1,0 +1,164 @@
+//! A lease, and the wait for one.
+
+use crate::connect::Target;
+use crate::engine::{Asked, Leased, WaiterId};
+use crate::error::Error;
+use crate::shared::{Shared, Wait, Wake};
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Instant;
+
+/// A connection that is the caller's until this is dropped, which gives it back. Where it is dropped by a panic, the connection is closed:
+/// nobody knows what it was in the middle of. A lease that is forgotten ([`std::mem::forget`]) keeps its place within the limits for ever.
+#[must_use = "it is given back at once if it is dropped"]
+pub struct Lease<K: Target, C: Send + 'static> {
+    shared: Arc<Shared<K, C>>,
+    /// None once it is given back.
+    leased: Option<Leased<C>>,
+}
+
+const GIVEN_BACK: &str = "a lease has its connection until it is given back";
+
+impl<K: Target, C: Send + 'static> Lease<K, C> {
+    fn new(shared: &Arc<Shared<K, C>>, leased: Leased<C>) -> Self {
+        Lease { shared: shared.clone(), leased: Some(leased) }
+    }
+
+    /// Gives the connection back to be closed, as one that is of no use any more: after an error, or in the middle of an answer.
+    pub fn discard(mut self) {
+        if let Some(leased) = self.leased.take() {
+            self.shared.give_back(leased, true);
+        }
+    }
+
+    /// Takes the connection out of the pool: it counts for no limit from now on, and the pool may connect another.
+    pub fn detach(mut self) -> C {
+        let leased = self.leased.take().expect(GIVEN_BACK);
+        self.shared.call(|state, now| state.engine.detach(now, leased))
+    }
+
+    /// Returns how many leases the connection has had, this one among them.
+    pub fn uses(&self) -> u64 {
+        self.leased.as_ref().expect(GIVEN_BACK).uses()
+    }
+
+    /// Returns when the connection was made.
+    pub fn born(&self) -> Instant {
+        self.leased.as_ref().expect(GIVEN_BACK).born()
+    }
+}
+
+impl<K: Target, C: Send + 'static> Deref for Lease<K, C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.leased.as_ref().expect(GIVEN_BACK).connection
+    }
+}
+
+impl<K: Target, C: Send + 'static> DerefMut for Lease<K, C> {
+    fn deref_mut(&mut self) -> &mut C {
+        &mut self.leased.as_mut().expect(GIVEN_BACK).connection
+    }
+}
+
+impl<K: Target, C: Send + 'static> Drop for Lease<K, C> {
+    fn drop(&mut self) {
+        if let Some(leased) = self.leased.take() {
+            self.shared.give_back(leased, thread::panicking());
+        }
+    }
+}
+
+/// Waits in this thread.
+pub(crate) fn block<K: Target, C: Send + 'static>(
+    shared: &Arc<Shared<K, C>>,
+    target: &K,
+    deadline: Instant,
+) -> Result<Lease<K, C>, Error> {
+    match shared.ask(target, deadline, || Wake::Thread(thread::current()))? {
+        Asked::Leased(leased) => Ok(Lease::new(shared, leased)),
+        Asked::Waits(waiter) => loop {
+            if let Some(result) = take(shared, waiter) {
+                break result.map(|leased| Lease::new(shared, leased));
+            }
+            thread::park();
+        },
+    }
+}
+
+fn take<K: Target, C: Send + 'static>(shared: &Shared<K, C>, waiter: WaiterId) -> Option<Result<Leased<C>, Error>> {
+    let mut state = shared.lock();
+    match state.waits.remove(&waiter)? {
+        Wait::Done(result) => Some(result),
+        waits => {
+            state.waits.insert(waiter, waits);
+            None
+        }
+    }
+}
+
+/// Future of [`Pool::lease_async`](crate::Pool::lease_async). It asks when it is first polled. Where it is dropped, its turn goes to the next
+/// who waits, with the connection if it had one already.
+#[must_use = "it asks when it is awaited"]
+pub struct LeaseFuture<K: Target, C: Send + 'static> {
+    shared: Arc<Shared<K, C>>,
+    target: K,
+    deadline: Instant,
+    waiter: Option<WaiterId>,
+}
+
+impl<K: Target, C: Send + 'static> LeaseFuture<K, C> {
+    pub(crate) fn new(shared: Arc<Shared<K, C>>, target: K, deadline: Instant) -> Self {
+        LeaseFuture { shared, target, deadline, waiter: None }
+    }
+}
+
+// Nothing in it is borrowed from itself.
+impl<K: Target, C: Send + 'static> Unpin for LeaseFuture<K, C> {}
+
+impl<K: Target, C: Send + 'static> Future for LeaseFuture<K, C> {
+    type Output = Result<Lease<K, C>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = cx.waker().clone();
+        let this = &mut *self;
+        let Some(waiter) = this.waiter else {
+            return match this.shared.ask(&this.target, this.deadline, || Wake::Task(waker)) {
+                Ok(Asked::Leased(leased)) => Poll::Ready(Ok(Lease::new(&this.shared, leased))),
+                Ok(Asked::Waits(waiter)) => {
+                    this.waiter = Some(waiter);
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            };
+        };
+        let mut state = this.shared.lock();
+        // An old waker is dropped without the lock: it is code of the executor's.
+        let before = state.waits.insert(waiter, Wait::Waits(Wake::Task(waker)));
+        if let Some(Wait::Done(result)) = before {
+            let _unused = state.waits.remove(&waiter);
+            drop(state);
+            this.waiter = None;
+            return Poll::Ready(result.map(|leased| Lease::new(&this.shared, leased)));
+        }
+        drop(state);
+        Poll::Pending
+    }
+}
+
+impl<K: Target, C: Send + 'static> Drop for LeaseFuture<K, C> {
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter else { return };
+        let wait = self.shared.call(|state, now| {
+            state.engine.cancel(now, waiter);
+            state.waits.remove(&waiter)
+        });
+        if let Some(Wait::Done(Ok(leased))) = wait {
+            drop(Lease::new(&self.shared, leased));
+        }
+    }
+}

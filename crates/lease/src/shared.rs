@@ -1,0 +1,223 @@
+//! An engine under a lock, and what its actions need: those who wait, a clock and something that runs jobs.
+
+use crate::connect::{BoxError, Target};
+use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};
+use crate::error::Error;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::Waker;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Runs jobs by code of the user's.
+pub(crate) trait Run<K: Target, C: Send + 'static>: Send + Sync {
+    fn run(&self, task: Task<K, C>);
+    fn returned(&self, connection: &mut C) -> Returned;
+}
+
+/// Way to a thread or task that waits.
+pub(crate) enum Wake {
+    Thread(Thread),
+    Task(Waker),
+}
+
+/// Wait for a lease.
+pub(crate) enum Wait<C> {
+    Waits(Wake),
+    Done(Result<Leased<C>, Error>),
+}
+
+pub(crate) struct State<K, C> {
+    pub(crate) engine: Engine<K, C>,
+    pub(crate) waits: HashMap<WaiterId, Wait<C>>,
+    /// Async jobs, to be woken when they are late.
+    pub(crate) jobs: HashMap<JobId, Waker>,
+    /// Leases that were left when the pool was closed.
+    pub(crate) drained: Option<usize>,
+    pub(crate) drains: Vec<Wake>,
+    /// Moment until which the timer thread sleeps, None within for ever; None outside while it is awake.
+    sleeps_until: Option<Option<Instant>>,
+    /// Set when the last handle of the pool is gone.
+    pub(crate) is_abandoned: bool,
+}
+
+pub(crate) struct Shared<K: Target, C: Send + 'static> {
+    state: Mutex<State<K, C>>,
+    timer: Condvar,
+    runner: Box<dyn Run<K, C>>,
+}
+
+/// Work to be done without the lock.
+enum Todo<K, C> {
+    Wake(Wake),
+    Run(JobId, Job<K, C>, Duration),
+}
+
+impl<K: Target, C: Send + 'static> Shared<K, C> {
+    pub(crate) fn new(engine: Engine<K, C>, runner: Box<dyn Run<K, C>>) -> Arc<Self> {
+        let state = State {
+            engine,
+            waits: HashMap::new(),
+            jobs: HashMap::new(),
+            drained: None,
+            drains: Vec::new(),
+            sleeps_until: None,
+            is_abandoned: false,
+        };
+        Arc::new(Shared { state: Mutex::new(state), timer: Condvar::new(), runner })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<K, C>> {
+        self.state.lock().expect("no code that panics runs under the lock")
+    }
+
+    /// Makes a call to the engine, and does what it asks for afterwards, without the lock.
+    pub(crate) fn call<R>(self: &Arc<Self>, call: impl FnOnce(&mut State<K, C>, Instant) -> R) -> R {
+        let mut state = self.lock();
+        let result = call(&mut state, Instant::now());
+        let todo = state.todo();
+        let next = state.engine.poll_timeout();
+        let is_sooner = |until: &mut Option<Instant>| next.is_some_and(|next| until.is_none_or(|until| next < until));
+        if state.is_abandoned || state.sleeps_until.take_if(is_sooner).is_some() {
+            self.timer.notify_one();
+        }
+        drop(state);
+        self.run(todo);
+        result
+    }
+
+    pub(crate) fn ask(self: &Arc<Self>, target: &K, deadline: Instant, wake: impl FnOnce() -> Wake) -> Result<Asked<C>, Error> {
+        self.call(|state, now| {
+            let asked = state.engine.ask(now, target, deadline)?;
+            if let Asked::Waits(waiter) = asked {
+                state.waits.insert(waiter, Wait::Waits(wake()));
+            }
+            Ok(asked)
+        })
+    }
+
+    pub(crate) fn give_back(self: &Arc<Self>, mut leased: Leased<C>, is_broken: bool) {
+        let judge = || self.runner.returned(&mut leased.connection);
+        let judged = if is_broken { Ok(Returned::Broken) } else { catch_unwind(AssertUnwindSafe(judge)) };
+        let returned = judged.unwrap_or(Returned::Broken);
+        self.call(|state, now| state.engine.give_back(now, leased, returned));
+    }
+
+    /// Runs all, whatever becomes of each: a panic in code of the user's, which is reported where it happens, ends one job.
+    fn run(self: &Arc<Self>, todo: Vec<Todo<K, C>>) {
+        for todo in todo {
+            let _ = catch_unwind(AssertUnwindSafe(|| match todo {
+                Todo::Wake(wake) => wake.wake(),
+                Todo::Run(id, job, timeout) => self.runner.run(Task::new(self.clone(), id, job, timeout)),
+            }));
+        }
+    }
+
+    /// Does what is due by time, until the last handle of the pool is gone.
+    pub(crate) fn keep_time(self: &Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            if state.is_abandoned {
+                break;
+            }
+            let now = Instant::now();
+            state.engine.handle_timeout(now);
+            let todo = state.todo();
+            if todo.is_empty() {
+                let next = state.engine.poll_timeout();
+                state.sleeps_until = Some(next);
+                let woken = match next {
+                    Some(next) => {
+                        self.timer.wait_timeout(state, next.saturating_duration_since(now)).map(|(state, _)| state).ok()
+                    }
+                    None => self.timer.wait(state).ok(),
+                };
+                woken.expect("no code that panics runs under the lock").sleeps_until = None;
+            } else {
+                drop(state);
+                self.run(todo);
+            }
+        }
+    }
+}
+
+impl<K: Target, C> State<K, C> {
+    /// Takes the actions of the engine, and keeps what is to be done without the lock.
+    fn todo(&mut self) -> Vec<Todo<K, C>> {
+        let mut todo = Vec::new();
+        while let Some(action) = self.engine.poll_action() {
+            match action {
+                Action::Run { id, job, timeout } => todo.push(Todo::Run(id, job, timeout)),
+                Action::Cancel(id) => todo.extend(self.jobs.remove(&id).map(|waker| Todo::Wake(Wake::Task(waker)))),
+                Action::Wake { waiter, result } => {
+                    if let Some(Wait::Waits(wake)) = self.waits.insert(waiter, Wait::Done(result)) {
+                        todo.push(Todo::Wake(wake));
+                    }
+                }
+                Action::Drained { leased } => {
+                    self.drained = Some(leased);
+                    todo.extend(self.drains.drain(..).map(Todo::Wake));
+                }
+            }
+        }
+        todo
+    }
+}
+
+impl Wake {
+    fn wake(self) {
+        match self {
+            Wake::Thread(thread) => thread.unpark(),
+            Wake::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// A job on its way. Its result is told in any case: where it is dropped without one, it has failed.
+pub(crate) struct Task<K: Target, C: Send + 'static> {
+    pub(crate) shared: Arc<Shared<K, C>>,
+    pub(crate) id: JobId,
+    pub(crate) timeout: Duration,
+    /// None once it is begun.
+    pub(crate) job: Option<Job<K, C>>,
+    is_close: bool,
+    is_told: bool,
+}
+
+impl<K: Target, C: Send + 'static> Task<K, C> {
+    fn new(shared: Arc<Shared<K, C>>, id: JobId, job: Job<K, C>, timeout: Duration) -> Self {
+        let is_close = matches!(job, Job::Close(_));
+        Task { shared, id, timeout, job: Some(job), is_close, is_told: false }
+    }
+
+    /// Tells the result. After an error the connection must be gone.
+    pub(crate) fn tell(mut self, result: Result<C, BoxError>) {
+        self.is_told = true;
+        self.shared.call(|state, now| state.done(now, self.id, result));
+    }
+}
+
+impl<K: Target, C> State<K, C> {
+    fn done(&mut self, now: Instant, id: JobId, result: Result<C, BoxError>) {
+        self.jobs.remove(&id);
+        self.engine.done(now, id, result.map_err(Into::into));
+    }
+}
+
+impl<K: Target, C: Send + 'static> Drop for Task<K, C> {
+    fn drop(&mut self) {
+        // The connection is gone before its place is.
+        let job = self.job.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(job)));
+        let (id, is_close) = (self.id, self.is_close);
+        if !self.is_told {
+            self.shared.call(|state, now| match is_close {
+                true => state.engine.closed(now, id),
+                false => {
+                    state.done(now, id, Err("it panicked, or was dropped by its executor, or no thread could be had".into()))
+                }
+            });
+        }
+    }
+}

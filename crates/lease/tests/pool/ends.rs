@@ -1,0 +1,149 @@
+//! Holders, waiters, connects and pools that end before their time.
+
+use crate::books::{Async, Books, blocking, in_runtime, long, runtime};
+use sockdrawer_lease::{Error, Pool, Settings};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use std::{panic, thread};
+
+fn one() -> Settings {
+    Settings { max: 1, ..Settings::default() }
+}
+
+#[test]
+fn a_panicking_holder_loses_its_connection_and_no_place() {
+    let (pool, books) = blocking(one());
+    let lease = pool.lease(&0, long()).expect("leased");
+    let ended = thread::spawn(move || {
+        let _held = lease;
+        panic::resume_unwind(Box::new("a holder panics"));
+    });
+    assert!(ended.join().is_err());
+    let lease = pool.lease(&0, long()).expect("leased");
+    assert_eq!((lease.number, books.max_alive()), (2, 1));
+}
+
+#[test]
+fn a_future_that_is_dropped_with_its_lease_on_the_way_passes_it_on() {
+    let (pool, _books) = blocking(one());
+    let lease = pool.lease(&0, long()).expect("leased");
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut first = Box::pin(pool.lease_async(&0, long()));
+    let mut second = pin!(pool.lease_async(&0, long()));
+    assert!(first.as_mut().poll(&mut cx).is_pending() && second.as_mut().poll(&mut cx).is_pending());
+    drop(lease);
+    assert!(second.as_mut().poll(&mut cx).is_pending(), "it is the first one's turn");
+    drop(first);
+    let Poll::Ready(Ok(lease)) = second.as_mut().poll(&mut cx) else { panic!("the turn was lost") };
+    assert_eq!(lease.uses(), 3);
+}
+
+#[test]
+fn a_future_that_is_dropped_in_line_leaves_the_line() {
+    let (pool, _books) = blocking(one());
+    let lease = pool.lease(&0, long()).expect("leased");
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waits = Box::pin(pool.lease_async(&0, long()));
+    assert!(waits.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(pool.status().waiting, 1);
+    drop(waits);
+    assert_eq!(pool.status().waiting, 0);
+    drop(lease);
+    assert_eq!(pool.status().free, 1);
+}
+
+#[test]
+fn a_connect_that_panics_has_failed() {
+    let (pool, books) = blocking(Settings { down_after: Duration::ZERO, ..one() });
+    books.panics.store(true, SeqCst);
+    let error = pool.lease(&0, long()).err().expect("it is down");
+    assert!(error.to_string().starts_with("the target is down: it panicked"), "{error}");
+    books.panics.store(false, SeqCst);
+    let Error::Down { next_try, .. } = error else { panic!("{error}") };
+    // waits because: the pause is one of the clock's.
+    thread::sleep(next_try.saturating_duration_since(Instant::now()));
+    assert!(pool.lease(&0, long()).is_ok());
+}
+
+#[test]
+fn a_connect_that_hangs_is_dropped_in_time() {
+    let runtime = runtime();
+    let timeout = Duration::from_millis(20);
+    let (pool, books) = in_runtime(&runtime, Settings { connect_timeout: timeout, down_after: Duration::ZERO, ..one() });
+    books.hangs.store(true, SeqCst);
+    let error = runtime.block_on(pool.lease_async(&0, long())).err().expect("it is down");
+    assert_eq!(error.to_string(), "the target is down: the connect took too long");
+    // Its place is free again.
+    assert_eq!(pool.drain(long()), 0);
+}
+
+#[test]
+fn an_executor_that_drops_its_work_loses_no_place() {
+    let books = Arc::new(Books::default());
+    let settings = Settings { down_after: Duration::from_millis(20), backoff: Duration::from_millis(1), ..one() };
+    let pool = Pool::new_async(Async(books), drop, settings).expect("it starts");
+    let error = pool.lease(&0, long()).err().expect("it is down");
+    assert!(matches!(error, Error::Down { .. }), "{error}");
+    assert_eq!(pool.drain(long()), 0);
+    assert_eq!(pool.status(), sockdrawer_lease::Status::default());
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_in_threads_and_tasks() {
+    let (pool, _books) = blocking(one());
+    let _lease = pool.lease(&0, long()).expect("leased");
+    let deadline = Instant::now() + Duration::from_millis(20);
+    let by_thread = thread::spawn({
+        let pool = pool.clone();
+        move || pool.lease(&0, deadline).err().expect("timed out")
+    });
+    let by_task = runtime().block_on(pool.lease_async(&0, deadline)).err().expect("timed out");
+    for error in [by_thread.join().expect("no panic"), by_task] {
+        assert!(matches!(error, Error::TimedOut { free: 0, leased: 1, connecting: 0, .. }), "{error}");
+    }
+    assert!(Instant::now() >= deadline);
+}
+
+#[test]
+fn a_drain_waits_for_leases_until_its_deadline() {
+    let (pool, books) = blocking(Settings { max: 2, ..one() });
+    let (one, two) = (pool.lease(&0, long()).expect("leased"), pool.lease(&0, long()).expect("leased"));
+    let given = thread::spawn(move || drop(one));
+    assert_eq!(pool.drain(Instant::now() + Duration::from_millis(50)), 1);
+    given.join().expect("no panic");
+    assert!(matches!(pool.lease(&0, long()), Err(Error::Closed)));
+    books.await_alive(1);
+    drop(two);
+    books.await_alive(0);
+}
+
+#[test]
+fn a_drain_ends_when_nothing_is_left() {
+    let (pool, books) = blocking(one());
+    let lease = pool.lease(&0, long()).expect("leased");
+    let (runtime, drained) = (runtime(), pool.drain_async(long()));
+    let drained = runtime.spawn(drained);
+    drop(lease);
+    assert_eq!(runtime.block_on(drained).expect("no panic"), 0);
+    books.await_alive(0);
+}
+
+#[test]
+fn the_last_handle_closes_the_pool() {
+    let (pool, books) = blocking(one());
+    let lease = pool.lease(&0, long()).expect("leased");
+    let waits = pool.lease_async(&0, long());
+    let waits = {
+        let mut waits = Box::pin(waits);
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        waits
+    };
+    drop(pool);
+    assert!(matches!(runtime().block_on(waits), Err(Error::Closed)));
+    books.await_alive(1);
+    drop(lease);
+    books.await_alive(0);
+}
