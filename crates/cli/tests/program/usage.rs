@@ -46,7 +46,7 @@ fn commands() {
 
 #[test]
 fn protocols() {
-    refused("serve", &["no protocol", "echo, hello, ping, http, acks or exec", "try: sockdrawer serve --help"]);
+    refused("serve", &["no protocol", "echo, hello, ping, http, acks, proxy or exec", "try: sockdrawer serve --help"]);
     refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
     refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);

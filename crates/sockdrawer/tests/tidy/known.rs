@@ -147,7 +147,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("elsewhere", 20),
     ("load", 475),
     ("operate", 157),
-    ("sockdrawer", 1022),
+    ("sockdrawer", 1021),
     ("tls", 66),
     ("trial", 45),
 ];
