@@ -52,7 +52,7 @@ fn protocols() {
     refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);
     refused("serve exec --proxy-protocol from=::1 -- cat", &["cannot run another program under a layer", "leave out the layer"]);
     refused("serve PING", &["did you mean `ping`?"]);
-    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
+    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, proxy, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
     refused("load redis", &["unknown workload `redis`: there are ping, echo, hello, http, acks (try: sockdrawer load --help)"]);
     refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello, http or acks"]);
