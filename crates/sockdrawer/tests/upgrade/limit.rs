@@ -1,6 +1,7 @@
 //! The limit over a chain of builds, while more clients than it admits come, exchange and go all the time.
 
 use super::common::{PATIENCE, Random, address, any_port, is_long, percentile};
+use super::kills::ALONE;
 use super::place::Place;
 use sockdrawer::{
     Address, CannotRestore, CannotSave, Closed, Config, Context, Input, Peer, Pool, Protocol, Saved, Saver, Service, State, Step,
@@ -8,7 +9,7 @@ use sockdrawer::{
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const LIMIT: usize = 500;
@@ -188,6 +189,7 @@ impl Chain<'_> {
 
 #[test]
 fn the_limit_holds_at_each_instant_and_freed_places_are_used() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (place, places, visitors) = (Place::new("limit-chain"), Places::default(), Visitors::default());
     let (lost, may_go) = (visitors.lost.clone(), visitors.may_go.clone());
     let chain = Chain { place: &place, places: &places, pools: Mutex::default() };
