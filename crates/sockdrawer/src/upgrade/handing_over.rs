@@ -13,7 +13,7 @@ use crate::observe::Event;
 use crate::operation::{Drain, Op, Selector};
 use crate::pool::ListeningSockets;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::lock;
+use crate::sync::{MutexGuard, lock};
 use crate::sys::{Errno, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -97,9 +97,9 @@ impl Conversation<'_> {
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
     pub(super) fn hold(mut self, hello: &Hello) -> Option<String> {
         let met = self.talk.now();
-        // An address that this process gives up would be a change meanwhile.
+        // An address that this process gives up would be a change meanwhile, until the successor has taken over.
         let before = self.meeting.before.clone();
-        let _as_it_is = lock(&before.giving_up);
+        let as_it_is = lock(&before.giving_up);
         let prepared = match self.meet(hello) {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(reason)) => return Some(self.refuse(reason)),
@@ -107,7 +107,7 @@ impl Conversation<'_> {
             Err(_) => return Some(self.refuse(GONE.to_owned())),
         };
         self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
-        if let Err(reason) = self.commit(&prepared) {
+        if let Err(reason) = self.commit(&prepared, as_it_is) {
             self.meeting.pools.take_back();
             for named in self.all() {
                 named.pool.take_back();
@@ -145,13 +145,16 @@ impl Conversation<'_> {
     }
 
     /// Until the successor has all that can move, or why this process goes on.
-    fn commit(&mut self, prepared: &Prepared) -> std::result::Result<(), String> {
+    fn commit(&mut self, prepared: &Prepared, as_it_is: MutexGuard<'_, ()>) -> std::result::Result<(), String> {
         let began = self.stop_accepting()?;
         self.has_frozen = true;
         self.gather(prepared);
         let go = self.meeting.carried()?;
         self.say_go(began, go)?;
-        match self.go(began).and_then(|()| self.move_all(prepared, began)) {
+        let went = self.go(began);
+        // Connections may stay for hours: the process before this one is told that this one stands, whatever stays here.
+        drop(as_it_is);
+        match went.and_then(|()| self.move_all(prepared, began)) {
             Err(_) if self.has_died() => Err(DIED.to_owned()),
             Err(_) => {
                 // It stood, and has died. Where it had been replaced in turn, what stayed here counts for no limit of the build that serves now, which
