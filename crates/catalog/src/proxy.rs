@@ -44,11 +44,7 @@ impl ProxyOptions {
     }
 
     fn words(&self) -> String {
-        let header = match self.header {
-            None => 0,
-            Some(Version::V1) => 1,
-            Some(_) => 2,
-        };
+        let header = self.header.map_or("none".to_owned(), |version| version.to_string());
         let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
         let (balance, connect_timeout, tries) = (self.balance, self.connect_timeout.as_nanos(), self.tries);
         format!("{balance} {connect_timeout} {tries} {header} {}", targets.join(" "))
@@ -60,9 +56,8 @@ impl ProxyOptions {
         let connect_timeout = Duration::from_nanos(words.next()?.parse().ok()?);
         let tries = words.next()?.parse().ok()?;
         let header = match words.next()? {
-            "0" => None,
-            "1" => Some(Version::V1),
-            _ => Some(Version::V2),
+            "none" => None,
+            version => Some(version.parse().ok()?),
         };
         let targets = words.map(|word| word.parse().ok()).collect::<Option<Vec<Target>>>()?;
         Some(ProxyOptions { targets, balance, connect_timeout, tries, header })
@@ -77,7 +72,6 @@ pub struct Proxy(Arc<Parts>);
 struct Parts {
     options: ProxyOptions,
     targets: Targets,
-    known: Known,
 }
 
 impl Proxy {
@@ -87,8 +81,8 @@ impl Proxy {
     /// A proxy whose targets share what is `known` of their addresses.
     #[must_use]
     pub fn new(options: ProxyOptions, known: Known) -> Proxy {
-        let targets = Targets::new(options.targets.clone(), options.balance, &known);
-        Proxy(Arc::new(Parts { options, targets, known }))
+        let targets = Targets::new(options.targets.clone(), options.balance, known);
+        Proxy(Arc::new(Parts { options, targets }))
     }
 
     /// Builds it from the options of its recipe.
@@ -132,7 +126,7 @@ impl Service for Proxy {
             return Ok(PairSide::Target);
         }
         let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
-        Ok(PairSide::Joined(self.0.targets.place_of(&address, &self.0.known)))
+        Ok(PairSide::Joined(self.0.targets.place_of(&address)))
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -171,7 +165,7 @@ impl Unjoined {
     /// Connects to the next target, or resets the client.
     fn connect(&mut self, cx: &mut Context<'_>) -> Step {
         self.place = None;
-        let Parts { options, targets, .. } = &*self.proxy.0;
+        let Parts { options, targets } = &*self.proxy.0;
         let (peer, may) = (self.peer.map(|peer| peer.ip()), self.tried.len() < options.tries);
         let Some(place) = may.then(|| targets.take(peer, &self.tried, cx.now())).flatten() else { return Step::Abort };
         cx.connect(place.address(), options.connect_timeout);

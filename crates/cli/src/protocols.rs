@@ -1,7 +1,6 @@
 //! What can be served: the catalog's protocols, with their settings.
 
 use crate::{names, program};
-use sockdrawer::layer::proxy_header::Version;
 use sockdrawer::{Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target};
@@ -99,7 +98,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
     options.tries = values.count("tries").unwrap_or(options.tries);
-    options.header = values.text("proxy-protocol-out").map(|version| if version == "v1" { Version::V1 } else { Version::V2 });
+    options.header = values.text("proxy-protocol-out").and_then(|version| version.parse().ok());
     Ok(Config::accept(Proxy::new(options, TARGETS.clone()).behaviour()))
 }
 

@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code)]
 mod example;
 
-use common::{PATIENCE, address_of_its_own, assert_reset, connect, in_time, read, read_all, reset, start};
+use common::{PATIENCE, address_of_its_own, assert_reset, connect, in_time, pattern, read, read_all, reset, start};
 use sockdrawer::{Config, Drain, Pool, Selector};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -42,10 +42,6 @@ impl Scene {
     fn assert_empty(&self) {
         assert!(self.pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", self.pool.status());
     }
-}
-
-fn pattern(count: usize) -> Vec<u8> {
-    (0..count).map(|index| (index.wrapping_mul(2_654_435_761) >> 8) as u8).collect()
 }
 
 #[test]

@@ -185,15 +185,16 @@ pub struct Targets {
     all: Vec<(Target, Arc<TargetState>)>,
     /// Turns that each target has had, as `score::rotate` counts them.
     turns: Mutex<Vec<f64>>,
+    known: Known,
 }
 
 impl Targets {
     /// Targets that share what is `known` of their addresses.
     #[must_use]
-    pub fn new(targets: Vec<Target>, balance: Balance, known: &Known) -> Targets {
+    pub fn new(targets: Vec<Target>, balance: Balance, known: Known) -> Targets {
         let turns = Mutex::new(vec![0.0; targets.len()]);
         let all = targets.into_iter().map(|target| (target.clone(), known.of(&target.address))).collect();
-        Targets { balance, all, turns }
+        Targets { balance, all, turns, known }
     }
 
     /// Takes a place for a client at the target that is due, but for those that were `tried`. Where every other one is left out, at that which is left out no
@@ -226,9 +227,9 @@ impl Targets {
 
     /// Returns the place that a client had at this address in another process.
     #[must_use]
-    pub fn place_of(&self, address: &Address, known: &Known) -> Place {
+    pub fn place_of(&self, address: &Address) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
-        let shared = number.map_or_else(|| known.of(address), |number| self.all[number].1.clone());
+        let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
         Place::new(number, shared)
     }
 

@@ -8,7 +8,7 @@ fn target(text: &str) -> Target {
 /// Targets at 10.0.0.1, 10.0.0.2 and so on, with this behind their addresses.
 fn targets(balance: Balance, options: &[&str]) -> Targets {
     let all = options.iter().enumerate().map(|(number, options)| target(&format!("10.0.0.{}:1{options}", number + 1)));
-    Targets::new(all.collect(), balance, &Known::default())
+    Targets::new(all.collect(), balance, Known::default())
 }
 
 /// Returns how many of these clients each target gets; clients leave at once where `stay` is false.
@@ -143,24 +143,19 @@ fn a_backup_is_for_when_all_others_are_left_out_and_the_last_is_never() {
 #[test]
 fn a_change_keeps_what_is_known_of_targets_that_stay() {
     let (known, now) = (Known::default(), Instant::now());
-    let before = Targets::new(vec![target("10.0.0.1:1"), target("10.0.0.2:1")], Balance::Least, &known);
+    let before = Targets::new(vec![target("10.0.0.1:1"), target("10.0.0.2:1")], Balance::Least, known.clone());
     let (failing, open) = (before.take(None, &[1], now).expect("a target"), before.take(None, &[0], now).expect("a target"));
     failing.failed(now);
     drop(before);
-    let after = Targets::new(vec![target("10.0.0.3:1"), target("10.0.0.2:1"), target("10.0.0.1:1")], Balance::Least, &known);
+    let after =
+        Targets::new(vec![target("10.0.0.3:1"), target("10.0.0.2:1"), target("10.0.0.1:1")], Balance::Least, known.clone());
     let status: Vec<_> = after.status(now).into_iter().map(|status| (status.open, status.failures)).collect();
     assert_eq!(status, [(0, 0), (1, 0), (1, 1)]);
     drop((failing, open));
     assert!(after.status(now).iter().all(|status| status.open == 0));
     // The client came with an upgrade from a target that is none any more.
-    let place = after.place_of(target("10.0.0.9:1").address(), &known);
+    let place = after.place_of(&target("10.0.0.9:1").address);
     assert_eq!((place.number, place.address().to_string()), (None, "10.0.0.9:1".to_owned()));
-}
-
-impl Target {
-    fn address(&self) -> &Address {
-        &self.address
-    }
 }
 
 #[test]

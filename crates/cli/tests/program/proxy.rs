@@ -2,7 +2,7 @@
 
 use crate::operated::Operated;
 use crate::program::Program;
-use serde_json::Value;
+use crate::upgrade::tls::came;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -37,12 +37,6 @@ fn echoes(client: &mut TcpStream, number: usize) -> bool {
     is_back
 }
 
-/// Upgrades it, and returns how many connections moved.
-fn upgrade(server: &Operated) -> u64 {
-    let report: Value = serde_json::from_str(&server.says("upgrade --json")).expect("JSON");
-    report["result"]["moved"].as_u64().unwrap_or_else(|| panic!("{report}"))
-}
-
 /// Returns how many clients have this target.
 fn clients_of(server: &Operated, target: &str) -> usize {
     server.says("connections").lines().filter(|line| line.ends_with(target)).count()
@@ -60,7 +54,7 @@ fn pairs_go_on_through_reloads_and_upgrades() {
         for round in 0..6 {
             let targets = [&*one_at, &format!("{two_at},weight=3")];
             match round % 3 {
-                0 => assert_eq!(upgrade(&server), 2 * clients.len() as u64),
+                0 => assert_eq!(came(&server.says("upgrade --json")).0, 2 * clients.len() as u64),
                 1 => server.write(&file(&format!("{model}\nbalance = \"rotate\""), &targets[1..])),
                 _ => server.write(&file(&model, &targets)),
             }

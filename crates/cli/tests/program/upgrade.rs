@@ -5,7 +5,7 @@ mod confined;
 mod failing;
 mod left;
 mod secrets;
-mod tls;
+pub(crate) mod tls;
 
 use crate::program::{End, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 /// Bounds of one read of a relay. At the upper one a byte costs a third less CPU time than in reads of 64 KiB; the lower one is for a side whose other does
 /// not keep up, because what that does not take is held in memory.
-pub(super) const MOST_BYTES: usize = 256 * 1024;
+const MOST_BYTES: usize = 256 * 1024;
 const LEAST_BYTES: usize = 16 * 1024;
 
 /// One direction of a pair: where the bytes of a connection go.
@@ -337,6 +337,11 @@ impl Slots {
     /// Returns the other side of a pair, also while both are frozen.
     pub(super) fn other(&mut self, slot: u32) -> Option<u32> {
         self.relay_of(slot).map(|(_, other)| other)
+    }
+
+    /// Returns the slots of both sides of a pair; of a connection that is joined with none, its own.
+    pub(super) fn sides(&mut self, slot: u32) -> impl Iterator<Item = u32> + use<> {
+        [Some(slot), self.other(slot)].into_iter().flatten()
     }
 
     /// Returns whether the other side takes what this one brings.

@@ -117,6 +117,11 @@ pub(crate) fn read(stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
     stream.read_exact(&mut bytes).ok().map(|()| bytes)
 }
 
+/// Bytes that differ from their neighbours, also a buffer's length away.
+pub(crate) fn pattern(count: usize) -> Vec<u8> {
+    (0..count).map(|index| (index.wrapping_mul(2_654_435_761) >> 8) as u8).collect()
+}
+
 /// All bytes until the end, which must be an orderly one.
 pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
 //! Relays in an upgrade: both sides move, with all that is under way, or neither does.
 
-use super::common::{PATIENCE, any_port, assert_reset, connect, in_time, read, read_all};
+use super::common::{PATIENCE, any_port, assert_reset, connect, in_time, pattern, read, read_all};
 use super::joins::{Joins, joins};
 use super::place::{Place, id_of, moved};
 use super::script::{accept, backend};
@@ -10,11 +10,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-
-/// Bytes that differ from their neighbours, also a buffer's length away.
-fn pattern(count: usize) -> Vec<u8> {
-    (0..count).map(|index| (index.wrapping_mul(2_654_435_761) >> 8) as u8).collect()
-}
 
 /// A configuration in which little is between a writer and a reader that does not read.
 fn of(service: Joins) -> Config {

@@ -30,7 +30,7 @@ impl Secured {
 }
 
 /// How many moved, and how many stay beside the one that asked.
-fn came(report: &str) -> (u64, u64) {
+pub(crate) fn came(report: &str) -> (u64, u64) {
     let report: Value = serde_json::from_str(report).expect("JSON");
     let count = |name: &str| report["result"][name].as_u64().unwrap_or_else(|| panic!("{report}"));
     assert_eq!(report["result"]["not_restored"], Value::Array(Vec::new()), "{report}");

@@ -48,8 +48,10 @@ impl Connections {
         let relays = |id: &u64| self.arrived.get(id).and_then(|arrived| arrived.record.relay);
         let alone = restored.ids.iter().filter(|id| relays(id).is_some_and(|other| !restored.ids.contains(&other)));
         let alone: Vec<u64> = alone.copied().collect();
-        for arrived in alone.iter().filter_map(|id| self.arrived.remove(id)).collect::<Vec<_>>() {
-            self.forget_arrival(&arrived);
+        for id in &alone {
+            if let Some(arrived) = self.arrived.remove(id) {
+                self.forget_arrival(&arrived);
+            }
         }
         restored.ids.retain(|id| !alone.contains(id));
     }

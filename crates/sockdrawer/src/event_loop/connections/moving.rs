@@ -182,8 +182,7 @@ impl Connections {
 
     /// Freezes a connection, and with it the other side of its relay.
     pub(super) fn freeze(&mut self, slot: u32) {
-        let other = self.slots.other(slot);
-        [Some(slot), other].into_iter().flatten().for_each(|one| self.freeze_one(one));
+        self.slots.sides(slot).for_each(|one| self.freeze_one(one));
     }
 
     fn freeze_one(&mut self, slot: u32) {
@@ -213,8 +212,8 @@ impl Connections {
             }
             self.freeze(slot);
         }
-        let (before, both) = (saved.len(), [Some(slot), self.slots.other(slot)]);
-        for one in both.into_iter().flatten() {
+        let before = saved.len();
+        for one in self.slots.sides(slot) {
             // A frozen one may have asked by a note that it heard since.
             let connects = self.slots.extra(one).is_some_and(|extra| extra.connects > 0);
             let Some(record) = (!connects).then(|| self.save(one, listeners)).flatten() else {
@@ -280,8 +279,7 @@ impl Connections {
 
     /// Why a connection cannot move now, as far as that is known without its protocol: of a relay, one of its sides.
     fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
-        let other = self.slots.other(slot);
-        [Some(slot), other].into_iter().flatten().find_map(|one| self.why_one_stays(one, reads))
+        self.slots.sides(slot).find_map(|one| self.why_one_stays(one, reads))
     }
 
     fn why_one_stays(&mut self, slot: u32, reads: &State) -> Option<String> {

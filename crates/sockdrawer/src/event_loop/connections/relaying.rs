@@ -224,11 +224,11 @@ impl Connections {
     #[cold]
     pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
         let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
-        self.slots.at(slot).flags.enter(Phase::Open);
-        self.slots.part(slot);
+        for one in self.slots.sides(slot) {
+            self.slots.at(one).flags.enter(Phase::Open);
+            self.slots.part(one);
+        }
         let Some(other) = other else { return };
-        self.slots.at(other).flags.enter(Phase::Open);
-        self.slots.part(other);
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
                 let flags = self.slots.at(other).flags;
