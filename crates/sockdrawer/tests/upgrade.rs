@@ -218,6 +218,37 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_counted_by_no_later_build() {
+    let place = Place::new("counted");
+    let (first, at) = place.serve(config(build(1)).listen(any_port()).limit(20));
+    let (mut pools, mut stays) = (vec![first], many_sums(at, 5));
+    for next in 2..=5 {
+        let client = &mut stays[usize::from(next) - 2];
+        client.write_all(&message(b's', 0)).expect("it stands");
+        assert_eq!(add(client, 1).0, next - 1);
+        let (new, _) = place.serve(config(build(next)).listen(Address::Tcp(at)).limit(20));
+        let here = |status: &Status| status.loops.iter().map(|one| one.connections).sum::<usize>();
+        assert!(new.wait(PATIENCE, |status| here(status) == usize::from(6 - next)), "{:#?}", new.status());
+        pools.push(new);
+        if next == 3 {
+            // The third met the second when that had this one before it.
+            stays[0].write_all(b"close").expect("it stands");
+            assert!(pools[0].join().is_ok());
+        }
+    }
+    let began = Instant::now();
+    let upgrade = loop {
+        match place.upgrade().begin() {
+            Ok(upgrade) => break upgrade,
+            // Each tells the next within 200 ms.
+            Err(refused) => assert!(began.elapsed() < PATIENCE, "three before it have connections: {refused}"),
+        }
+    };
+    drop(upgrade);
+    assert_eq!(pools[4].status().connections, 4);
+}
+
+#[test]
 fn an_address_that_is_not_wanted_any_more_is_served_to_its_end_and_port_0_is_the_port_that_it_was() {
     let place = Place::new("given-up");
     let (old, at) = place.serve(config(build(1)).listen(any_port()).listen(Address::Tcp(([127, 0, 0, 2], 0).into())));

@@ -74,8 +74,6 @@ pub(crate) struct Welcome {
     pub(crate) pid: u32,
     pub(crate) version: String,
     pub(crate) pools: Vec<Pooled>,
-    /// Processes before the predecessor that still have connections.
-    pub(crate) behind: u32,
 }
 
 /// A pool of the predecessor.
@@ -151,12 +149,15 @@ pub(crate) struct Held {
     /// The lengths of the prefixes by which addresses are one peer, of IPv4 and IPv6.
     pub(crate) prefixes: Vec<u32>,
     pub(crate) accepts: AcceptState,
+    /// Processes before the predecessor that still have connections.
+    pub(crate) behind: u32,
 }
 
 impl Held {
     /// No more of it than can be: another process may be out of order.
     pub(crate) fn believed(mut self) -> Held {
         self.connections = self.connections.min(u32::MAX.into());
+        self.behind = self.behind.min(u32::MAX - 1);
         for number in [&mut self.next_id, &mut self.pace, &mut self.begun].into_iter().chain(self.counts.values_mut()) {
             *number = (*number).min(u64::MAX / 4);
         }

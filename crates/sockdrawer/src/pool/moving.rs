@@ -282,6 +282,8 @@ impl<M: Moving> Movable for Core<M> {
             prefixes: peer_counts.iter().flat_map(|counts| [counts.prefixes.v4, counts.prefixes.v6]).map(u32::from).collect(),
             peers: peer_counts.iter().flat_map(|counts| counts.all()).map(of_peer).collect(),
             accepts: control.accepts_then.clone().unwrap_or_default(),
+            // The conversation knows them.
+            behind: 0,
         }
     }
 

@@ -298,8 +298,7 @@ impl Conversation<'_> {
             .chain([place.as_fd()])
             .collect();
         let (format, pid, version) = (FORMATS.1, std::process::id(), self.meeting.version.clone());
-        let behind = self.meeting.before.count.load(SeqCst);
-        let welcome = Said::Welcome(Welcome { format, pid, version, pools, behind });
+        let welcome = Said::Welcome(Welcome { format, pid, version, pools });
         self.talk.say_until(&welcome, &descriptors, Room::Soon, Some(until))
     }
 
@@ -376,7 +375,11 @@ impl Conversation<'_> {
     }
 
     fn what_is_left(&self, with_peers: bool) -> Vec<Held> {
-        self.pools.iter().map(|named| named.pool.what_is_held(&named.name, with_peers)).collect()
+        self.pools.iter().map(|named| self.what_is_left_of(named, with_peers)).collect()
+    }
+
+    fn what_is_left_of(&self, named: &Named, with_peers: bool) -> Held {
+        Held { behind: self.meeting.before.count.load(SeqCst), ..named.pool.what_is_held(&named.name, with_peers) }
     }
 
     /// Offers all connections, again and again, until none is left and the successor stands.
@@ -431,17 +434,20 @@ impl Conversation<'_> {
         }
     }
 
-    /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along. What finds no room
+    /// Says how many connections are left, here and in how many processes, where that changed: their permits may be waited for. The counters come along. What finds no room
     /// now, for the successor may be stopped, is said later; with other room it is waited for. Returns whether there was news.
     pub(super) fn tell_left(&mut self, room: Room) -> Result<bool> {
         let mut any = false;
         let mut left = self.what_is_left(false);
         let over = left.iter().all(|left| left.connections == 0);
         for ((named, now), before) in self.pools.iter().zip(&mut left).zip(&self.left) {
-            let is_news = over && *now != *before || now.connections != before.connections || now.listeners != before.listeners;
+            let is_news = over && *now != *before
+                || now.connections != before.connections
+                || now.listeners != before.listeners
+                || now.behind != before.behind;
             any |= is_news;
             if is_news {
-                let said = Said::Left(named.pool.what_is_held(&named.name, true));
+                let said = Said::Left(self.what_is_left_of(named, true));
                 let until = (room == Room::Now).then(|| self.talk.now());
                 match self.talk.say_until(&said, &[], room, until) {
                     Err(Errno::PIPE) => return Err(Errno::PIPE),

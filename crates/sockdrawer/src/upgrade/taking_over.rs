@@ -36,8 +36,6 @@ pub(super) struct Predecessor {
     sockets: Sockets,
     /// Nothing is waited for longer than that.
     until: Instant,
-    /// How many processes have connections still, this one included.
-    count: u32,
     pub(super) build: Build,
 }
 
@@ -52,8 +50,6 @@ pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
     before: Arc<Before>,
-    /// How many processes have connections still, if this one has.
-    count: u32,
 }
 
 /// A pool whose connections come.
@@ -64,6 +60,8 @@ struct Arriving {
     held: u64,
     /// ... and those of the addresses at which they came in.
     listeners: Vec<(Arc<ListenerState>, u64)>,
+    /// Processes before the predecessor that still have connections.
+    behind: u32,
     /// The addresses at which they came in: one that is removed and added again counts from nothing.
     known: ListenerStates,
     /// What gets them, in turn.
@@ -129,9 +127,9 @@ impl Predecessor {
             return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
         }
         let descriptors = descriptors.ok_or("this process has no descriptors left: raise `ulimit -n`")?;
-        let (count, build) = (welcome.behind + 1, Build { version: welcome.version.clone(), pid });
+        let build = Build { version: welcome.version.clone(), pid };
         let (sockets, place) = sorted(welcome, descriptors)?;
-        Ok(Some((Predecessor { talk, sockets, until, count, build }, place)))
+        Ok(Some((Predecessor { talk, sockets, until, build }, place)))
     }
 
     /// Where a pool listens, unless its sockets were taken.
@@ -205,11 +203,12 @@ impl Predecessor {
             named.pool.go_on(held);
             let (known, listeners) = (named.pool.listener_states(), named.pool.occupied(held));
             let stayed = Stayed { pool: named.name.clone(), before: before.clone(), any: AtomicBool::default() };
-            Arriving { named: named.clone(), stayed: Arc::new(stayed), held: held.connections, known, listeners, turn: 0 }
+            let (named, stayed) = (named.clone(), Arc::new(stayed));
+            Arriving { named, stayed, held: held.connections, behind: held.behind, known, listeners, turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
         before.speak_by(self.talk.clone());
-        let arrivals = Arrivals { talk: self.talk, pools, before, count: self.count };
+        let arrivals = Arrivals { talk: self.talk, pools, before };
         arrivals.count_behind();
         for Arriving { named, stayed, .. } in &arrivals.pools {
             named.pool.follow(stayed.clone());
@@ -280,6 +279,7 @@ impl Arrivals {
                     if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
                         // Before the permits are free: by then it is counted what they were for.
                         arriving.named.pool.count_predecessor(&left);
+                        arriving.behind = left.behind;
                         arriving.keep_held(&left);
                     }
                     self.count_behind();
@@ -337,8 +337,8 @@ impl Arrivals {
     }
 
     fn count_behind(&self) {
-        let have_some = self.pools.iter().any(|arriving| arriving.held > 0);
-        self.before.count.store(if have_some { self.count } else { 0 }, SeqCst);
+        let of_those_with_some = self.pools.iter().filter(|arriving| arriving.held > 0).map(|arriving| arriving.behind + 1);
+        self.before.count.store(of_those_with_some.max().unwrap_or(0), SeqCst);
         self.pools.iter().for_each(|arriving| arriving.stayed.any.store(arriving.held > 0, SeqCst));
     }
 
@@ -379,6 +379,7 @@ impl Arrivals {
         if restored.iter().any(|of| of.together) {
             places.iter().flat_map(|at| self.pools[*at].named.pool.holders()).for_each(|holder| holder.release());
         }
+        self.count_behind();
         let pools = &self.pools;
         self.before
             .end_crossing(|note, selector| places.iter().for_each(|at| pools[*at].named.pool.bring(note.clone(), selector)));
