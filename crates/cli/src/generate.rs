@@ -8,6 +8,7 @@ mod tests;
 use crate::arguments::{self, Generated, KubernetesArguments};
 use crate::outcome::{Exit, Failure};
 use crate::{print, protocols, usage};
+use sockdrawer_operate::{Document, Operated};
 use std::fs;
 
 /// Manifests of a run and its agents. The names in capitals are replaced.
@@ -31,7 +32,8 @@ pub(crate) fn run(asked: &Generated) -> Result<Exit, Failure> {
 
 /// The JSON schema of configuration files.
 fn schema() -> String {
-    format!("{:#}", sockdrawer_operate::schema(&protocols::protocols()))
+    let served = protocols::protocols().into_iter().fold(Operated::with(Document::default()), Operated::protocol);
+    format!("{:#}", served.schema())
 }
 
 fn kubernetes(arguments: &KubernetesArguments) -> Result<String, Failure> {

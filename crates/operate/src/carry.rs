@@ -3,12 +3,14 @@
 
 use crate::document::{Document, Format};
 use crate::failure::Failure;
+use crate::metric_family::Numbers;
 use crate::operator::Operator;
 use crate::revisions::{Cause, Kept, Revision, Revisions};
 use crate::totals::Carried;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sockdrawer::Upgrade;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -30,6 +32,8 @@ struct Bag {
     documents: Vec<(u64, Value)>,
     revisions: Vec<Revision>,
     counted: Carried,
+    /// Metrics of the program's own, by the names of their families.
+    metrics: BTreeMap<String, Numbers>,
 }
 
 /// Has the next build go on where this one stops, and this one where the build before it stopped.
@@ -50,7 +54,9 @@ fn write(operator: &Weak<Operator>) -> Vec<u8> {
     let current = Kept { revision: brought_by, document: state.document };
     let documents = kept.iter().chain([&current]).map(|kept| (kept.revision, json!(*kept.document)));
     let (documents, revisions) = (newest(documents), newest(list.iter().map(|revision| Revision::clone(revision))));
-    serde_json::to_vec(&Bag { version: VERSION, revision: state.revision, documents, revisions, counted }).unwrap_or_default()
+    let metrics = operator.server.known.metrics.iter().map(|family| (family.name().to_owned(), family.counted())).collect();
+    let bag = Bag { version: VERSION, revision: state.revision, documents, revisions, counted, metrics };
+    serde_json::to_vec(&bag).unwrap_or_default()
 }
 
 /// Keeps as many of the last ones as may be carried.
@@ -72,7 +78,7 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     if bag.version != VERSION {
         return;
     }
-    let Bag { revision, documents, revisions, counted, .. } = bag;
+    let Bag { revision, documents, revisions, counted, mut metrics, .. } = bag;
     let server = &operator.server;
     let current = server.state().document;
     let parse = |(revision, document): &(u64, Value)| {
@@ -98,4 +104,7 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
         log.go_on(totals.lines_dropped, totals.lines_suppressed);
     }
     operator.ledger.read(counted);
+    for family in &server.known.metrics {
+        family.go_on(metrics.remove(family.name()).unwrap_or_default());
+    }
 }

@@ -3,11 +3,13 @@
 
 mod clash;
 mod json;
+mod known;
 mod read;
 mod schema;
 mod whole;
 
-pub use schema::schema;
+pub(crate) use known::Known;
+pub(crate) use schema::schema;
 pub(crate) use whole::rehearsed;
 
 use crate::listen;
@@ -143,24 +145,12 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// What is known to configurations: the settings of the program and of pools, and these protocols.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'a> {
-    pub(crate) protocols: &'a [Protocol],
-}
-
-impl<'a> Known<'a> {
-    pub(crate) fn protocol(self, name: &str) -> Option<&'a Protocol> {
-        self.protocols.iter().find(|protocol| protocol.name == name)
-    }
-}
-
 impl Document {
     /// Reads a configuration.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub(crate) fn parse(text: &str, format: Format, known: Known<'_>) -> Result<Document, Vec<Mistake>> {
+    pub(crate) fn parse(text: &str, format: Format, known: &Known) -> Result<Document, Vec<Mistake>> {
         if text.len() > MAX_BYTES {
             let what = format!("the configuration has {} bytes, more than {MAX_BYTES}: write less", text.len());
             return Err(vec![Mistake { at: None, what }]);
@@ -183,7 +173,7 @@ fn is_protocol_misspelt(entries: &[Entry], key: &str) -> bool {
 
 struct Reader<'a> {
     text: &'a str,
-    known: Known<'a>,
+    known: &'a Known,
     mistakes: Vec<Mistake>,
     places: Places,
 }
@@ -196,7 +186,7 @@ impl Reader<'_> {
 
     fn document(&mut self, root: &[Entry]) -> Document {
         let mut document = Document::default();
-        let settings: Vec<&Setting> = program_settings::SETTINGS.iter().collect();
+        let settings: Vec<&Setting> = self.known.program_settings().collect();
         for (key, key_at, value, at) in root {
             if key != POOL {
                 self.set(&mut document.program, "", &settings, (key, *key_at), (value, *at));
@@ -227,6 +217,13 @@ impl Reader<'_> {
             let at = self.places.values.get(&setting).copied();
             self.mistakes.push(Mistake { at, what });
         }
+        // They may take what single settings are for granted.
+        if self.mistakes.is_empty() {
+            for what in self.known.rules.iter().filter_map(|rule| rule(&document).err()) {
+                let at = what.split(':').next().and_then(|setting| self.places.values.get(setting)).copied();
+                self.mistakes.push(Mistake { at, what });
+            }
+        }
         document
     }
 
@@ -249,7 +246,7 @@ impl Reader<'_> {
         // Of a protocol that is not known any setting may be right.
         let of_protocol = match &protocol {
             Some(protocol) => std::slice::from_ref(protocol),
-            None => self.known.protocols,
+            None => &self.known.protocols,
         };
         let own = of_protocol.iter().flat_map(|protocol| &protocol.settings);
         let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(own).collect();

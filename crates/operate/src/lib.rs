@@ -46,10 +46,12 @@ pub mod client;
 mod control;
 mod document;
 mod failure;
+mod hooks;
 mod hub;
 mod layers;
 mod listen;
 mod log;
+mod metric_family;
 mod metrics;
 mod moves;
 mod notify;
@@ -64,12 +66,14 @@ mod protocol;
 mod rehearsal;
 pub mod replaced;
 mod revisions;
+mod running;
 #[cfg(test)]
 mod security;
 mod server;
 mod setting;
 pub mod signals;
 mod systemd;
+mod times;
 mod tls;
 mod totals;
 mod users;
@@ -77,10 +81,13 @@ mod watched;
 mod words;
 pub mod written;
 
-pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, schema};
+pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument};
 pub use failure::{Failure, Fault};
+pub use hooks::Moment;
+pub use metric_family::{Counter, Gauge, Histogram, MetricFamily};
 pub use operated::Operated;
 pub use protocol::Protocol;
+pub use running::Running;
 pub use setting::{Kind, Setting, Text, Value, Values};
 
 /// The settings of pools, in the order in which help shows them.

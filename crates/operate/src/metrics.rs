@@ -58,6 +58,7 @@ pub(crate) fn page(operator: &Operator, request: &Request) -> Answer {
     let view = View { version: operator.version().to_owned(), ready, totals, state, pools, began: ledger.began };
     let mut writer = Writer::new(format);
     METRICS.iter().for_each(|metric| metric.write(&view, &mut writer));
+    operator.server.known.metrics.iter().for_each(|family| family.write(&mut writer));
     Answer::new(200, format.content_type(), writer.finish())
 }
 

@@ -1,22 +1,26 @@
 //! The life of an operated program: it begins, obeys signals and operators, and ends in order.
 
-use crate::document::Document;
+use crate::document::{self, Document, Known};
 use crate::failure::Failure;
+use crate::hooks::{self, Hooks, Moment};
 use crate::hub::Hub;
 use crate::log::{Form, Log};
+use crate::metric_family::{Measure, MetricFamily};
 use crate::notify::Manager;
 use crate::operator::{News, Operator, no_thread, spawn};
 use crate::origin::{Origin, Source};
 use crate::print::PATIENCE;
 use crate::protocol::Protocol;
+use crate::running::Running;
 use crate::server::Server;
-use crate::setting::Values;
+use crate::setting::{Setting, Values};
 use crate::systemd::Passed;
 use crate::totals::Ledger;
 use crate::{carry, certificates, control, metrics, print, program_settings, rehearsal, signals};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,9 +32,18 @@ use std::time::{Duration, Instant};
 const UNHEARD: &str = "SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload";
 
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
-#[derive(Debug)]
 pub struct Operated {
     origin: Origin,
+    hooks: Vec<Hook>,
+}
+
+/// A function that is told of moments, before there is a program that runs.
+type Hook = Box<dyn Fn(&Moment, &Running) -> Result<(), String> + Send + Sync>;
+
+impl fmt::Debug for Operated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operated").field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 impl Operated {
@@ -45,14 +58,61 @@ impl Operated {
     }
 
     fn of(source: Source) -> Operated {
-        Operated { origin: Origin { source, overriding: Values::default(), protocols: Vec::new(), version: String::new() } }
+        let origin = Origin { source, overriding: Values::default(), known: Known::default(), version: String::new() };
+        Operated { origin, hooks: Vec::new() }
     }
 
     /// Registers a protocol.
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Operated {
-        self.origin.protocols.push(protocol);
+        self.origin.known.protocols.push(protocol);
         self
+    }
+
+    /// Adds a setting of the whole program: a key of the file beside the built-in ones. A change of it is carried out by [`Moment::Changed`].
+    #[must_use]
+    pub fn setting(mut self, setting: Setting) -> Operated {
+        self.origin.known.settings.push(setting);
+        self
+    }
+
+    /// Adds a check across settings: of a configuration whose settings are right by themselves. An error that begins with the name of a setting and a colon,
+    /// such as `pool.web.limit: more than rooms allow`, is told with the setting's line.
+    #[must_use]
+    pub fn rule(mut self, rule: impl Fn(&Document) -> Result<(), String> + Send + Sync + 'static) -> Operated {
+        self.origin.known.rules.push(Arc::new(rule));
+        self
+    }
+
+    /// Shows metrics of the program's own on the page of the built-in ones.
+    #[must_use]
+    pub fn metric<V: Measure, const N: usize>(mut self, family: &MetricFamily<V, N>) -> Operated {
+        self.origin.known.metrics.push(Arc::new(family.clone()));
+        self
+    }
+
+    /// Has a function called at [moments](Moment) in the life of the program, on a thread for all hooks, one moment after the other; of several hooks in
+    /// the order in which they were added. [`Moment::Started`] and [`Moment::Upgrading`] wait for what it returns; no other is held up. At
+    /// the end the program waits at most 5 s for hooks that are not done. An error at any other moment, and a panic, is told as `HookFailed`.
+    ///
+    /// ```no_run
+    /// # use sockdrawer_operate::{Moment, Operated};
+    /// let operated = Operated::new("/etc/chat.toml").hook(|moment, running| {
+    ///     if let (Moment::Started, Some(pool)) = (moment, running.pool("chat")) {
+    ///         println!("chat has a limit of {}", pool.status().limit);
+    ///     }
+    ///     Ok(())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn hook(mut self, hook: impl Fn(&Moment, &Running) -> Result<(), String> + Send + Sync + 'static) -> Operated {
+        self.hooks.push(Box::new(hook));
+        self
+    }
+
+    /// The JSON schema of this program's configurations: for editors, and for programs that write configurations. TOML files are validated by it too.
+    pub fn schema(&self) -> serde_json::Value {
+        document::schema(&self.origin.known)
     }
 
     /// Sets what holds for the whole program in the place of what the file says.
@@ -85,7 +145,7 @@ impl Operated {
     pub fn rehearse(&self) -> Result<Document, Vec<String>> {
         let document = self.check()?;
         let _ = sockdrawer::raise_descriptor_limit();
-        let wrong = rehearsal::wrong(&document, &self.origin.protocols);
+        let wrong = rehearsal::wrong(&document, &self.origin.known);
         if wrong.is_empty() { Ok(document) } else { Err(wrong) }
     }
 
@@ -150,20 +210,18 @@ impl Operated {
         let passed = Passed::to_this_process(upgrade.as_deref())?;
         let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
         let parts = (Hub::new(log, manager), upgrade.clone(), passed);
-        let server = Server::new(self.origin.protocols.clone(), parts, !self.origin.is_file(), started);
+        let server = Server::new(self.origin.known.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator = Arc::new(Operator {
-            server: server.clone(),
-            origin: self.origin,
-            news: news.clone(),
-            ledger: Ledger::default(),
-            reading: Mutex::default(),
-        });
+        let operator = self.operator(&server, &news)?;
         let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
         if let Some(upgrade) = &upgrade {
-            let replaces = upgrade.predecessor().is_some();
             carry::over(upgrade, &operator)?;
+        }
+        let refused = |why| Failure::run(format_args!("a hook refuses the start: {why}"));
+        operator.hooks.ask(Moment::Started).map_err(refused)?;
+        if let Some(upgrade) = &upgrade {
+            let replaces = upgrade.predecessor().is_some();
             upgrade.ready()?;
             if replaces {
                 operator.ledger.upgraded(since.elapsed());
@@ -185,10 +243,35 @@ impl Operated {
         tell_addresses(&server, metrics.as_ref())?;
         let asked: Vec<Pool> = [metrics, control].into_iter().flatten().collect();
         let end = operator.end(&told, &asked);
+        if !operator.hooks.finish() {
+            server.hub.note_or_print("HooksLeft", &json!(null), "hooks are not done: the program ends without them");
+        }
         upgrade.iter().for_each(|upgrade| upgrade.leave());
         asked.iter().for_each(control::end);
         server.state().pools.iter().for_each(|(name, pool)| server.hub.sum_up(name, &pool.status().counts));
         end
+    }
+
+    fn operator(self, server: &Arc<Server>, news: &Sender<News>) -> Result<Arc<Operator>, Failure> {
+        let (hooks, moments) = Hooks::new();
+        let operator = Arc::new(Operator {
+            server: server.clone(),
+            origin: self.origin,
+            news: news.clone(),
+            ledger: Ledger::default(),
+            hooks,
+            reading: Mutex::default(),
+        });
+        if !self.hooks.is_empty() {
+            let (running, hub) = (Running(Arc::downgrade(&operator)), server.hub.clone());
+            let of_this = |hook: Hook| -> hooks::Hook {
+                let running = running.clone();
+                Box::new(move |moment| hook(moment, &running))
+            };
+            let hooks: Vec<hooks::Hook> = self.hooks.into_iter().map(of_this).collect();
+            spawn("hooks", move || moments.serve(&hooks, &hub))?;
+        }
+        Ok(operator)
     }
 
     fn watch_signals(&self, news: &Sender<News>, log: Option<Log>) -> Result<(), Failure> {

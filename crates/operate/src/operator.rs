@@ -3,6 +3,7 @@
 use crate::change::{Changed, Unchanged};
 use crate::document::{Document, Format};
 use crate::failure::Failure;
+use crate::hooks::{Hooks, Moment};
 use crate::origin::Origin;
 use crate::replaced::Report;
 use crate::revisions::Cause;
@@ -30,7 +31,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// How long an answer may take once a new build has taken over; one that is about a drain, as long as that.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the main thread waits for.
+/// News that the main thread waits for.
 pub(crate) enum News {
     /// SIGTERM, SIGINT, or an operator: the program is to end.
     End,
@@ -68,6 +69,7 @@ pub(crate) struct Operator {
     pub(crate) origin: Origin,
     pub(crate) news: Sender<News>,
     pub(crate) ledger: Ledger,
+    pub(crate) hooks: Hooks,
     /// Held while the file is read and put into force, by one reload at a time.
     pub(crate) reading: Mutex<()>,
 }
@@ -139,8 +141,7 @@ impl Operator {
 
     /// The configuration that a request has, with what the command line says. Settings of the program that it leaves out stay as they are.
     pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
-        let known = self.server.known();
-        let mut document = Document::parse(text, format, known)
+        let mut document = Document::parse(text, format, &self.server.known)
             .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
         for (name, value) in &self.server.state().document.program.0 {
             document.program.0.entry(name).or_insert_with(|| value.clone());
@@ -155,6 +156,7 @@ impl Operator {
         match result {
             Ok(changed) if changed.committed => {
                 self.ledger.changed(changed.took);
+                self.hooks.tell(Moment::Changed);
                 hub.note("Changed", &json!(changed), format_args!("{what} by {by}: {changed}"));
             }
             Ok(changed) => hub.note("NotChanged", &json!(changed), format_args!("{what} by {by}: {changed}")),
@@ -194,10 +196,11 @@ impl Operator {
                 News::End => {
                     self.server.hub.manager.stopping(self.server.longest_drain());
                     (ending, quiet) = (true, true);
+                    self.hooks.tell(Moment::Draining);
                     let server = self.server.clone();
                     if self.then("drain", move || News::Drained(server.shut_down())).is_err() {
                         // Nothing but its end can come: a second signal ends the program without this thread.
-                        return drained_end(self.server.shut_down(), self.server.longest_drain());
+                        return self.drained(self.server.shut_down());
                     }
                 }
                 News::Reload => {
@@ -214,10 +217,13 @@ impl Operator {
                     }
                     None => self.server.hub.note_or_print("UpgradeFailed", &json!(NO_UPGRADE), NO_UPGRADE),
                 },
-                News::HandedOver => self.let_go(asked),
+                News::HandedOver => {
+                    self.hooks.tell(Moment::Replaced);
+                    self.let_go(asked);
+                }
                 News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
-                News::Drained(drained) => return drained_end(drained, self.server.longest_drain()),
+                News::Drained(drained) => return self.drained(drained),
                 // The drain tells more of the same end.
                 News::Stopped(_, Ok(())) if ending => {}
                 News::Stopped(name, result) => {
@@ -232,6 +238,11 @@ impl Operator {
                 }
             }
         }
+    }
+
+    fn drained(&self, drained: Drained) -> Result<(), Failure> {
+        self.hooks.tell(Moment::Drained(drained));
+        drained_end(drained, self.server.longest_drain())
     }
 
     /// Ends the connections of operators and their programs here: the next requests are for the new build. Streams and connections at rest end
@@ -262,8 +273,10 @@ impl Operator {
         let manager = &self.server.hub.manager;
         manager.reloading();
         let mut plan = None;
-        let replaced = Replace::at(upgrade.path()).run(|takeover| plan = Some(takeover));
-        let result = replaced.map(|replaced| (plan, replaced)).map_err(|error| error.to_string());
+        let refused = self.hooks.ask(Moment::Upgrading).map_err(|why| format!("a hook refuses it: {why}"));
+        let replaced = refused
+            .and_then(|()| Replace::at(upgrade.path()).run(|takeover| plan = Some(takeover)).map_err(|error| error.to_string()));
+        let result = replaced.map(|replaced| (plan, replaced));
         if let Err(why) = &result {
             self.ledger.upgrade_failed();
             manager.not_replaced(&self.server.line(), why);

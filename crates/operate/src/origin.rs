@@ -1,7 +1,6 @@
 //! Where the configuration of a program comes from.
 
 use crate::document::{Document, Format, Known, MAX_BYTES};
-use crate::protocol::Protocol;
 use crate::setting::Values;
 use rustix::fs::OFlags;
 use std::io::{self, Read};
@@ -16,7 +15,7 @@ pub(crate) struct Origin {
     pub(crate) source: Source,
     /// What the command line says of the whole program, whatever the file says.
     pub(crate) overriding: Values,
-    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) known: Known,
     pub(crate) version: String,
 }
 
@@ -33,21 +32,24 @@ impl Origin {
 
     /// The configuration as it is there now, or all that is wrong with it, a line each.
     pub(crate) fn load(&self) -> Result<Document, Vec<String>> {
+        if let Some(why) = self.known.wrong() {
+            return Err(vec![why]);
+        }
         match &self.source {
-            Source::File(path) => load(path, &self.protocols, &self.overriding),
+            Source::File(path) => load(path, &self.known, &self.overriding),
             Source::Document(document) => Ok(document.clone()),
         }
     }
 }
 
-fn load(path: &Path, protocols: &[Protocol], overriding: &Values) -> Result<Document, Vec<String>> {
+fn load(path: &Path, known: &Known, overriding: &Values) -> Result<Document, Vec<String>> {
     let shown = path.display();
     let bytes = read(path).map_err(|why| vec![format!("cannot read {shown}: {why}")])?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         vec![format!("{shown}:{line}: not UTF-8: write it as text in UTF-8")]
     })?;
-    let mut document = Document::parse(&text, Format::of(path, &text), Known { protocols })
+    let mut document = Document::parse(&text, Format::of(path, &text), known)
         .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
     document.program.0.extend(overriding.0.clone());
     document.places.file = shown.to_string();

@@ -2,14 +2,12 @@
 
 use crate::document::{Document, Known, rehearsed};
 use crate::pool_settings::wrong_of;
-use crate::protocol::Protocol;
 use crate::setting::wrong_setting;
 use sockdrawer::{Address, Config, Endpoint, Pool};
 use std::path::PathBuf;
 
 /// All that cannot be had here and now, a line each.
-pub(crate) fn wrong(document: &Document, protocols: &[Protocol]) -> Vec<String> {
-    let known = Known { protocols };
+pub(crate) fn wrong(document: &Document, known: &Known) -> Vec<String> {
     let mut found = Vec::new();
     for (name, pool) in &document.pools {
         let Some(protocol) = known.protocol(pool.protocol) else { continue };

@@ -10,7 +10,6 @@ use crate::listen;
 use crate::moves::{Move, UnderWay};
 use crate::notify::Line;
 use crate::pool_settings::{configure, wrong_of};
-use crate::protocol::Protocol;
 use crate::revisions::{Cause, Kept, Revisions};
 use crate::setting::{Wrong, wrong_setting};
 use crate::systemd::Passed;
@@ -30,7 +29,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 
 /// The pools of a program.
 pub(crate) struct Server {
-    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) known: Known,
     pub(crate) hub: Arc<Hub>,
     pub(crate) upgrade: Option<Arc<Upgrade>>,
     pub(crate) passed: Passed,
@@ -100,13 +99,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Server {
     pub(crate) fn new(
-        protocols: Vec<Protocol>,
+        known: Known,
         (hub, upgrade, passed): (Arc<Hub>, Option<Arc<Upgrade>>, Passed),
         of_command_line: bool,
         started: impl Fn(&str, &Pool) + Send + Sync + 'static,
     ) -> Server {
         Server {
-            protocols,
+            known,
             hub,
             upgrade,
             passed,
@@ -119,10 +118,6 @@ impl Server {
             removed: Mutex::default(),
             started: Box::new(started),
         }
-    }
-
-    pub(crate) fn known(&self) -> Known<'_> {
-        Known { protocols: &self.protocols }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -196,7 +191,7 @@ impl Server {
 
     /// The configuration of a pool that begins, and its TLS.
     fn configure(&self, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
-        let protocol = self.known().protocol(of.protocol).expect("the document was checked");
+        let protocol = self.known.protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
         let tls = tls::of(&listen::sets(&of.values), &self.tickets)?;
         Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
@@ -210,7 +205,7 @@ impl Server {
     ) -> Result<Reconfigured, Wrong> {
         let running = pool.config();
         let (mut config, tls) = self.configure(to)?;
-        let protocol = self.known().protocol(to.protocol).expect("the document was checked");
+        let protocol = self.known.protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.differing(&from.values, &to.values).is_empty();
         let other_files = old.zip(tls.as_ref()).is_some_and(|(old, new)| old.differs(new));
         // To start with an expired certificate may be meant; to replace a good one by it is not.

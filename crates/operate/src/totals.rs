@@ -3,6 +3,7 @@
 
 use crate::process;
 use crate::server::{Server, State, has_ended};
+use crate::times::Times;
 use serde::{Deserialize, Serialize};
 use sockdrawer::observe::Status;
 use std::collections::BTreeMap;
@@ -12,8 +13,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// From when the sums were written for a new build until it must have taken over: later, this process counts on.
 const COMMITS_WITHIN: Duration = Duration::from_secs(5);
-/// The upper bounds of a histogram's buckets, in seconds.
-pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 /// Restarts of a pool, beside the counters of the library.
 pub(crate) const RESTARTS: &str = "restarts";
 /// Pools that ended are remembered by this many names, so that one that comes again counts on.
@@ -34,39 +33,8 @@ pub(crate) struct Totals {
     pub(crate) lines_dropped: u64,
     pub(crate) lines_suppressed: u64,
     pub(crate) cpu_seconds: f64,
-    pub(crate) change_seconds: Histogram,
-    pub(crate) upgrade_seconds: Histogram,
-}
-
-/// Times, counted by length.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Histogram {
-    /// For each bound the values that are at most it, and above the bound before.
-    buckets: Vec<u64>,
-    pub(crate) count: u64,
-    pub(crate) sum: f64,
-}
-
-impl Histogram {
-    fn add(&mut self, time: Duration) {
-        let seconds = time.as_secs_f64();
-        self.buckets.resize(BOUNDS.len(), 0);
-        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
-            self.buckets[bucket] += 1;
-        }
-        self.count += 1;
-        self.sum += seconds;
-    }
-
-    /// How many values were at most each bound.
-    pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
-        let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
-        BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {
-            *sum += count;
-            Some((bound, *sum))
-        })
-    }
+    pub(crate) change_seconds: Times,
+    pub(crate) upgrade_seconds: Times,
 }
 
 /// What a new build goes on with.
@@ -222,15 +190,19 @@ fn add(to: &mut BTreeMap<String, Sums>, name: &str, status: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Document;
+    use crate::document::{Document, Known};
     use crate::hub::Hub;
     use crate::notify::Manager;
     use crate::systemd::Passed;
     use sockdrawer::observe::Event;
 
     fn server() -> Server {
-        let server =
-            Server::new(Vec::new(), (Hub::new(None, Manager::of_environment(false)), None, Passed::default()), false, |_, _| {});
+        let server = Server::new(
+            Known::default(),
+            (Hub::new(None, Manager::of_environment(false)), None, Passed::default()),
+            false,
+            |_, _| {},
+        );
         server.start(Document::default()).expect("nothing to start");
         server
     }

@@ -60,7 +60,8 @@ pub(crate) fn level(event: &str) -> &'static str {
     match event {
         "AdmissionPanicked" | "ConnectionPanicked" | "JobPanicked" | "ServicePanicked" | "LoopReplaced" | "LoopStuck"
         | "LoopNotStarted" | "ProcessReplaced" | "ProcessNotStarted" | "ThreadDied" | "WorkerReplaced" | "GaveUp"
-        | "TakenBack" | "ListenerGone" | "ChangeFailed" | "UpgradeFailed" | "Failed" | "EndedNow" => "error",
+        | "TakenBack" | "ListenerGone" | "ChangeFailed" | "UpgradeFailed" | "Failed" | "EndedNow" | "HookFailed"
+        | "HooksLeft" => "error",
         "AcceptStarved" | "AlarmRaised" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed" | "Suppressed"
         | "LinesDropped" => "warning",
         _ => "info",

@@ -1,16 +1,15 @@
 //! The JSON schema of a configuration, from the tables of settings.
 
-use super::{MAX_NAME, OWN, POOL};
+use super::{Known, MAX_NAME, OWN, POOL};
 use crate::listen;
 use crate::pool_settings::SETTINGS;
-use crate::program_settings;
 use crate::protocol::Protocol;
 use crate::setting::{Kind, Setting};
 use serde_json::{Map, Value, json};
 
-/// The JSON schema of a configuration with pools of these protocols: for editors, and for programs that write configurations. TOML files
-/// are validated by it too.
-pub fn schema(protocols: &[Protocol]) -> Value {
+/// The JSON schema of the configurations of a program.
+pub(crate) fn schema(known: &Known) -> Value {
+    let protocols = &known.protocols;
     let pool = |protocol: &Protocol| {
         let mut properties =
             Map::from_iter([("protocol".to_owned(), json!({"const": protocol.name, "description": protocol.help}))]);
@@ -31,7 +30,7 @@ pub fn schema(protocols: &[Protocol]) -> Value {
             })
         })
         .collect();
-    let mut properties: Map<String, Value> = program_settings::SETTINGS.iter().map(property).collect();
+    let mut properties: Map<String, Value> = known.program_settings().map(property).collect();
     properties.insert(
         POOL.to_owned(),
         json!({

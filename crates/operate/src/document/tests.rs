@@ -6,14 +6,15 @@ use sockdrawer::Config;
 use sockdrawer_catalog::echo::Echo;
 use std::time::Duration;
 
-fn protocols() -> Vec<Protocol> {
+fn known() -> Known {
     let greeting = Setting::new("greeting", Kind::Choice(&["hello", "hi"]), "What is said first");
     let echo = |name| Protocol::new(name, "sends back", |_| Ok(Config::accept(Echo.behaviour())));
-    vec![echo("echo"), echo("polite").setting(greeting)]
+    let protocols = vec![echo("echo"), echo("polite").setting(greeting)];
+    Known { protocols, settings: vec![Setting::new("rooms", Kind::Count(1), "How many there may be")], ..Known::default() }
 }
 
 fn parse(text: &str, format: Format) -> Result<Document, Vec<Mistake>> {
-    Document::parse(text, format, Known { protocols: &protocols() })
+    Document::parse(text, format, &known())
 }
 
 const RIGHT: &str = r#"

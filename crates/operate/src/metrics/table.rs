@@ -2,7 +2,8 @@
 
 use super::View;
 use crate::process;
-use crate::totals::{Histogram, RESTARTS, Totals};
+use crate::times::Times;
+use crate::totals::{RESTARTS, Totals};
 use sockdrawer::observe::{ListenerStatus, Readiness, Status};
 use sockdrawer_catalog::openmetrics::{Family, Kind, Writer, float};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub(super) enum Of {
     /// The whole program.
     Program(fn(&View) -> Values),
     /// Times of the whole program.
-    Times(fn(&Totals) -> &Histogram),
+    Times(fn(&Totals) -> &Times),
 }
 
 /// Values, each with its value of the label.
@@ -73,7 +74,7 @@ const fn program(name: &'static str, kind: Kind, help: &'static str, of: fn(&Vie
     Metric { family: Family::new(name, kind, help), label: "", of: Of::Program(of) }
 }
 
-const fn times(name: &'static str, help: &'static str, of: fn(&Totals) -> &Histogram) -> Metric {
+const fn times(name: &'static str, help: &'static str, of: fn(&Totals) -> &Times) -> Metric {
     Metric { family: Family::new(name, Kind::Histogram, help), label: "", of: Of::Times(of) }
 }
 

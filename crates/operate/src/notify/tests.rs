@@ -1,5 +1,5 @@
 use super::*;
-use crate::document::{Document, Format};
+use crate::document::{Document, Format, Known};
 use crate::hub::Hub;
 use crate::protocol::Protocol;
 use crate::server::Server;
@@ -36,7 +36,7 @@ impl Socket {
         let variables =
             Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), ..Variables::default() };
         let hub = Hub::new(None, Manager::of(&variables));
-        Server::new(protocols, (hub, None, Passed::default()), false, |_, _| ())
+        Server::new(Known { protocols, ..Known::default() }, (hub, None, Passed::default()), false, |_, _| ())
     }
 
     /// All that came.
@@ -181,7 +181,7 @@ fn the_watchdog_hears_nothing_while_a_loop_is_stuck() {
     let waits = Protocol::new("waits", "keeps its loop", move |_| Ok(Config::accept(Waits(told.clone()))));
     let server = socket.server_of(vec![waits], Some("1000000"));
     let text = "[pool.a]\nprotocol = 'waits'\nlisten = '127.0.0.1:0'\nloops = 1\nstuck-after = '50ms'\n";
-    server.start(Document::parse(text, Format::Toml, server.known()).expect("it is right")).expect("it starts");
+    server.start(Document::parse(text, Format::Toml, &server.known).expect("it is right")).expect("it starts");
     let pool = server.state().pools["a"].clone();
     let Address::Tcp(at) = pool.addresses()[0] else { panic!("TCP") };
     let mut client = TcpStream::connect(at).expect("it listens");

@@ -6,9 +6,9 @@ use crate::document::{Document, Places, PoolDocument};
 use crate::moves::{self, Move, Wanted};
 use crate::pool_settings::in_files;
 use crate::revisions::from_to;
-use crate::setting::Wrong;
+use crate::setting::{Setting, Wrong};
 use crate::tls::{self, PoolTls};
-use sockdrawer::changing::Change;
+use sockdrawer::changing::{Change, How};
 use sockdrawer::{Config, Pool};
 use sockdrawer_catalog::time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,12 +38,16 @@ impl Server {
     /// All steps, and what they need.
     pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work { places: wanted.places.clone(), ..Work::default() };
-        for setting in crate::program_settings() {
+        let changed = |setting: &Setting| {
             let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
-            if from != to {
-                let detail = format!("{}, not while the program runs", from_to(from, to));
-                work.plan.push(Step { pool: None, setting: setting.name.to_owned(), how: REFUSED.into(), detail });
-            }
+            (from != to).then(|| (setting.name.to_owned(), from_to(from, to)))
+        };
+        for (setting, from_to) in crate::program_settings().filter_map(changed) {
+            let detail = format!("{from_to}, not while the program runs");
+            work.plan.push(Step { pool: None, setting, how: REFUSED.into(), detail });
+        }
+        for (setting, detail) in self.known.settings.iter().filter_map(changed) {
+            work.plan.push(Step { pool: None, setting, how: Step::how(How::InPlace).into(), detail });
         }
         let mut only_files = Vec::new();
         for (name, to) in &wanted.pools {
@@ -111,7 +115,7 @@ impl Server {
                     if from.protocol != to.protocol {
                         steps.push(Step::new(name, "protocol", how, format!("{} to {}", from.protocol, to.protocol)));
                     }
-                    let of = [from, to].into_iter().filter_map(|one| self.known().protocol(one.protocol));
+                    let of = [from, to].into_iter().filter_map(|one| self.known.protocol(one.protocol));
                     for differs in of.flat_map(|protocol| protocol.differing(&from.values, &to.values)) {
                         let [from, to] = values(differs);
                         steps.push(Step::new(name, differs, how, from_to(from, to)));

@@ -1,0 +1,46 @@
+//! Times, counted by length, as histograms show them.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The upper bounds of a histogram's buckets, in seconds.
+pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// Times, counted by length.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Times {
+    /// For each bound the values that are at most it, and above the bound before.
+    buckets: Vec<u64>,
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
+}
+
+impl Times {
+    pub(crate) fn add(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.buckets.resize(BOUNDS.len(), 0);
+        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[bucket] += 1;
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+
+    /// Adds the values of another one.
+    pub(crate) fn merge(&mut self, other: &Times) {
+        self.buckets.resize(BOUNDS.len(), 0);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(bucket, count)| *bucket = bucket.saturating_add(*count));
+        self.count = self.count.saturating_add(other.count);
+        self.sum += other.sum;
+    }
+
+    /// How many values were at most each bound.
+    pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
+        let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
+        BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {
+            *sum += count;
+            Some((bound, *sum))
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Hooks of a program that is operated in this process: they are told of each moment, may refuse some, and reach its pools.
+
+use sockdrawer::{Config, Context, Input, Peer, Service, Step};
+use sockdrawer_operate::client::Client;
+use sockdrawer_operate::{Format, Kind, Moment, Operated, Protocol, Setting};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// A failing test ends by this; a passing one never waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const ROOMS: Setting = Setting::new("rooms", Kind::Count(1), "How many rooms there may be");
+
+struct Silent;
+
+impl Service for Silent {
+    type Protocol = Silent;
+    fn open(&self, _peer: &Peer) -> Silent {
+        Silent
+    }
+}
+
+impl sockdrawer::Protocol for Silent {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+}
+
+/// A folder with a configuration, which is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = Folder(std::env::temp_dir().join(format!("sockdrawer-hooks-{name}-{}", std::process::id())));
+        std::fs::create_dir_all(&folder.0).expect("a folder");
+        folder
+    }
+
+    fn configuration(&self, rooms: u32, limit: u32) -> String {
+        let [control, upgrade] = ["c.sock", "u.sock"].map(|name| self.0.join(name).display().to_string());
+        format!(
+            "control = \"{control}\"\nupgrade = \"{upgrade}\"\nlog = \"none\"\nrooms = {rooms}\n\
+             [pool.chat]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\nlimit = {limit}\n"
+        )
+    }
+
+    fn write(&self, configuration: &str) -> PathBuf {
+        let file = self.0.join("c.toml");
+        std::fs::write(&file, configuration).expect("a file");
+        file
+    }
+
+    fn operated(&self) -> Operated {
+        let file = self.write(&self.configuration(2, 100));
+        let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1)));
+        Operated::new(file).protocol(silent).setting(ROOMS).rule(|document| {
+            let (rooms, limit) = (document.program.count("rooms"), document.pools["chat"].values.count("limit"));
+            let has_room = rooms.zip(limit).is_none_or(|(rooms, limit)| limit <= rooms * 50);
+            if has_room { Ok(()) } else { Err("pool.chat.limit: more than 50 for each room: add rooms".to_owned()) }
+        })
+    }
+
+    fn post(&self, path: &str) -> (u16, String) {
+        let mut client = Client::at(self.0.join("c.sock"));
+        let answer = client.send("POST", path, &[], b"").expect("it answers");
+        (answer.status, answer.text().expect("text"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind, either.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn next(moments: &Receiver<Moment>) -> Moment {
+    moments.recv_timeout(PATIENCE).expect("it is told")
+}
+
+#[test]
+fn hooks_hear_of_each_moment_and_reach_the_pools_of_their_program() {
+    let folder = Folder::new("life");
+    let (told, moments): (Sender<Moment>, Receiver<Moment>) = channel();
+    let too_many = folder.configuration(3, 151);
+    let operated = folder.operated().hook(move |moment, running| {
+        let pool = running.pool("chat").expect("it runs");
+        match moment {
+            Moment::Started => assert_eq!(running.document().program.count("rooms"), Some(2)),
+            Moment::Changed => {
+                assert_eq!((pool.status().limit, running.document().program.count("rooms")), (150, Some(3)));
+                let refused = running.apply(&too_many, Format::Toml).expect_err("a rule forbids it");
+                assert_eq!(refused, ["8:9: pool.chat.limit: more than 50 for each room: add rooms"]);
+            }
+            Moment::Upgrading => {
+                told.send(moment.clone()).expect("it is heard");
+                return Err("not at night".to_owned());
+            }
+            _ => {}
+        }
+        told.send(moment.clone()).expect("it is heard");
+        Ok(())
+    });
+    let running = std::thread::spawn(|| operated.run());
+    assert_eq!(next(&moments), Moment::Started);
+    folder.write(&folder.configuration(3, 150));
+    assert_eq!(folder.post("/reload").0, 200);
+    assert_eq!(next(&moments), Moment::Changed);
+    let (status, why) = folder.post("/upgrade");
+    assert!(status >= 400 && why.contains("a hook refuses it: not at night"), "{status}: {why}");
+    assert_eq!(next(&moments), Moment::Upgrading);
+    assert_eq!(folder.post("/stop").0, 200);
+    assert_eq!(next(&moments), Moment::Draining);
+    let Moment::Drained(drained) = next(&moments) else { panic!("the end is told with its counts") };
+    assert_eq!(drained.cut, 0);
+    assert_eq!(running.join().expect("no panic"), Ok(()));
+}
+
+#[test]
+fn a_hook_that_fails_at_the_start_ends_the_program_before_it_serves() {
+    let folder = Folder::new("refused");
+    let failure = folder.operated().hook(|_, _| Err("no database".to_owned())).run().expect_err("it may not start");
+    assert_eq!((failure.line.as_str(), failure.exit_code()), ("a hook refuses the start: no database", 1));
+}
