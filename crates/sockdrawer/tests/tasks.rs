@@ -6,6 +6,8 @@ mod awaiting;
 mod common;
 #[path = "tasks/listening.rs"]
 mod listening;
+#[path = "tasks/members.rs"]
+mod members;
 
 use common::*;
 use sockdrawer::tasks::{Connection, Info};

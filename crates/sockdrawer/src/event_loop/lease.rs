@@ -4,6 +4,8 @@
 use super::filtered::{Filtered, Left, Wire};
 use super::inbox::{Inbox, Message};
 use crate::listen::permit::Permit;
+#[cfg(feature = "tokio")]
+use crate::protocol::Handle;
 use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
@@ -303,6 +305,9 @@ pub(crate) struct Lease {
     /// Under layers: all bytes pass their filter.
     filtered: Option<Box<Filtered>>,
     pub(crate) outcome: LeaseEnd,
+    /// The handle that its protocol gave away with it.
+    #[cfg(feature = "tokio")]
+    pub(crate) handle: Option<Handle>,
 }
 
 /// What a connection is made a [`Lease`] of.
@@ -340,7 +345,19 @@ impl Lease {
         });
         let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept))));
         let (socket, outcome) = (Some(socket), LeaseEnd::End);
-        Lease { leased, socket, lessor, kept, start: 0, peer_ended, finished: false, filtered, outcome }
+        Lease {
+            leased,
+            socket,
+            lessor,
+            kept,
+            start: 0,
+            peer_ended,
+            finished: false,
+            filtered,
+            outcome,
+            #[cfg(feature = "tokio")]
+            handle: None,
+        }
     }
 
     /// The socket, for a runtime that watches it. To be dropped first.

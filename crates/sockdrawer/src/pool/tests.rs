@@ -422,15 +422,6 @@ fn a_connection_that_waits_for_a_thread_survives_the_loop_that_accepted_it_and_i
     assert_eq!((status.counts.accepted, status.counts.closed, status.connections), (2, 2, 0));
 }
 
-#[test]
-#[cfg(not(any(feature = "processes", feature = "tokio")))]
-fn models_are_refused_by_name_without_their_features() {
-    for (model, feature) in [(Model::Tasks, "tokio"), (Model::Prefork, "processes"), (Model::Fork, "processes")] {
-        let refused = Pool::start(Config::accept(Echo).model(model)).map(|_| ()).map_err(|error| error.to_string());
-        assert!(refused.is_err_and(|line| line.contains(&format!("without the feature {feature}"))), "{model}");
-    }
-}
-
 /// Connects at its first input, and tells what came of it.
 struct Asker(Address, Arc<AtomicUsize>);
 

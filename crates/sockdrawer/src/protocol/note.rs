@@ -1,6 +1,6 @@
 //! Notes, and the handles through which they are sent.
 
-use super::group::Membership;
+use super::group::{Group, Membership};
 use super::tag::{Tag, tag};
 use super::{ConnectionId, Door, Members};
 use std::any::Any;
@@ -105,6 +105,16 @@ impl Handle {
     /// moment; a registry removes what [`Protocol::closed`](crate::Protocol::closed) tells of.
     pub fn is_gone(&self) -> bool {
         self.post.is_gone(self.token)
+    }
+
+    /// Makes the connection a member of a group, as [`Context::join`](crate::Context::join) does, without blocking.
+    pub fn join(&self, group: &Group) {
+        group.join(&self.post, self.token);
+    }
+
+    /// Ends the connection's membership of a group, as [`Context::leave`](crate::Context::leave) does, without blocking.
+    pub fn leave(&self, group: &Group) {
+        group.leave(&self.post, self.token);
     }
 
     /// Gives the connection a tag, as [`Context::tag`](crate::Context::tag) does, without blocking; in order with the notes of this sender.

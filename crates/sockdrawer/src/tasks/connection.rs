@@ -38,8 +38,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(lease: Lease) -> Connection {
-        let info = Info::new(lease.leased.clone());
+    pub(super) fn new(mut lease: Lease) -> Connection {
+        let handle = lease.handle.take().expect("its protocol gave one away with it");
+        let info = Info::new(lease.leased.clone(), handle);
         let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
         Connection { watched: None, lease: Some(lease), reader, writer, waits_to_write: None, info }
     }

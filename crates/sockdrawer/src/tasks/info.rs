@@ -1,10 +1,12 @@
 //! The info of a connection in async code: its properties, and requests and notes from the pool.
 
 use crate::event_loop::lease::{LeaseWaker, Leased};
-use crate::protocol::{ConnectionId, Note, Peer, Side};
+use crate::protocol::{ConnectionId, Handle, Note, Peer, Side};
+use futures_core::Stream;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// The properties of a connection, and what the pool sends it. Clones are cheap, and work when the [`Connection`](super::Connection) was
@@ -12,11 +14,24 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct Info {
     pub(super) leased: Arc<Leased>,
+    handle: Handle,
+}
+
+/// The notes to a connection: see [`Info::notes`].
+pub struct Notes {
+    info: Info,
+    change: LeaseWaker,
 }
 
 impl Info {
-    pub(super) fn new(leased: Arc<Leased>) -> Info {
-        Info { leased }
+    pub(super) fn new(leased: Arc<Leased>, handle: Handle) -> Info {
+        Info { leased, handle }
+    }
+
+    /// A handle that sends notes to the connection from any thread, has it join [groups](crate::Group) and leave them, and gives it a tag. What is
+    /// published to its groups comes as notes.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// The connection's number, as in [`Pool::connections`](crate::Pool::connections).
@@ -52,26 +67,50 @@ impl Info {
     /// Waits until the connection is asked to end, or has ended. The handler should then finish its work, say goodbye and drop the
     /// connection: at [`Info::deadline`] reads and writes fail.
     pub async fn draining(&self) {
-        self.until(|leased| leased.is_draining().then_some(())).await;
+        self.until(|info| info.is_draining().then_some(())).await;
     }
 
     /// Waits for the next note to this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection has ended. At most
     /// 1,024 notes wait to be taken; further ones are dropped and counted.
     pub async fn note(&self) -> Option<Note> {
-        self.until(|leased| leased.take_note().map(Some).or_else(|| leased.has_ended().then_some(None))).await
+        self.until(Info::next_note).await
     }
 
-    async fn until<T>(&self, look: impl Fn(&Leased) -> Option<T>) -> T {
+    /// The notes as a stream, which ends when the connection has ended. They are those of [`Info::note`]: each is taken once, by one of them.
+    pub fn notes(&self) -> Notes {
+        Notes { info: self.clone(), change: LeaseWaker::new(&self.leased) }
+    }
+
+    fn next_note(&self) -> Option<Option<Note>> {
+        self.leased.take_note().map(Some).or_else(|| self.leased.has_ended().then_some(None))
+    }
+
+    async fn until<T>(&self, look: impl Fn(&Info) -> Option<T>) -> T {
         let change = LeaseWaker::new(&self.leased);
-        poll_fn(|cx| {
-            let seen = look(&self.leased).or_else(|| {
-                change.wakes(cx.waker());
-                // The state may have changed before the waker was registered.
-                look(&self.leased)
-            });
-            seen.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        poll_fn(|cx| self.poll(&change, cx, &look)).await
+    }
+
+    fn poll<T>(&self, change: &LeaseWaker, cx: &Context<'_>, look: impl Fn(&Info) -> Option<T>) -> Poll<T> {
+        let seen = look(self).or_else(|| {
+            change.wakes(cx.waker());
+            // The state may have changed before the waker was registered.
+            look(self)
+        });
+        seen.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Stream for Notes {
+    type Item = Note;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Note>> {
+        self.info.poll(&self.change, cx, Info::next_note)
+    }
+}
+
+impl std::fmt::Debug for Notes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Notes({})", self.info.id())
     }
 }
 

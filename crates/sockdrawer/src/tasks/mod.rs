@@ -12,7 +12,7 @@ mod info;
 mod listener;
 
 pub use connection::{Connection, ReadHalf, WriteHalf};
-pub use info::Info;
+pub use info::{Info, Notes};
 pub use listener::Listener;
 pub(crate) use listener::Queue;
 
@@ -173,9 +173,12 @@ impl Taker for Queued {
 struct Given<T>(T);
 
 impl<T: Taker> Protocol for Given<T> {
-    fn opened(&mut self, _cx: &mut protocol::Context<'_>) -> Step {
-        let taker = self.0.clone();
-        Step::Delegate(delegate(false, move |lease| taker.take(lease)))
+    fn opened(&mut self, cx: &mut protocol::Context<'_>) -> Step {
+        let (taker, handle) = (self.0.clone(), cx.handle());
+        Step::Delegate(delegate(false, move |mut lease| {
+            lease.handle = Some(handle);
+            taker.take(lease);
+        }))
     }
 
     fn received(&mut self, input: &mut Input<'_>, _cx: &mut protocol::Context<'_>) -> Step {
