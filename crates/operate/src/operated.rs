@@ -38,7 +38,7 @@ pub struct Operated {
 }
 
 /// A function that is told of moments, before there is a program that runs.
-type Hook = Box<dyn Fn(&Moment, &Running) -> Result<(), String> + Send + Sync>;
+type Hook = Arc<dyn Fn(&Moment, &Running) -> Result<(), String> + Send + Sync>;
 
 impl fmt::Debug for Operated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +106,7 @@ impl Operated {
     /// ```
     #[must_use]
     pub fn hook(mut self, hook: impl Fn(&Moment, &Running) -> Result<(), String> + Send + Sync + 'static) -> Operated {
-        self.hooks.push(Box::new(hook));
+        self.hooks.push(Arc::new(hook));
         self
     }
 

@@ -44,3 +44,20 @@ impl Times {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader whose floats are off by the last bit shows a lower sum than the writer did.
+    #[test]
+    fn the_next_build_reads_the_sum_that_was_written() {
+        let mut times = Times::default();
+        for nanoseconds in 1..1_000 {
+            times.add(Duration::from_nanos(nanoseconds * 7_919));
+            let text = serde_json::to_string(&times).expect("JSON");
+            let read: Times = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(read.sum.to_bits(), times.sum.to_bits(), "{text}");
+        }
+    }
+}
