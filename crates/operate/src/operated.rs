@@ -6,7 +6,7 @@ use crate::hub::Hub;
 use crate::log::{Form, Log};
 use crate::notify::Manager;
 use crate::operator::{News, Operator, no_thread, spawn};
-use crate::origin::{Origin, Source};
+use crate::origin::{NAME, Origin, Source};
 use crate::print::PATIENCE;
 use crate::protocol::Protocol;
 use crate::server::Server;
@@ -18,17 +18,14 @@ use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// As nohup(1) leaves it.
-const UNHEARD: &str = "SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload";
-
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operated {
     origin: Origin,
 }
@@ -45,7 +42,45 @@ impl Operated {
     }
 
     fn of(source: Source) -> Operated {
-        Operated { origin: Origin { source, overriding: Values::default(), protocols: Vec::new(), version: String::new() } }
+        Operated {
+            origin: Origin { name: NAME, source, overriding: Values::default(), protocols: Vec::new(), version: String::new() },
+        }
+    }
+
+    /// Names the program: its control socket is `NAME.sock`, unless the configuration says otherwise. Default: `sockdrawer`.
+    #[must_use]
+    pub fn name(mut self, name: &'static str) -> Operated {
+        self.origin.name = name;
+        self
+    }
+
+    /// Reads its configuration from another file.
+    #[must_use]
+    pub fn at(mut self, file: impl Into<PathBuf>) -> Operated {
+        self.origin.source = Source::File(file.into());
+        self
+    }
+
+    /// Takes this configuration in the place of its own, as [`Operated::with`] does.
+    #[must_use]
+    pub fn instead(mut self, document: Document) -> Operated {
+        self.origin.source = Source::Document(document);
+        self
+    }
+
+    /// The file of its configuration. None: it was given one that is in no file.
+    pub fn file(&self) -> Option<&Path> {
+        if let Source::File(file) = &self.origin.source { Some(file) } else { None }
+    }
+
+    /// The protocols that are registered.
+    pub fn protocols(&self) -> &[Protocol] {
+        &self.origin.protocols
+    }
+
+    /// The version of this build, as [`Operated::version`] set it.
+    pub fn build(&self) -> &str {
+        &self.origin.version
     }
 
     /// Registers a protocol.
@@ -141,7 +176,8 @@ impl Operated {
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
         // Before they are watched.
-        let unheard = (self.origin.is_file() && signals::is_ignored(SIGHUP)).then_some(UNHEARD);
+        let is_unheard = self.origin.is_file() && signals::is_ignored(SIGHUP);
+        let unheard = is_unheard.then(|| unheard(self.origin.name));
         self.watch_signals(&news, log.clone())?;
         let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
@@ -177,7 +213,7 @@ impl Operated {
             server.hub.note("Exposed", &json!(line), &line);
         }
         if let Some(line) = unheard {
-            server.hub.note("HangupIgnored", &json!(line), line);
+            server.hub.note("HangupIgnored", &json!(line), &line);
         }
         server.hub.manager.ready(&server.line());
         let looked_at = Arc::downgrade(&server);
@@ -220,6 +256,11 @@ impl Operated {
         }
         Ok(Some(Arc::new(upgrade.begin()?)))
     }
+}
+
+/// As nohup(1) leaves it.
+fn unheard(program: &str) -> String {
+    format!("SIGHUP is ignored since before the program began: reload by {program} ctl reload")
 }
 
 fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {

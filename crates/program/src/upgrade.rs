@@ -1,4 +1,4 @@
-//! `sockdrawer upgrade`: has a program that runs replace itself, and says what came of it.
+//! `upgrade`: has a program that runs replace itself, and says what came of it.
 
 use crate::arguments::{RequiredShare, UpgradeArguments};
 use crate::outcome::{Exit, Failure};

@@ -1,11 +1,11 @@
-//! `sockdrawer ctl top`: a server's connections and rates, drawn again each second. It asks for the status alone, on one connection, so
+//! `ctl top`: a server's connections and rates, drawn again each second. It asks for the status alone, on one connection, so
 //! that it costs the server as little with 100,000 connections as with ten.
 
 use super::status::{Pool, Status};
 use super::{parsed, refused, show, written};
 use crate::keys;
+use crate::line::{Line, Style, levels, per_second};
 use crate::outcome::{Exit, Failure};
-use crate::panel::{Line, Style, levels, per_second};
 use crate::screen::Screen;
 use crate::signals::{self, Signal};
 use crate::table::{Table, bytes, count, plain};
@@ -167,9 +167,9 @@ struct Seen {
 }
 
 /// Shows the server until `q`, a signal, or the end of the reader.
-pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
+pub(super) fn run(program: &str, mut client: Client, json: bool) -> Result<Exit, Failure> {
     // What is wrong at once is told in a line, before the terminal is touched.
-    let mut first = Some(ask(&mut client)?);
+    let mut first = Some(ask(program, &mut client)?);
     let (sender, told) = mpsc::channel();
     let by_key = sender.clone();
     let draws = !json && io::stdout().is_terminal() && terminal::size().is_some();
@@ -186,7 +186,7 @@ pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
     let end = loop {
         let asked = Instant::now();
         // A server that was replaced, or is started again, is found again at its socket.
-        let answer = first.take().map_or_else(|| ask(&mut client), Ok);
+        let answer = first.take().map_or_else(|| ask(program, &mut client), Ok);
         match answer.and_then(|text| parsed::<Status>(&text).map(|now| (text, now))) {
             Ok((text, now)) => {
                 let took = since.elapsed();
@@ -207,11 +207,11 @@ pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
     Ok(end)
 }
 
-fn ask(client: &mut Client) -> Result<String, Failure> {
+fn ask(program: &str, client: &mut Client) -> Result<String, Failure> {
     let answer = client.send("GET", "/status", &[], b"")?;
     let status = answer.status;
     let text = answer.text()?;
-    if status == 200 { Ok(text) } else { Err(refused(status, &text)) }
+    if status == 200 { Ok(text) } else { Err(refused(program, status, &text)) }
 }
 
 /// Waits until then, or for what ends it. Other keys change what is shown.

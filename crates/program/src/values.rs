@@ -1,0 +1,74 @@
+//! Values of options, parsed once into types: counts, times, rates, and where a report goes. An error says what is wrong and shows a right one;
+//! [`crate::usage`] puts the option's name before it.
+
+use sockdrawer_catalog::count;
+use sockdrawer_operate::written;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A value that could not be understood: what it is not, and what would be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadValue(pub String);
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+/// How many, 0 included: `0`, `250`, `10k`, `1.5m`.
+pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, BadValue> {
+    let count = count::parse(text).ok().and_then(|count| T::try_from(count).ok());
+    count.ok_or_else(|| BadValue("not a count: write a whole number such as 250, 10k or 2m".to_owned()))
+}
+
+/// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
+pub fn time(text: &str) -> Result<Duration, BadValue> {
+    written::time(text).map_err(BadValue)
+}
+
+/// A length of time that passes.
+pub fn positive_time(text: &str) -> Result<Duration, BadValue> {
+    match time(text)? {
+        Duration::ZERO => Err(BadValue("must be more than 0: write 50ms or 5s".to_owned())),
+        time => Ok(time),
+    }
+}
+
+/// A part of all: `95%`, `95`, `99.9%`.
+pub fn percent(text: &str) -> Result<f64, BadValue> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(BadValue("not a part of all: write percent, such as 95% or 99.9%".to_owned())),
+    }
+}
+
+/// How many per second: `1000`, `10k`, `0.5`, `200/s`.
+pub fn rate(text: &str) -> Result<f64, BadValue> {
+    written::rate(text).map_err(BadValue)
+}
+
+/// Where a report goes: `-` or a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, replaced when it exists.
+    File(PathBuf),
+}
+
+impl FromStr for Destination {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Destination, BadValue> {
+        match text {
+            "" => Err(BadValue("no file: name one, or - for standard output".to_owned())),
+            "-" => Ok(Destination::Stdout),
+            path => Ok(Destination::File(PathBuf::from(path))),
+        }
+    }
+}
