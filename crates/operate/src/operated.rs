@@ -56,14 +56,14 @@ impl Operated {
 
     /// Reads its configuration from another file.
     #[must_use]
-    pub fn at(mut self, file: impl Into<PathBuf>) -> Operated {
+    pub fn of_file(mut self, file: impl Into<PathBuf>) -> Operated {
         self.origin.source = Source::File(file.into());
         self
     }
 
-    /// Takes this configuration in the place of its own, as [`Operated::with`] does.
+    /// Takes this configuration in the place of the one it has.
     #[must_use]
-    pub fn instead(mut self, document: Document) -> Operated {
+    pub fn of_document(mut self, document: Document) -> Operated {
         self.origin.source = Source::Document(document);
         self
     }
@@ -79,7 +79,7 @@ impl Operated {
     }
 
     /// The version of this build, as [`Operated::version`] set it.
-    pub fn build(&self) -> &str {
+    pub fn build_version(&self) -> &str {
         &self.origin.version
     }
 
@@ -90,10 +90,10 @@ impl Operated {
         self
     }
 
-    /// Sets what holds for the whole program in the place of what the file says.
+    /// Sets what holds for the whole program in the place of what its configuration says. A later call changes what an earlier one set.
     #[must_use]
     pub fn overriding(mut self, values: Values) -> Operated {
-        self.origin.overriding = values;
+        self.origin.overriding.0.extend(values.0);
         self
     }
 

@@ -40,7 +40,11 @@ impl Origin {
     pub(crate) fn load(&self) -> Result<Document, Vec<String>> {
         match &self.source {
             Source::File(path) => load(path, &self.protocols, &self.overriding),
-            Source::Document(document) => Ok(document.clone()),
+            Source::Document(document) => {
+                let mut document = document.clone();
+                document.program.0.extend(self.overriding.0.clone());
+                Ok(document)
+            }
         }
     }
 }

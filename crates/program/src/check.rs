@@ -17,7 +17,7 @@ pub(crate) fn path(file: &Path) -> &Path {
 pub(crate) fn run(program: &Program, arguments: &CheckArguments) -> Result<Exit, Failure> {
     let operated = program.operated().clone();
     let operated = match &arguments.file {
-        Some(file) => operated.at(path(file)),
+        Some(file) => operated.of_file(path(file)),
         None => operated,
     };
     let checked = if arguments.bind { operated.rehearse() } else { operated.check() };

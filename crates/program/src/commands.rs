@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long the end waits for standard error to take the last line.
+/// The time in which standard error has to take the last line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Program {
@@ -26,7 +26,8 @@ impl Program {
 
     /// Returns the definition of a command line with these commands, in this order, in the form in which help shows them.
     pub fn command_of(&self, commands: impl IntoIterator<Item = Command>) -> Command {
-        let root = Command::new(self.name()).version(self.operated().build().to_owned()).about(self.about_text().to_owned());
+        let root =
+            Command::new(self.name()).version(self.operated().build_version().to_owned()).about(self.about_text().to_owned());
         let root = root.max_term_width(100).subcommand_required(true).arg_required_else_help(true);
         // Help lists a command where it stood in the definition that it comes from, unless told otherwise.
         let commands = commands.into_iter().enumerate().map(|(at, command)| command.display_order(at));

@@ -93,7 +93,7 @@ impl Asking {
         if status == 200 { Ok((text, revision)) } else { Err(refused(self.program, status, &text)) }
     }
 
-    /// From now on the server may take as long as it needs. Before, it has to say that it is alive.
+    /// Lets the server take as long as it needs from now on. Before, it has to say that it is alive.
     fn be_patient(&mut self) -> Result<(), Failure> {
         if self.patient {
             self.client.send("GET", "/healthz", &[], b"")?.without_timeout()?.text()?;
@@ -217,7 +217,7 @@ impl Asking {
                 return Err(refused(self.program, status, &text));
             }
             for mistake in mistakes {
-                // Where it has a place, the place is behind the name of the file.
+                // A mistake may have a place, which is behind the name of the file.
                 let between = match mistake.starts_with(|sign: char| sign.is_ascii_digit()) {
                     _ if file.is_empty() => "",
                     true => ":",

@@ -58,7 +58,7 @@ pub(crate) fn in_form(program: &Program, definition: Command) -> Command {
         let examples = program.examples.iter().find(|(name, _)| *name == command.get_name());
         let Some((_, examples)) = examples else { return command };
         let lines: String = examples.iter().map(|example| format!("  {} {example}\n", program.name())).collect();
-        // What is disabled is disabled for the commands below it, too.
+        // A flag that is disabled is disabled for the commands below it, too.
         let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help());
         command.mut_subcommands(|below| below.arg(help())).after_help(codes.clone())
     })

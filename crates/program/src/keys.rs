@@ -94,7 +94,7 @@ fn read(mut pressed: impl FnMut(u8)) {
             Err(Errno::INTR) => continue,
             Err(_) => return,
             Ok(_) if !is_foreground() => {
-                // What is typed is for another program, and stays readable until that takes it.
+                // The key is for another program, and stays readable until that takes it.
                 thread::sleep(ASIDE);
                 continue;
             }

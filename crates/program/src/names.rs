@@ -8,7 +8,7 @@ const MANY: usize = 15;
 
 /// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
 pub fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
-    // Of many, those that are far from it help little.
+    // Names that are far from it help little where there are many.
     if known.len() > MANY && closest(text, known).is_none() {
         return BadValue(format!("unknown {kind} `{text}`: the help names all"));
     }

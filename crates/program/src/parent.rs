@@ -21,7 +21,7 @@ use std::time::Duration;
 /// A server that does not say within this time that it serves gets no signal; the one that served last does.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the main thread waits for.
+/// News for the main thread.
 enum News {
     Signal(i32),
     Ended(Pid, WaitStatus),
@@ -31,7 +31,7 @@ enum News {
 
 /// The server, whichever process it is now.
 struct Server {
-    /// Where it meets its next build; without it, it is never replaced.
+    /// The path at which it meets its next build; without it, it is never replaced.
     path: Option<PathBuf>,
     command: Vec<OsString>,
     /// The process that served when it was last looked for.
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
 /// Starts a server and stays until none serves any more, its parent and that of all processes that lost theirs: process 1 alone can reap those.
 pub(crate) fn stay(path: Option<PathBuf>, command: Vec<OsString>) -> Result<Exit, Failure> {
     command.first().map_or(Ok(()), |program| executable::find(program))?;
-    // What the server starts is this process's once the server is gone. Process 1 has that right anyway.
+    // A child of the server is this process's once the server is gone. Process 1 has that right anyway.
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
     let (news, told) = mpsc::channel();
     let signalled = news.clone();
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// Whether a process serves after this one has ended.
+    /// Returns whether a process serves after this one has ended.
     fn serves(&mut self, ended: Pid) -> bool {
         let Some(path) = &self.path else { return self.pid != ended };
         // A stream does not get to a socket of packets, but where no process listens the error is another one.

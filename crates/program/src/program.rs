@@ -133,7 +133,7 @@ impl Program {
         self.operated.protocols().iter().find_map(|protocol| Some((protocol, dashes(protocol)?)))
     }
 
-    /// Whether `serve` can do without the name of a protocol and a file: the program brings a configuration.
+    /// Returns whether `serve` can do without the name of a protocol and a file: the program brings a configuration.
     pub(crate) fn has_configuration(&self) -> bool {
         self.operated.file().is_some() || self.operated.check().is_ok_and(|document| !document.pools.is_empty())
     }

@@ -19,11 +19,11 @@ impl Screen {
             self.drawn.clear();
             return false;
         }
-        // What another program wrote meanwhile stays: the lines begin below it.
+        // The lines of another program stay: the lines begin below it.
         if terminal::was_left() || was_stopped {
             self.drawn.clear();
         }
-        // What became of lines that were drawn in another size differs by the terminal.
+        // Lines that were drawn in another size are broken in another way by each terminal.
         if self.size.replace(size).is_some_and(|before| before != size) && !self.drawn.is_empty() {
             self.drawn.clear();
             print::clear(size.1);

@@ -42,9 +42,9 @@ fn operated(program: &Program, arguments: ServeArguments) -> Result<Operated, Fa
         log.into_iter().for_each(|log| whole.set(log, Value::Text("text".to_owned())));
     }
     match &arguments.config {
-        Some(file) => Ok(operated.at(file).overriding(whole)),
+        Some(file) => Ok(operated.of_file(file).overriding(whole)),
         None if !arguments.has_pool && program.has_configuration() => Ok(operated.overriding(whole)),
-        None => Ok(operated.instead(document(program, arguments, whole)?)),
+        None => Ok(operated.of_document(document(program, arguments, whole)?)),
     }
 }
 

@@ -20,18 +20,18 @@ impl fmt::Display for BadValue {
 
 impl std::error::Error for BadValue {}
 
-/// How many, 0 included: `0`, `250`, `10k`, `1.5m`.
+/// Reads a count, 0 included: `0`, `250`, `10k`, `1.5m`.
 pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, BadValue> {
     let count = count::parse(text).ok().and_then(|count| T::try_from(count).ok());
     count.ok_or_else(|| BadValue("not a count: write a whole number such as 250, 10k or 2m".to_owned()))
 }
 
-/// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
+/// Reads a length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
 pub fn time(text: &str) -> Result<Duration, BadValue> {
     written::time(text).map_err(BadValue)
 }
 
-/// A length of time that passes.
+/// Reads a length of time that is more than 0.
 pub fn positive_time(text: &str) -> Result<Duration, BadValue> {
     match time(text)? {
         Duration::ZERO => Err(BadValue("must be more than 0: write 50ms or 5s".to_owned())),
@@ -39,7 +39,7 @@ pub fn positive_time(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
-/// A part of all: `95%`, `95`, `99.9%`.
+/// Reads a part of all: `95%`, `95`, `99.9%`.
 pub fn percent(text: &str) -> Result<f64, BadValue> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
@@ -47,12 +47,12 @@ pub fn percent(text: &str) -> Result<f64, BadValue> {
     }
 }
 
-/// How many per second: `1000`, `10k`, `0.5`, `200/s`.
+/// Reads a rate per second: `1000`, `10k`, `0.5`, `200/s`.
 pub fn rate(text: &str) -> Result<f64, BadValue> {
     written::rate(text).map_err(BadValue)
 }
 
-/// Where a report goes: `-` or a file.
+/// The place of a report: `-` or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.

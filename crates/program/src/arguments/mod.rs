@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The commands whose definition is the same in each program.
+/// The commands whose definition differs by the name of the program alone.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Asked {
     /// Check a configuration file, and start nothing.
