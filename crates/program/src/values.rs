@@ -72,3 +72,44 @@ impl FromStr for Destination {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parse<T> = fn(&str) -> Result<T, BadValue>;
+
+    fn accepts<T: PartialEq + fmt::Debug>(parse: Parse<T>, texts: &[(&str, T)]) {
+        for (text, expected) in texts {
+            assert_eq!(parse(text).as_ref(), Ok(expected), "{text}");
+        }
+    }
+
+    fn refuses<T: fmt::Debug>(parse: Parse<T>, texts: &[&str]) {
+        for text in texts {
+            parse(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn a_bare_time_is_seconds() {
+        let of = Duration::from_millis;
+        accepts(time, &[("5", of(5_000)), ("50ms", of(50)), ("2s", of(2_000)), ("1m", of(60_000)), ("1h", of(3_600_000))]);
+        accepts(time, &[("0", of(0)), ("0.5", of(500)), ("1.5m", of(90_000)), ("250us", Duration::from_micros(250))]);
+        refuses(time, &["", "s", "ms", "-5", "5 s", "5sec", "1m30s", "99999999h"]);
+        refuses(positive_time, &["0", "0ms", "0.0h"]);
+        accepts(positive_time, &[("1ms", of(1))]);
+    }
+
+    #[test]
+    fn a_rate_is_per_second() {
+        accepts(rate, &[("500", 500.0), ("10k", 10_000.0), ("0.5", 0.5), ("200/s", 200.0)]);
+        refuses(rate, &["", "0", "0/s", "/s", "-1", "5/m", "fast", "inf", "nan"]);
+    }
+
+    #[test]
+    fn a_dash_is_standard_output() {
+        accepts(str::parse, &[("-", Destination::Stdout), ("a.json", Destination::File("a.json".into()))]);
+        refuses(str::parse::<Destination>, &[""]);
+    }
+}
