@@ -185,13 +185,12 @@ fn start(options: &Options) -> String {
 mod tests {
     use super::*;
     use crate::arguments::Command;
-    use clap::FromArgMatches;
+    use crate::usage::Parsed;
 
     fn parsed(words: &[&str]) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.iter().copied()).map(Into::into);
-        let matches = crate::usage::parse(all)?;
-        match matches.map(|matches| Command::from_arg_matches(&matches).expect("it is this program's")) {
-            Some(Command::Trial(arguments)) => {
+        match crate::usage::parse(all)? {
+            Some(Parsed::Own(Command::Trial(arguments))) => {
                 assert!(is_meant(&arguments), "{words:?}");
                 options(&arguments)
             }

@@ -29,12 +29,12 @@ mod words;
 mod workload;
 
 use arguments::Command;
-use clap::FromArgMatches;
 use outcome::{Exit, Failure};
 use sockdrawer_load::Report;
 // The front of all programs that serve is this one's too.
 use sockdrawer_program::{outcome, print, screen, signals, terminal};
 use std::process::ExitCode;
+use usage::Parsed;
 
 fn main() -> ExitCode {
     sockdrawer::reset_signals();
@@ -46,11 +46,15 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Exit, Failure> {
-    let Some(matches) = usage::parse(std::env::args_os())? else { return Ok(Exit::Ok) };
-    if let Some(result) = arguments::program().run(&arguments::command(), &matches) {
-        return result;
+    match usage::parse(std::env::args_os())? {
+        None => Ok(Exit::Ok),
+        Some(Parsed::Own(command)) => run_own(command),
+        Some(Parsed::Serving(matches)) => arguments::program().run(&arguments::command(), &matches).unwrap_or(Ok(Exit::Ok)),
     }
-    match Command::from_arg_matches(&matches).map_err(Failure::usage)? {
+}
+
+fn run_own(command: Command) -> Result<Exit, Failure> {
+    match command {
         Command::Load(arguments) if arguments.acks.ladder => ladder::run(*arguments),
         Command::Load(arguments) => load::run(*arguments),
         Command::Doctor(arguments) => doctor::run(*arguments),

@@ -190,14 +190,13 @@ impl Live {
 mod tests {
     use super::*;
     use crate::arguments::Command;
-    use clap::FromArgMatches;
+    use crate::usage::Parsed;
     use sockdrawer_trial::Seen;
 
     fn parsed(words: &str) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.split_whitespace()).map(Into::into);
-        let matches = crate::usage::parse(all)?;
-        match matches.map(|matches| Command::from_arg_matches(&matches).expect("it is this program's")) {
-            Some(Command::Trial(arguments)) => options(&arguments),
+        match crate::usage::parse(all)? {
+            Some(Parsed::Own(Command::Trial(arguments))) => options(&arguments),
             other => panic!("not a trial: {other:?}"),
         }
     }

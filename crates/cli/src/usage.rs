@@ -1,28 +1,48 @@
 //! Reads the command line. Errors are one line each, in the words of [`sockdrawer_program::usage`], and of this program where they are about its
 //! own commands.
 
-use crate::arguments;
+use crate::arguments::{self, Command, Generated};
 use crate::names;
 use crate::outcome::Failure;
 use crate::plan::PlanFile;
 use crate::print;
-use clap::ArgMatches;
 use clap::error::{ContextKind, ErrorKind};
+use clap::{ArgMatches, FromArgMatches, Subcommand};
 use sockdrawer_program::help::{helping, shown};
 use sockdrawer_program::usage::{Misread, context, missing_arguments, missing_name};
 use std::ffi::OsString;
 
+/// A command line that was understood.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// A command of all programs that serve.
+    Serving(ArgMatches),
+    /// A command of this program alone.
+    Own(Command),
+}
+
 /// Returns what is asked for; None when it was the help or the version, which are printed then.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<ArgMatches>, Failure> {
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     let own = match helping(arguments::command()).try_get_matches_from(&words) {
         Ok(own) => own,
         Err(error) if error.use_stderr() => return Err(Failure::usage(one_line(&error, &words, None))),
         Err(help) => return print::line(shown(&help.to_string()).trim_end()).map(|()| None),
     };
-    let Some(file) = PlanFile::named_in(&own)? else { return Ok(Some(own)) };
-    let matches = arguments::command().try_get_matches_from(file.and(&words));
-    matches.map(Some).map_err(|error| Failure::usage(one_line(&error, &words, Some(&file))))
+    let file = PlanFile::named_in(&own)?;
+    let all = file.as_ref().map_or_else(|| words.clone(), |file| file.and(&words));
+    let asked = arguments::command().try_get_matches_from(all).and_then(|matches| match is_own(&matches) {
+        true => Command::from_arg_matches(&matches).map(Parsed::Own),
+        false => Ok(Parsed::Serving(matches)),
+    });
+    asked.map(Some).map_err(|error| Failure::usage(one_line(&error, &words, file.as_ref())))
+}
+
+fn is_own(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some(("generate", file)) => file.subcommand_name().is_some_and(Generated::has_subcommand),
+        asked => asked.is_some_and(|(name, _)| Command::has_subcommand(name)),
+    }
 }
 
 /// Says what is wrong with `words`, or with the file that they name.

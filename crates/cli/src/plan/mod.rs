@@ -206,7 +206,7 @@ fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
 pub(crate) mod tests {
     use super::*;
     use crate::arguments::Command;
-    use clap::FromArgMatches;
+    use crate::usage::Parsed;
     use sockdrawer_load::{Processes, Question, RoundTrips, Stage};
 
     pub(crate) fn planned(words: &str) -> Result<Plan, Failure> {
@@ -214,9 +214,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn planned_by(words: &[&str]) -> Result<Plan, Failure> {
-        let matches = crate::usage::parse(["sockdrawer", "load"].iter().chain(words).map(Into::into))?;
-        match matches.map(|matches| Command::from_arg_matches(&matches).expect("it is this program's")) {
-            Some(Command::Load(arguments)) => plan(&arguments),
+        match crate::usage::parse(["sockdrawer", "load"].iter().chain(words).map(Into::into))? {
+            Some(Parsed::Own(Command::Load(arguments))) => plan(&arguments),
             other => panic!("{other:?} is not load"),
         }
     }
