@@ -164,7 +164,7 @@ mod tests {
         for words in ["serve", "check", "serve --log json"] {
             let told =
                 program([protocol("chat", &[])]).asked(["chat"].into_iter().chain(words.split(' ')).map(Into::into).collect());
-            let told = told.map_or_else(|failure| failure.exit, |exit| exit);
+            let told = told.unwrap_or_else(|failure| failure.exit);
             assert_eq!(told, Exit::Usage, "{words}: there is no such file");
         }
         assert!(refused(&several(), "serve").contains("/etc/chat.toml"));
