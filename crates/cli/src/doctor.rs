@@ -33,7 +33,7 @@ fn one(target: &Target) -> Result<Address, Failure> {
         addresses => {
             let count = addresses.len();
             Err(Failure::usage_of(
-                "doctor",
+                "sockdrawer doctor",
                 format_args!("TARGET names {count} addresses: name one of them, doctor connects once"),
             ))
         }

@@ -92,7 +92,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let exit = if found.found.is_some() { Exit::Ok } else { Exit::Threshold };
+    let exit = if found.found.is_some() { Exit::Ok } else { thresholds::MISSED };
     Ok(signalled.get().map_or(exit, |signal| signal.exit()))
 }
 
@@ -303,5 +303,5 @@ fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
 }
 
 fn usage(line: impl fmt::Display) -> Failure {
-    Failure::usage_of("find", line)
+    Failure::usage_of("sockdrawer find", line)
 }

@@ -185,11 +185,12 @@ fn start(options: &Options) -> String {
 mod tests {
     use super::*;
     use crate::arguments::Command;
+    use crate::usage::Parsed;
 
     fn parsed(words: &[&str]) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.iter().copied()).map(Into::into);
         match crate::usage::parse(all)? {
-            Some(Command::Trial(arguments)) => {
+            Some(Parsed::Own(Command::Trial(arguments))) => {
                 assert!(is_meant(&arguments), "{words:?}");
                 options(&arguments)
             }

@@ -1,14 +1,12 @@
-//! `sockdrawer generate`: files for other programs, made of what this one is told.
+//! `sockdrawer generate`: files for other programs that only this one prints.
 
-mod man;
 mod reference;
 #[cfg(test)]
 mod tests;
 
-use crate::arguments::{self, Generated, KubernetesArguments};
+use crate::arguments::{Generated, KubernetesArguments};
 use crate::outcome::{Exit, Failure};
-use crate::{print, protocols, usage};
-use sockdrawer_operate::{Document, Operated};
+use crate::{print, usage};
 use std::fs;
 
 /// Manifests of a run and its agents. The names in capitals are replaced.
@@ -17,23 +15,9 @@ const KUBERNETES: &str = include_str!("generate/k8s.yaml");
 pub(crate) fn run(asked: &Generated) -> Result<Exit, Failure> {
     let text = match asked {
         Generated::K8s(arguments) => kubernetes(arguments)?,
-        Generated::Schema => schema(),
-        Generated::Man => man::page(),
         Generated::Reference => reference::page(),
-        Generated::Completions { shell } => {
-            let (mut command, mut text) = (arguments::command(), Vec::new());
-            let name = command.get_name().to_owned();
-            clap_complete::generate(*shell, &mut command, name, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        }
     };
     print::line(text.trim_end()).map(|()| Exit::Ok)
-}
-
-/// The JSON schema of configuration files.
-fn schema() -> String {
-    let served = protocols::protocols().into_iter().fold(Operated::with(Document::default()), Operated::protocol);
-    format!("{:#}", served.schema())
 }
 
 fn kubernetes(arguments: &KubernetesArguments) -> Result<String, Failure> {

@@ -1,27 +1,13 @@
-//! Keys, where a person is at the terminal, and those that change a run while it goes on.
+//! Keys that change a run while it goes on.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::process::getpgrp;
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+pub(crate) use sockdrawer_program::keys::{Keys, listen, restore, without};
+
 use sockdrawer_load::{Order, Orders, Progress};
-use std::io::{IsTerminal, Read, stderr, stdin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 /// What the keys do, for the last line of the panel, which a narrow terminal cuts at its end.
 pub(crate) const HELP: &str = "q stop  + more  - fewer  space suspend  n next stage";
-/// Between two looks whether the terminal is for this program again, where a key was for another one.
-const ASIDE: Duration = Duration::from_millis(300);
 /// A key changes the connections by so many of a hundred of those that are wanted.
 const STEP: u64 = 10;
-
-/// How the terminal was before; None: nothing was changed.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
-/// Whether keys count.
-static LISTENS: AtomicBool = AtomicBool::new(false);
 
 /// Keys change a run from now on, where a person is at the terminal.
 pub(crate) fn obey(orders: &Orders) -> Option<Keys> {
@@ -31,96 +17,6 @@ pub(crate) fn obey(orders: &Orders) -> Option<Keys> {
             orders.give(order);
         }
     })
-}
-
-/// Keys count from now on, where standard input and standard error are a terminal that this program has for itself.
-pub(crate) fn listen(pressed: impl FnMut(u8) + Send + 'static) -> Option<Keys> {
-    if !stdin().is_terminal() || !stderr().is_terminal() {
-        return None;
-    }
-    LISTENS.store(true, Ordering::Relaxed);
-    renew();
-    let keys = Keys;
-    // Nobody waits for it: it ends with the program.
-    thread::Builder::new().name("keys".to_owned()).spawn(move || read(pressed)).ok()?;
-    Some(keys)
-}
-
-/// The terminal gives keys as they are pressed, if it does not yet: not while another program has it, and again after a shell had it, which
-/// leaves its own modes behind.
-pub(crate) fn renew() {
-    if !LISTENS.load(Ordering::Relaxed) || !is_foreground() {
-        return;
-    }
-    let Ok(before) = tcgetattr(stdin()) else { return };
-    let lines = LocalModes::ICANON | LocalModes::ECHO;
-    if !before.local_modes.intersects(lines) {
-        return;
-    }
-    let mut modes = before.clone();
-    modes.local_modes.remove(lines);
-    // A read waits for one byte, however long that takes.
-    (modes.special_codes[SpecialCodeIndex::VMIN], modes.special_codes[SpecialCodeIndex::VTIME]) = (1, 0);
-    *before_now() = Some(before);
-    let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
-}
-
-/// Does something while the terminal is as it was.
-pub(crate) fn without(does: impl FnOnce()) {
-    let listened = LISTENS.swap(false, Ordering::Relaxed);
-    restore();
-    does();
-    LISTENS.store(listened, Ordering::Relaxed);
-    renew();
-}
-
-/// While it is there, the terminal gives keys as they are pressed.
-pub(crate) struct Keys;
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        LISTENS.store(false, Ordering::Relaxed);
-        restore();
-    }
-}
-
-/// Gives the terminal back as it was, also where the program ends at once or is stopped. In the background it is another program's, and to
-/// change it would stop this one.
-pub(crate) fn restore() {
-    if let Some(before) = before_now().take().filter(|_| is_foreground()) {
-        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
-    }
-}
-
-fn before_now() -> std::sync::MutexGuard<'static, Option<Termios>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A program in the background that reads from its terminal is stopped by the kernel.
-fn is_foreground() -> bool {
-    tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
-}
-
-fn read(mut pressed: impl FnMut(u8)) {
-    loop {
-        let input = stdin();
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], None) {
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
-            Ok(_) if !is_foreground() => {
-                // What is typed is for another program, and stays readable until that takes it.
-                thread::sleep(ASIDE);
-                continue;
-            }
-            Ok(_) => {}
-        }
-        let mut key = [0];
-        match input.lock().read(&mut key) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        pressed(key[0]);
-    }
 }
 
 fn order(key: u8, progress: &Progress) -> Option<Order> {

@@ -149,10 +149,13 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
+/// The exit where processes that ran clients died: what they did not say is not known.
+const AGENTS_LOST: Exit = Exit::Own(4);
+
 /// An agent that was lost is a failure of its own, unless the run was to go on without it.
 pub(crate) fn verdict(report: &Report, goes_on: bool) -> Exit {
     if report.client.lost > 0 && !goes_on {
-        return Exit::AgentsLost;
+        return AGENTS_LOST;
     }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
@@ -197,7 +200,7 @@ pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Fail
         }
         if told.set(signal).is_err() {
             keys::restore();
-            process::exit(signal.exit() as i32);
+            process::exit(signal.exit().code().into());
         }
         stop.stop();
     })?;

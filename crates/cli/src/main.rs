@@ -4,9 +4,7 @@
 mod agents;
 mod arguments;
 mod budget;
-mod check;
 mod compare;
-mod ctl;
 mod doctor;
 mod find;
 mod foreign;
@@ -18,23 +16,13 @@ mod limits;
 mod load;
 mod names;
 mod origin;
-mod outcome;
 mod panel;
-mod parent;
 mod plan;
-mod print;
-mod program;
 mod progress;
 mod protocols;
 mod report;
-mod screen;
-mod serve;
-mod signals;
-mod table;
-mod terminal;
 mod thresholds;
 mod trial;
-mod upgrade;
 mod usage;
 mod values;
 mod words;
@@ -43,11 +31,10 @@ mod workload;
 use arguments::Command;
 use outcome::{Exit, Failure};
 use sockdrawer_load::Report;
+// The front of all programs that serve is this one's too.
+use sockdrawer_program::{outcome, print, screen, signals, terminal};
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// How long the end waits for standard error to take the last line.
-const PATIENCE: Duration = Duration::from_secs(1);
+use usage::Parsed;
 
 fn main() -> ExitCode {
     sockdrawer::reset_signals();
@@ -55,33 +42,29 @@ fn main() -> ExitCode {
     sockdrawer::layers(&[sockdrawer_tls::RECIPE]);
     sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES].concat());
     sockdrawer_load::agent();
-    match run() {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            print::tell_within(PATIENCE, format_args!("error: {failure}"));
-            failure.exit.into()
-        }
-    }
+    sockdrawer_program::end(run())
 }
 
 fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
-        Some(Command::Serve(arguments)) => serve::run(*arguments),
-        Some(Command::Check(arguments)) => check::run(&arguments),
-        Some(Command::Ctl(arguments)) => ctl::run(*arguments),
-        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
-        Some(Command::Load(arguments)) => load::run(*arguments),
-        Some(Command::Doctor(arguments)) => doctor::run(*arguments),
-        Some(Command::Find(arguments)) => find::run(*arguments),
-        Some(Command::Schema) => print::line(Report::JSON_SCHEMA.trim_end()).map(|()| Exit::Ok),
-        Some(Command::Report(arguments)) => report::run(&arguments),
-        Some(Command::Compare(arguments)) => compare::run(arguments),
-        Some(Command::Upgrade(arguments)) => upgrade::run(arguments),
-        Some(Command::Parent(arguments)) => parent::run(arguments),
-        Some(Command::Generate(asked)) => generate::run(&asked),
-        Some(Command::Agent(arguments)) => agents::run(&arguments),
-        Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
-        Some(Command::Trial(arguments)) => trial::run(*arguments),
+        Some(Parsed::Own(command)) => run_own(command),
+        Some(Parsed::Serving(matches)) => arguments::program().run(&arguments::command(), &matches).unwrap_or(Ok(Exit::Ok)),
+    }
+}
+
+fn run_own(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Load(arguments) if arguments.acks.ladder => ladder::run(*arguments),
+        Command::Load(arguments) => load::run(*arguments),
+        Command::Doctor(arguments) => doctor::run(*arguments),
+        Command::Find(arguments) => find::run(*arguments),
+        Command::Schema => print::line(Report::JSON_SCHEMA.trim_end()).map(|()| Exit::Ok),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Generate(asked) => generate::run(&asked),
+        Command::Agent(arguments) => agents::run(&arguments),
+        Command::Trial(arguments) if foreign::is_meant(&arguments) => foreign::run(&arguments),
+        Command::Trial(arguments) => trial::run(*arguments),
     }
 }

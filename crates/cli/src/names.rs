@@ -1,9 +1,8 @@
-//! Names that the command line knows, and the closest one to a name that it does not know.
+//! Names that the command line knows: protocols and models.
 
 use crate::values::BadValue;
 use sockdrawer::Model;
-use sockdrawer_operate::written;
-pub(crate) use sockdrawer_operate::written::closest;
+pub(crate) use sockdrawer_program::names::unknown;
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,19 +69,7 @@ pub(crate) fn model(text: &str) -> Result<Model, BadValue> {
     Model::ALL.into_iter().find(|model| model.name() == text).ok_or_else(|| unknown("model", text, &known))
 }
 
-/// More names than this are not all told.
-const MANY: usize = 15;
-
-/// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
-pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
-    // Of many, those that are far from it help little.
-    if known.len() > MANY && closest(text, known).is_none() {
-        return BadValue(format!("unknown {kind} `{text}`: the help names all"));
-    }
-    BadValue(written::unknown(kind, text, known, MANY))
-}
-
-/// Of names that are too many for a line, the three that are closest to `text`.
+/// "unknown KIND `TEXT`" of names that are too many for a line: tells the three that are closest to `text`.
 pub(crate) fn unknown_of_many(kind: &str, text: &str, mut known: Vec<&str>) -> BadValue {
     known.sort_by_cached_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name));
     known.truncate(3);
@@ -92,6 +79,7 @@ pub(crate) fn unknown_of_many(kind: &str, text: &str, mut known: Vec<&str>) -> B
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sockdrawer_operate::written::closest;
 
     #[test]
     fn every_name_is_understood() {

@@ -1,7 +1,10 @@
 //! The picture of a run that goes on: a panel of as many lines as the terminal has room for, made anew at each draw.
 
+pub(crate) use sockdrawer_program::line::{Line, Style, per_second};
+
 use crate::terminal::Looks;
 use sockdrawer_load::{Errors, Phase, Progress, Sample, cause, thousands, time};
+use sockdrawer_program::line::levels;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -16,90 +19,6 @@ const NAMES: usize = 13;
 /// Less is no place for a panel.
 const LEAST_COLUMNS: usize = 40;
 const LEAST_ROWS: usize = 12;
-
-/// How a piece of text is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
-    Plain,
-    Bold,
-    Dim,
-    Red,
-    Green,
-    Yellow,
-    Cyan,
-}
-
-impl Style {
-    /// Bold, dim and colours are set in one go; None: as it comes.
-    fn code(self, looks: Looks) -> Option<&'static str> {
-        match self {
-            Style::Plain => None,
-            Style::Dim => Some("2"),
-            Style::Bold => Some("1"),
-            _ if !looks.has_colours => Some("1"),
-            Style::Red => Some("1;31"),
-            Style::Green => Some("1;32"),
-            Style::Yellow => Some("1;33"),
-            Style::Cyan => Some("36"),
-        }
-    }
-}
-
-/// A line that ends where the terminal does.
-pub(crate) struct Line {
-    looks: Looks,
-    room: usize,
-    /// With escape sequences.
-    pub(crate) text: String,
-    /// Columns that it takes.
-    pub(crate) columns: usize,
-}
-
-impl Line {
-    /// Nothing yet, for a terminal of so many columns: the last one stays free, because what a terminal does there differs.
-    pub(crate) fn new(looks: Looks, columns: usize) -> Line {
-        Line { looks, room: columns.saturating_sub(1), text: String::new(), columns: 0 }
-    }
-
-    /// One that is plain.
-    pub(crate) fn of(looks: Looks, columns: usize, text: &str) -> Line {
-        Line::new(looks, columns).add(Style::Plain, text)
-    }
-
-    pub(crate) fn add(mut self, style: Style, text: &str) -> Line {
-        let left = self.room - self.columns;
-        let shown: String = text.chars().take(left).map(|sign| self.looks.shown(sign)).collect();
-        self.columns += shown.chars().count();
-        match style.code(self.looks) {
-            Some(code) if !shown.is_empty() => self.text += &format!("\x1b[{code}m{shown}\x1b[0m"),
-            _ => self.text += &shown,
-        }
-        self
-    }
-
-    /// From the left edge on.
-    pub(crate) fn blank_to(self, column: usize) -> Line {
-        let blanks = column.saturating_sub(self.columns);
-        self.add(Style::Plain, &" ".repeat(blanks))
-    }
-}
-
-impl Looks {
-    /// What takes no column, two of them, or cannot be shown would move what follows it.
-    fn shown(self, sign: char) -> char {
-        let is_wide = sign >= '\u{1100}' && !('\u{2000}'..'\u{2700}').contains(&sign);
-        if sign.is_control() || is_wide || (!sign.is_ascii() && !self.has_blocks) { '?' } else { sign }
-    }
-
-    /// From nothing to a full cell.
-    fn cells(self) -> &'static [char] {
-        if self.has_blocks { &[' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'] } else { &[' ', '.', '-', '=', '#'] }
-    }
-
-    pub(crate) fn bar(self) -> (&'static str, &'static str) {
-        if self.has_blocks { ("━", "─") } else { ("#", "-") }
-    }
-}
 
 /// A second of the run.
 #[derive(Clone, Copy, Default)]
@@ -350,7 +269,7 @@ impl Canvas {
         let line = self.line().add(Style::Red, &format!("{:>11}", thousands(*count)));
         let line = line.blank_to(NAMES).add(Style::Plain, &format!("{phase} {errno}"));
         let why = cause(phase, errno, None).map_or_else(String::new, |cause| format!("  {}", cause.why));
-        let room = line.room.saturating_sub(line.columns);
+        let room = line.left();
         line.add(Style::Dim, &whole_words(&why, room))
     }
 }
@@ -364,25 +283,10 @@ fn whole_words(text: &str, columns: usize) -> String {
     fits.rsplit_once(' ').map_or_else(String::new, |(words, _)| format!("{words} .."))
 }
 
-/// How many of so many levels a value reaches; one at least where it is not nothing.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a terminal is small")]
-pub(crate) fn levels(value: f64, most: f64, of: usize) -> usize {
-    if value <= 0.0 || most <= 0.0 {
-        return 0;
-    }
-    ((value / most * of as f64).round() as usize).clamp(1, of)
-}
-
 fn part(count: u64, of: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a part is shown in a hundred columns")]
     let [count, of] = [count, of.max(1)].map(|count| count as f64);
     (count / of).min(1.0)
-}
-
-/// A rate as it fits into a column.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative, and far below 2^53")]
-pub(crate) fn per_second(rate: f64) -> String {
-    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{}/s", thousands(rate.round() as u64)) }
 }
 
 /// Minutes and seconds, and hours where there are any.

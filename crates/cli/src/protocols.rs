@@ -1,11 +1,12 @@
 //! What can be served: the catalog's protocols, with their settings.
 
-use crate::{names, program};
+use crate::names;
 use sockdrawer::{Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
 use sockdrawer_operate::{Kind, Protocol, Setting, Text, Values};
+use sockdrawer_program::executable;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().m
 const TARGET: Text = Text { form: "ADDR[,weight=N][,backup]", check: |text| text.parse::<Target>().map(drop) };
 const WORDS: Text = Text { form: "PROGRAM", check: |_| Ok(()) };
 pub(crate) const PROGRAM: Setting =
-    Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments");
+    Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
 pub(crate) const SETTINGS: [Setting; 8] = [
@@ -109,6 +110,6 @@ fn exec(values: &Values) -> Result<Config, String> {
     if values.has("idle") {
         return Err("--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out".to_owned());
     }
-    program::find(program.as_ref()).map_err(|failure| failure.to_string())?;
+    executable::find(program.as_ref()).map_err(|failure| failure.to_string())?;
     Ok(Config::accept(Behaviour::exec(program, rest)).model(Model::Fork))
 }

@@ -8,6 +8,9 @@ use sockdrawer_catalog::http::Page;
 use sockdrawer_load::results::{BadThreshold, Figure, Threshold};
 use sockdrawer_load::{Judgement, Plan, Report, Workload};
 
+/// The exit of a run that was made, and whose result is not what `--threshold` asks for.
+pub(crate) const MISSED: Exit = Exit::Own(99);
+
 /// The value of the option; a name that no result has is told with the closest that it has.
 pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
     text.parse().map_err(|error| match error {
@@ -47,7 +50,7 @@ pub(crate) fn judge(thresholds: &[Threshold], report: &mut Report) -> Result<(),
 /// None without thresholds; where there are some, they alone decide.
 pub(crate) fn verdict(judgements: &[Judgement]) -> Option<Exit> {
     let kept = judgements.iter().all(|judgement| judgement.ok);
-    (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { Exit::Threshold })
+    (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { MISSED })
 }
 
 /// All names, those of times by their parts, as the end of a help has them.
@@ -88,6 +91,6 @@ mod tests {
         let judgement = |ok| Judgement { expr: "p99<5ms".to_owned(), value: Some(4_000.0), ok, within_spread: false };
         assert_eq!(verdict(&[]), None);
         assert_eq!(verdict(&[judgement(true), judgement(true)]), Some(Exit::Ok));
-        assert_eq!(verdict(&[judgement(true), judgement(false)]), Some(Exit::Threshold));
+        assert_eq!(verdict(&[judgement(true), judgement(false)]), Some(MISSED));
     }
 }

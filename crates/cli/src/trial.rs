@@ -126,7 +126,7 @@ fn sabotage(named: arguments::Sabotage) -> Sabotage {
 }
 
 pub(crate) fn usage(line: impl fmt::Display) -> Failure {
-    Failure::usage_of("trial", line)
+    Failure::usage_of("sockdrawer trial", line)
 }
 
 /// The line a trial starts with.
@@ -190,12 +190,13 @@ impl Live {
 mod tests {
     use super::*;
     use crate::arguments::Command;
+    use crate::usage::Parsed;
     use sockdrawer_trial::Seen;
 
     fn parsed(words: &str) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.split_whitespace()).map(Into::into);
         match crate::usage::parse(all)? {
-            Some(Command::Trial(arguments)) => options(&arguments),
+            Some(Parsed::Own(Command::Trial(arguments))) => options(&arguments),
             other => panic!("not a trial: {other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use sockdrawer_operate::client::{Client, default_path};
 //!
-//! let mut client = Client::at(default_path());
+//! let mut client = Client::at(default_path("sockdrawer"));
 //! let answer = client.send("GET", "/status", &[], b"")?;
 //! let status = answer.status;
 //! println!("{status}: {}", answer.text()?);
@@ -70,13 +70,19 @@ pub enum ClientError {
     },
 }
 
-/// Where the control socket is: what `SOCKDRAWER_CONTROL` says; else `sockdrawer.sock` in the first folder of `$RUNTIME_DIRECTORY`, in
-/// `$XDG_RUNTIME_DIR` or in `/run/sockdrawer`, whichever is there first. If none is there: where a server would make it.
-pub fn default_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("SOCKDRAWER_CONTROL").filter(|path| !path.is_empty()) {
+/// The variable that says where the control socket of a program is: `SOCKDRAWER_CONTROL` for sockdrawer.
+pub fn variable(program: &str) -> String {
+    let sign = |sign: char| if sign.is_ascii_alphanumeric() { sign.to_ascii_uppercase() } else { '_' };
+    format!("{}_CONTROL", program.chars().map(sign).collect::<String>())
+}
+
+/// Where the control socket of a program is: what its [`variable`] says; else, for sockdrawer, `sockdrawer.sock` in the first folder of
+/// `$RUNTIME_DIRECTORY`, in `$XDG_RUNTIME_DIR` or in `/run/sockdrawer`, whichever is there first. If none is there: where a server would make it.
+pub fn default_path(program: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable(program)).filter(|path| !path.is_empty()) {
         return path.into();
     }
-    let mut places = control::places();
+    let mut places = control::places(program);
     let there = places.iter().position(|path| path.exists()).unwrap_or(0);
     places.swap_remove(there)
 }

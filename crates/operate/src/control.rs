@@ -21,7 +21,7 @@ use sockdrawer::listening::Listening;
 use sockdrawer::{Address, Drain, Drained, Error, Pool};
 use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::{Answer, Pages, Request, Web};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     let path = match program.text("control") {
         Some("none") => return Ok(None),
         Some(path) => PathBuf::from(path),
-        None => match default_path() {
+        None => match default_path(operator.origin.name) {
             Some(path) if operator.has_file() => path,
             _ => return Ok(None),
         },
@@ -49,20 +49,21 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     operator.start_pool(program_settings::CONTROL_POOL, web, at, &PLACES).map(Some)
 }
 
-/// Where control sockets are unless told otherwise, the best place first: in the folder that systemd made for the service, in the user's own,
-/// and in that of the system.
-pub(crate) fn places() -> Vec<PathBuf> {
+/// Where the control sockets of a program are unless told otherwise, the best place first: in the folder that systemd made for the service, in
+/// the user's own, and in that of the system.
+pub(crate) fn places(program: &str) -> Vec<PathBuf> {
     let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
     // Of several folders of a service, the first.
     let folders =
         of_environment.filter_map(|folders| std::env::split_paths(&folders).next()).filter(|folder| folder.is_absolute());
-    folders.chain([PathBuf::from("/run/sockdrawer")]).map(|folder| folder.join("sockdrawer.sock")).collect()
+    let of_system = Path::new("/run").join(program);
+    folders.chain([of_system]).map(|folder| folder.join(format!("{program}.sock"))).collect()
 }
 
 /// Where a control socket is made unless a file says otherwise: in the first of those places that takes it.
-pub(crate) fn default_path() -> Option<PathBuf> {
+fn default_path(program: &str) -> Option<PathBuf> {
     let takes = |path: &PathBuf| path.parent().is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok());
-    places().into_iter().find(takes)
+    places(program).into_iter().find(takes)
 }
 
 struct Control(Arc<Operator>);

@@ -219,7 +219,7 @@ impl Reader<'_> {
         }
         // They may take what single settings are for granted.
         if self.mistakes.is_empty() {
-            for what in self.known.rules.iter().filter_map(|rule| rule(&document).err()) {
+            for what in self.known.against(&document) {
                 let at = what.split(':').next().and_then(|setting| self.places.values.get(setting)).copied();
                 self.mistakes.push(Mistake { at, what });
             }

@@ -1,5 +1,6 @@
 //! Runs pools as a service that is operated: a configuration file that is checked, reloaded and rolled back, a control socket, metrics, logs,
-//! signals, systemd, and the upgrade to a new build. A program registers its protocols, and [`Operated::main`] does the rest.
+//! signals, systemd, and the upgrade to a new build. A program registers its protocols, and [`Operated::main`] does the rest. The crate
+//! `sockdrawer-program` puts the commands of a command line around it.
 //!
 //! ```no_run
 //! use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step};

@@ -8,7 +8,7 @@ use crate::log::{Form, Log};
 use crate::metric_family::{Measure, MetricFamily};
 use crate::notify::Manager;
 use crate::operator::{News, Operator, no_thread, spawn};
-use crate::origin::{Origin, Source};
+use crate::origin::{NAME, Origin, Source};
 use crate::print::PATIENCE;
 use crate::protocol::Protocol;
 use crate::running::Running;
@@ -22,16 +22,14 @@ use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// As nohup(1) leaves it.
-const UNHEARD: &str = "SIGHUP is ignored since before the program began: reload by sockdrawer ctl reload";
-
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
+#[derive(Clone)]
 pub struct Operated {
     origin: Origin,
     hooks: Vec<Hook>,
@@ -58,8 +56,49 @@ impl Operated {
     }
 
     fn of(source: Source) -> Operated {
-        let origin = Origin { source, overriding: Values::default(), known: Known::default(), version: String::new() };
-        Operated { origin, hooks: Vec::new() }
+        let (overriding, known) = (Values::default(), Known::default());
+        Operated { origin: Origin { name: NAME, source, overriding, known, version: String::new() }, hooks: Vec::new() }
+    }
+
+    /// Names the program: its control socket is `NAME.sock`, unless the configuration says otherwise. Default: `sockdrawer`.
+    #[must_use]
+    pub fn name(mut self, name: &'static str) -> Operated {
+        self.origin.name = name;
+        self
+    }
+
+    /// Reads its configuration from another file.
+    #[must_use]
+    pub fn of_file(mut self, file: impl Into<PathBuf>) -> Operated {
+        self.origin.source = Source::File(file.into());
+        self
+    }
+
+    /// Takes this configuration in the place of the one it has.
+    #[must_use]
+    pub fn of_document(mut self, document: Document) -> Operated {
+        self.origin.source = Source::Document(document);
+        self
+    }
+
+    /// The file of its configuration. None: it was given one that is in no file.
+    pub fn file(&self) -> Option<&Path> {
+        if let Source::File(file) = &self.origin.source { Some(file) } else { None }
+    }
+
+    /// The protocols that are registered.
+    pub fn protocols(&self) -> &[Protocol] {
+        &self.origin.known.protocols
+    }
+
+    /// The settings of the whole program: the built-in ones, and then its own.
+    pub fn program_settings(&self) -> impl Iterator<Item = &Setting> {
+        self.origin.known.program_settings()
+    }
+
+    /// The version of this build, as [`Operated::version`] set it.
+    pub fn build_version(&self) -> &str {
+        &self.origin.version
     }
 
     /// Registers a protocol.
@@ -72,7 +111,7 @@ impl Operated {
     /// Adds a setting of the whole program: a key of the file beside the built-in ones. A change of it is carried out by [`Moment::Changed`].
     #[must_use]
     pub fn setting(mut self, setting: Setting) -> Operated {
-        self.origin.known.settings.push(setting);
+        self.origin.known.settings.push(setting.group(program_settings::GROUP));
         self
     }
 
@@ -115,10 +154,10 @@ impl Operated {
         document::schema(&self.origin.known)
     }
 
-    /// Sets what holds for the whole program in the place of what the file says.
+    /// Sets what holds for the whole program in the place of what its configuration says. A later call changes what an earlier one set.
     #[must_use]
     pub fn overriding(mut self, values: Values) -> Operated {
-        self.origin.overriding = values;
+        self.origin.overriding.0.extend(values.0);
         self
     }
 
@@ -201,7 +240,8 @@ impl Operated {
         let _ = sockdrawer::raise_descriptor_limit();
         let (news, told) = mpsc::channel();
         // Before they are watched.
-        let unheard = (self.origin.is_file() && signals::is_ignored(SIGHUP)).then_some(UNHEARD);
+        let is_unheard = self.origin.is_file() && signals::is_ignored(SIGHUP);
+        let unheard = is_unheard.then(|| unheard(self.origin.name));
         self.watch_signals(&news, log.clone())?;
         let since = Instant::now();
         let upgrade = self.begin_upgrade(&program, &document)?;
@@ -235,7 +275,7 @@ impl Operated {
             server.hub.note("Exposed", &json!(line), &line);
         }
         if let Some(line) = unheard {
-            server.hub.note("HangupIgnored", &json!(line), line);
+            server.hub.note("HangupIgnored", &json!(line), &line);
         }
         server.hub.manager.ready(&server.line());
         let looked_at = Arc::downgrade(&server);
@@ -303,6 +343,11 @@ impl Operated {
         }
         Ok(Some(Arc::new(upgrade.begin()?)))
     }
+}
+
+/// As nohup(1) leaves it.
+fn unheard(program: &str) -> String {
+    format!("SIGHUP is ignored since before the program began: reload by {program} ctl reload")
 }
 
 fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {

@@ -9,9 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// The name of a program that has none of its own.
+pub(crate) const NAME: &str = "sockdrawer";
+
 /// Where the configuration of a program comes from, and what it may name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Origin {
+    /// The name of the program.
+    pub(crate) name: &'static str,
     pub(crate) source: Source,
     /// What the command line says of the whole program, whatever the file says.
     pub(crate) overriding: Values,
@@ -19,7 +24,7 @@ pub(crate) struct Origin {
     pub(crate) version: String,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Source {
     File(PathBuf),
     Document(Document),
@@ -37,7 +42,12 @@ impl Origin {
         }
         match &self.source {
             Source::File(path) => load(path, &self.known, &self.overriding),
-            Source::Document(document) => Ok(document.clone()),
+            Source::Document(document) => {
+                let mut document = document.clone();
+                document.program.0.extend(self.overriding.0.clone());
+                let mistakes: Vec<String> = self.known.against(&document).collect();
+                if mistakes.is_empty() { Ok(document) } else { Err(mistakes) }
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ const ADDRESS: Text = Text {
     form: "ADDR",
     check: |text| text.parse::<Address>().map(drop).map_err(|error: sockdrawer::AddressError| error.to_string()),
 };
-const GROUP: &str = "Operating";
+/// The heading of settings of the whole program.
+pub(crate) const GROUP: &str = "Operating";
 /// The name of the control socket's pool, which moves with the others to a new build.
 pub(crate) const CONTROL_POOL: &str = "control";
 /// And of that of collectors.

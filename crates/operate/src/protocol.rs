@@ -2,7 +2,7 @@
 
 use crate::layers;
 use crate::setting::{Setting, Values};
-use sockdrawer::Config;
+use sockdrawer::{Config, Model};
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,6 +78,12 @@ impl Protocol {
     /// The settings of this protocol alone.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
+    }
+
+    /// The model that runs a pool of this protocol with these settings.
+    pub fn model<'a>(&self, values: &'a Values) -> &'a str {
+        let unless_set = || (self.build)(values).map_or(Model::Loops, |config| config.model).name();
+        values.text("model").unwrap_or_else(unless_set)
     }
 
     /// The settings because of which the service of one, with its layers, is not equal to that of the other.

@@ -85,18 +85,27 @@ pub struct Setting {
     pub group: &'static str,
     /// The maximum, of a time in milliseconds. None: whatever the kind takes.
     pub max: Option<u64>,
+    /// On a command line, its words stand behind `--`.
+    pub behind_dashes: bool,
 }
 
 impl Setting {
     /// A setting of a protocol.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Setting {
-        Setting { name, kind, help, default: "", group: "Protocols", max: None }
+        Setting { name, kind, help, default: "", group: "Protocols", max: None, behind_dashes: false }
     }
 
     /// Says what holds if it is not set, in a few words.
     #[must_use]
     pub const fn unless_given(mut self, default: &'static str) -> Setting {
         self.default = default;
+        self
+    }
+
+    /// Says of a list that on a command line its words stand behind `--`: a program that the protocol runs, and its arguments.
+    #[must_use]
+    pub const fn behind_dashes(mut self) -> Setting {
+        self.behind_dashes = true;
         self
     }
 

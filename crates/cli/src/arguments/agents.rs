@@ -58,33 +58,17 @@ pub(crate) struct RunAgentArguments {
     pub(crate) of: Option<u32>,
 }
 
-/// `sockdrawer generate`.
+/// Files that only this program prints.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generated {
     /// Print manifests for Kubernetes: a Job of the run, an Indexed Job of its agents, a Service, and a ConfigMap of the plan.
     ///
     /// See [a run with agents](../guide/many-machines.md).
     K8s(KubernetesArguments),
-    /// Print the JSON schema of configuration files, for editors and for programs that write them.
-    ///
-    /// That of results is printed by `sockdrawer schema`.
-    Schema,
-    /// Print the man page sockdrawer(1), with all settings of configuration files.
-    ///
-    /// `sockdrawer generate man > sockdrawer.1`.
-    Man,
     /// Print the reference of the command line, in Markdown.
     ///
     /// It is this page.
     Reference,
-    /// Print completions for a shell.
-    ///
-    /// `source <(sockdrawer generate completions bash)`.
-    Completions {
-        /// The shell.
-        #[arg(value_enum)]
-        shell: clap_complete::Shell,
-    },
 }
 
 /// `sockdrawer generate k8s`.

@@ -1,25 +1,23 @@
-//! What `--help` shows: examples first, then an option to a line, in groups.
+//! The whole command line: the commands of all programs that serve, and those of this one, with their examples.
 
-use super::Arguments;
+use super::Command as Own;
+use crate::protocols::protocols;
 use crate::thresholds;
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap::{Command, Subcommand};
+use sockdrawer_operate::{Document, Operated};
+use sockdrawer_program::Program;
+use sockdrawer_program::help::exit_codes;
 
-const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nExamples:\n{before-help}{all-args}{after-help}";
-
-/// What the end of the program says.
-pub(crate) const EXIT_STATUS: [(&str, &str); 7] = [
-    ("0", "well"),
-    ("1", "something failed"),
-    ("2", "the command line, or a configuration, is wrong: nothing was run"),
-    ("3", "nothing was run: resources or the server are missing"),
-    ("4", "an agent was lost"),
-    ("99", "a threshold was not kept"),
-    ("129, 130, 143", "ended by SIGHUP, SIGINT or SIGTERM"),
+/// The commands, in the order in which help lists them.
+const ORDER: [&str; 14] = [
+    "serve", "check", "ctl", "load", "doctor", "find", "report", "schema", "compare", "upgrade", "parent", "agent", "generate",
+    "trial",
 ];
 
-const EXIT_CODES: &str = "Exit codes: 0 well, 1 something failed, 2 the command line, 3 nothing was run, 4 an agent was lost,\n99 a threshold was not kept, 129, 130 and 143 a signal";
+/// The files that are generated, in that order too.
+const GENERATED: [&str; 5] = ["k8s", "schema", "man", "reference", "completions"];
 
-/// Of each command, in the order in which one tries them.
+/// Examples of each command, in the order in which one tries them.
 const EXAMPLES: [(&str, &[&str]); 13] = [
     ("serve", &["serve echo -l 127.0.0.1:9000", "serve http --limit 1000 --on-full reject", "serve --config sockdrawer.toml"]),
     ("check", &["check sockdrawer.toml"]),
@@ -66,60 +64,53 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ),
 ];
 
-/// All examples.
-pub(crate) fn all_examples() -> impl Iterator<Item = &'static str> {
-    EXAMPLES.iter().flat_map(|(_, examples)| examples.iter().copied())
-}
-
-/// What is tried first of a command.
-pub(crate) fn examples(command: &str) -> &'static [&'static str] {
-    EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| *examples)
-}
-
-fn help() -> Arg {
-    Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help").help_heading(None::<&str>)
-}
-
-/// Stands for `{` of `{n}` while clap writes a help, in which it would be a line break.
-const BRACE: &str = "\u{e000}";
-
-fn with_braces(option: Arg) -> Arg {
-    match option.get_help().map(ToString::to_string).filter(|help| help.contains("{n}")) {
-        Some(help) => option.help(help.replace("{n}", &format!("{BRACE}n}}"))),
-        None => option,
-    }
-}
-
-/// Returns the definition with which a help can be written; [`shown`] is what it says.
-pub(crate) fn helping() -> Command {
-    command().mut_subcommands(|command| command.mut_args(with_braces))
-}
-
-/// Returns a written help as it is shown.
-pub(crate) fn shown(help: &str) -> String {
-    help.replace(BRACE, "{")
+/// Returns this program, as far as it serves. It has no configuration of its own: the command line names a protocol or a file.
+pub(crate) fn program() -> Program {
+    let operated = Operated::with(Document::default()).version(env!("CARGO_PKG_VERSION"));
+    Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
+        .about("Holds sockets so that the program around them can change")
+        .examples(&EXAMPLES)
+        .exit_status(4, "an agent was lost")
+        .exit_status(99, "a threshold was not kept")
+        .environment("SSL_CERT_FILE", "load: the authorities that are trusted, unless --ca names them")
+        .files("result.json, report.html", "a run, in the folder that --out names")
 }
 
 /// The definition of the command line.
 pub(crate) fn command() -> Command {
-    Arguments::command().after_help(EXIT_CODES).mut_subcommands(|command| {
-        let examples = examples(command.get_name());
-        if examples.is_empty() {
-            return command;
-        }
-        let lines: String = examples.iter().map(|example| format!("  sockdrawer {example}\n")).collect();
-        // What is disabled is disabled for the commands below it, too.
-        let command = command.help_template(TEMPLATE).before_help(lines).disable_help_flag(true).arg(help());
-        let command = command.mut_subcommands(|below| below.arg(help()));
+    let program = program();
+    let own: Vec<Command> = Own::augment_subcommands(Command::new("own")).get_subcommands().cloned().collect();
+    let mut commands = program.commands();
+    let generate = commands.iter_mut().find(|command| command.get_name() == "generate");
+    generate.into_iter().for_each(|generate| *generate = generating(generate, &own));
+    commands.extend(own.into_iter().filter(|command| command.get_name() != "generate"));
+    commands.sort_by_key(|command| ORDER.iter().position(|name| *name == command.get_name()));
+    program.command_of(commands).mut_subcommands(|command| {
         let has_thresholds = command.get_arguments().any(|argument| argument.get_id() == "threshold");
-        let thresholds = has_thresholds.then(thresholds::known).map(|known| format!("{known}\n\n"));
-        command.after_help(thresholds.unwrap_or_default() + EXIT_CODES)
+        if has_thresholds { command.after_help(format!("{}\n\n{}", thresholds::known(), exit_codes(&program))) } else { command }
     })
+}
+
+/// Returns the command that prints files for other programs: for each program, and for this one alone.
+fn generating(generate: &Command, own: &[Command]) -> Command {
+    let own = own.iter().find(|command| command.get_name() == "generate");
+    let mut files: Vec<Command> =
+        [Some(generate), own].into_iter().flatten().flat_map(Command::get_subcommands).cloned().collect();
+    files.sort_by_key(|file| GENERATED.iter().position(|name| *name == file.get_name()));
+    let schema = files.iter_mut().find(|file| file.get_name() == "schema");
+    schema.into_iter().for_each(|schema| {
+        let about = schema.get_about().map(ToString::to_string).unwrap_or_default();
+        *schema = schema.clone().long_about(format!("{about}.\n\nThat of results is printed by `sockdrawer schema`"));
+    });
+    let files = files.into_iter().enumerate().map(|(at, file)| file.display_order(at));
+    let about = generate.get_about().map(ToString::to_string).unwrap_or_default();
+    Command::new("generate").about(about).subcommand_required(true).arg_required_else_help(true).subcommands(files)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sockdrawer_program::help::{helping, shown};
 
     #[test]
     fn examples_are_understood_and_fit_80_columns() {
@@ -132,9 +123,9 @@ mod tests {
 
     #[test]
     fn the_place_of_a_number_is_shown_as_it_is_written() {
-        let help = helping().find_subcommand_mut("trial").expect("it is a command").clone().term_width(80).render_help();
+        let help = helping(command()).find_subcommand_mut("trial").expect("it is a command").clone().term_width(80).render_help();
         let text = shown(&help.to_string()).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains(r"'PING {n}\n'") && text.contains(r"'PONG {n}\n'") && !text.contains(BRACE), "{text}");
+        assert!(text.contains(r"'PING {n}\n'") && text.contains(r"'PONG {n}\n'"), "{text}");
     }
 
     #[test]

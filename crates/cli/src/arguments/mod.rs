@@ -1,52 +1,32 @@
-//! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
-//! `trial` turn these low arguments into what is done.
+//! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `load` and `trial` turn these low
+//! arguments into what is done. The commands of all programs that serve are those of `sockdrawer_program`.
 
 mod agents;
-mod ctl;
 mod find;
 mod help;
 mod load;
 mod results;
 mod script;
-mod serve;
 mod tls;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
-pub(crate) use ctl::{ApplyArguments, At, CheckArguments, Chosen, Ctl, CtlArguments, UpgradeBy};
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use help::{EXIT_STATUS, all_examples, command, examples, helping, shown};
+pub(crate) use help::{command, program};
 pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use script::ScriptArguments;
-pub(crate) use serve::ServeArguments;
 pub(crate) use tls::TlsArguments;
 
 use crate::names;
-use crate::values::{Destination, Path, Target, count, percent, positive, positive_time, process, seed, time};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::values::{Destination, Path, Target, count, positive, positive_time, process, seed, time};
+use clap::{Args, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Holds sockets so that the program around them can change.
-#[derive(Debug, Parser)]
-#[command(name = "sockdrawer", version, max_term_width = 100)]
-pub(crate) struct Arguments {
-    /// The command.
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-/// The commands of the program.
+/// The commands of this program alone.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a protocol until SIGTERM or SIGINT.
-    Serve(Box<ServeArguments>),
-    /// Check a configuration file, and start nothing.
-    Check(CheckArguments),
-    /// Ask a running server, and change it, by its control socket.
-    Ctl(Box<CtlArguments>),
     /// Put load on a server and report the result.
     Load(Box<LoadArguments>),
     /// Check whether this machine, and a server on it, have the resources for a number of connections.
@@ -59,10 +39,6 @@ pub(crate) enum Command {
     Schema,
     /// Compare two runs, or two sets of runs.
     Compare(CompareArguments),
-    /// Replace a server by a new build of its program, which takes over its listeners and live connections.
-    Upgrade(UpgradeArguments),
-    /// Stay the parent of a server that is replaced by new builds: for containers, runit and s6, which follow one process only.
-    Parent(ParentArguments),
     /// Run clients for a load on another machine, which starts this command by ssh.
     Agent(RunAgentArguments),
     /// Print files for other programs.
@@ -89,65 +65,6 @@ pub(crate) struct DoctorArguments {
     /// Write the findings as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-}
-
-/// `sockdrawer upgrade`.
-#[derive(Debug, Args)]
-pub(crate) struct UpgradeArguments {
-    /// Where the server meets its next build: the PATH of serve --upgrade.
-    pub(crate) path: PathBuf,
-    /// Start the new build, let it prepare itself, print the plan, and end it: the server goes on.
-    #[arg(long, conflicts_with = "status")]
-    pub(crate) rehearse: bool,
-    /// Start nothing: print the connections of the server, and which of them can move.
-    #[arg(long)]
-    pub(crate) status: bool,
-    #[command(flatten)]
-    pub(crate) required: RequiredShare,
-    /// How long the new build may take until it is ready [default: 30s].
-    ///
-    /// Then it is killed, with what it has started.
-    #[arg(long, value_name = "T", value_parser = positive_time)]
-    pub(crate) within: Option<Duration>,
-    /// Write the plan and the result as JSON to a file, or to standard output with -.
-    ///
-    /// It has `plan` with `from`, `to` and `pools[]`, `result` with `pid`, `prepared_us`, `gap_us`, `moved`, `moving_us`, `pause_us`, `staying` and
-    /// `not_restored[]`, and `share` with `moved`, `of` and `staying[]`, which says why.
-    #[arg(long, value_name = "FILE|-")]
-    pub(crate) json: Option<Destination>,
-    /// What the server starts [default: the command line with which it was started itself].
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "status")]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// What an upgrade, or a plan, is held against.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct RequiredShare {
-    /// Exit with 1 where a connection stays in the old process, but for those of operators.
-    ///
-    /// The program is replaced nevertheless: ask with --rehearse before.
-    #[arg(long, conflicts_with = "require")]
-    pub(crate) require_all: bool,
-    /// Exit with 1 where fewer connections than this part of them move, such as 95%.
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    pub(crate) require: Option<f64>,
-}
-
-impl RequiredShare {
-    /// In percent.
-    pub(crate) fn percent(self) -> Option<f64> {
-        self.require.or(self.require_all.then_some(100.0))
-    }
-}
-
-/// `sockdrawer parent`.
-#[derive(Debug, Args)]
-pub(crate) struct ParentArguments {
-    /// Where the server meets its next build: the PATH of serve --upgrade.
-    pub(crate) path: PathBuf,
-    /// The server; started again at each SIGUSR2, to take over from the one that runs.
-    #[arg(last = true, value_name = "COMMAND", required = true)]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// `sockdrawer trial`.

@@ -1,6 +1,8 @@
 //! The table of settings is what help, the man page, the reference and the schema say.
 
 use super::*;
+use crate::arguments;
+use crate::protocols;
 use sockdrawer_operate::{Operated, Setting, pool_settings, program_settings};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -74,7 +76,7 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
     let own = ["config", "help", "verbose"];
     let expected: BTreeSet<&str> = names.iter().copied().filter(|name| *name != "program").chain(own).collect();
     assert_eq!(options, expected);
-    let man = man::page().replace("\\-", "-");
+    let man = arguments::program().manual(&command).replace("\\-", "-");
     let (_, file) = man.split_once(".SH \"CONFIGURATION FILE\"").expect("a section");
     let (file, rest) = file.split_once(".SH \"EXIT STATUS\"").expect("a section");
     for title in ["ENVIRONMENT", "FILES", "SIGNALS", "EXAMPLES"] {
@@ -86,7 +88,7 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
     for option in &options {
         assert!(man.contains(&format!("--{option}")), "--{option}");
     }
-    let schema: serde_json::Value = serde_json::from_str(&schema()).expect("JSON");
+    let schema = arguments::program().schema();
     let mut properties: BTreeSet<&str> =
         schema["properties"].as_object().expect("an object").keys().map(String::as_str).collect();
     assert!(properties.remove("pool"));
@@ -181,7 +183,7 @@ const BAD: &[&str] = &[
 
 #[test]
 fn the_schema_takes_what_the_server_takes_and_refuses_what_has_a_wrong_form() {
-    let schema = serde_json::from_str(&schema()).expect("JSON");
+    let schema = arguments::program().schema();
     let schema = jsonschema::validator_for(&schema).expect("a schema");
     let pool = |lines: &str| format!("[pool.web]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\n{lines}\n");
     let valid = |text: &str| schema.is_valid(&toml::from_str(text).expect(text));

@@ -206,6 +206,7 @@ fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
 pub(crate) mod tests {
     use super::*;
     use crate::arguments::Command;
+    use crate::usage::Parsed;
     use sockdrawer_load::{Processes, Question, RoundTrips, Stage};
 
     pub(crate) fn planned(words: &str) -> Result<Plan, Failure> {
@@ -214,7 +215,7 @@ pub(crate) mod tests {
 
     pub(crate) fn planned_by(words: &[&str]) -> Result<Plan, Failure> {
         match crate::usage::parse(["sockdrawer", "load"].iter().chain(words).map(Into::into))? {
-            Some(Command::Load(arguments)) => plan(&arguments),
+            Some(Parsed::Own(Command::Load(arguments))) => plan(&arguments),
             other => panic!("{other:?} is not load"),
         }
     }

@@ -9,42 +9,15 @@ pub(crate) use hosts::{Hosts, host, object_name};
 pub(crate) use http::{Body, Field, Method, Path};
 pub(crate) use network::{Source, Target, Url, local_ports, proxy_header, proxy_header_text};
 
-use sockdrawer_catalog::count;
-use sockdrawer_catalog::{escapes, time};
+pub(crate) use sockdrawer_program::values::{BadValue, Destination, count, positive_time, rate, time};
+
+use sockdrawer_catalog::escapes;
+use sockdrawer_catalog::time::format as time_text;
 use sockdrawer_load::{Processes, Stage};
 use sockdrawer_operate::written;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
-
-/// A value that could not be understood: what it is not, and what would be one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BadValue(pub(crate) String);
-
-impl fmt::Display for BadValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadValue {}
-
-/// How many, 0 included: `0`, `250`, `10k`, `1.5m`.
-pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, BadValue> {
-    let count = count::parse(text).ok().and_then(|count| T::try_from(count).ok());
-    count.ok_or_else(|| BadValue("not a count: write a whole number such as 250, 10k or 2m".to_owned()))
-}
-
-/// A count in the largest unit in which it is whole.
-pub(crate) fn count_text(count: usize) -> String {
-    match count {
-        count if count > 0 && count % 1_000_000 == 0 => format!("{}m", count / 1_000_000),
-        count if count > 0 && count % 1_000 == 0 => format!("{}k", count / 1_000),
-        count => count.to_string(),
-    }
-}
 
 /// How many, at least one.
 pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Result<T, BadValue> {
@@ -54,30 +27,13 @@ pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Res
     }
 }
 
-/// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
-pub(crate) fn time(text: &str) -> Result<Duration, BadValue> {
-    written::time(text).map_err(BadValue)
-}
-
-/// A length of time that passes.
-pub(crate) fn positive_time(text: &str) -> Result<Duration, BadValue> {
-    match time(text)? {
-        Duration::ZERO => Err(BadValue("must be more than 0: write 50ms or 5s".to_owned())),
-        time => Ok(time),
+/// A count in the largest unit in which it is whole.
+pub(crate) fn count_text(count: usize) -> String {
+    match count {
+        count if count > 0 && count % 1_000_000 == 0 => format!("{}m", count / 1_000_000),
+        count if count > 0 && count % 1_000 == 0 => format!("{}k", count / 1_000),
+        count => count.to_string(),
     }
-}
-
-/// A part of all: `95%`, `95`, `99.9%`.
-pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
-    match text.strip_suffix('%').unwrap_or(text).parse() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err(BadValue("not a part of all: write percent, such as 95% or 99.9%".to_owned())),
-    }
-}
-
-/// How many per second: `1000`, `10k`, `0.5`, `200/s`.
-pub(crate) fn rate(text: &str) -> Result<f64, BadValue> {
-    written::rate(text).map_err(BadValue)
 }
 
 /// A rate as it is read again.
@@ -103,7 +59,7 @@ pub(crate) fn stage(text: &str) -> Result<Stage, BadValue> {
 
 /// A stage as it is read again.
 pub(crate) fn stage_text(stage: &Stage) -> String {
-    format!("{}:{}", time::format(stage.time), count_text(stage.connections))
+    format!("{}:{}", time_text(stage.time), count_text(stage.connections))
 }
 
 /// How many processes: `auto` or `4`.
@@ -163,27 +119,6 @@ pub(crate) fn chosen_seed() -> u64 {
     RandomState::new().hash_one(0) >> 32
 }
 
-/// Where a report goes: `-` or a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
-    /// Standard output.
-    Stdout,
-    /// A file, replaced when it exists.
-    File(PathBuf),
-}
-
-impl FromStr for Destination {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Destination, BadValue> {
-        match text {
-            "" => Err(BadValue("no file: name one, or - for standard output".to_owned())),
-            "-" => Ok(Destination::Stdout),
-            path => Ok(Destination::File(PathBuf::from(path))),
-        }
-    }
-}
-
 /// A number with the digits that matter.
 pub(crate) fn number(value: f64) -> String {
     match value {
@@ -196,6 +131,7 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::time::Duration;
 
     type Parse<T> = fn(&str) -> Result<T, BadValue>;
 
@@ -217,22 +153,6 @@ pub(crate) mod tests {
         refuses(count::<u64>, &["", "-1", "1.5", "10K"]);
         refuses(positive::<u64>, &["0", "0k", "0.0m"]);
         accepts(positive::<usize>, &[("1", 1), ("3k", 3_000)]);
-    }
-
-    #[test]
-    fn a_bare_time_is_seconds() {
-        let of = Duration::from_millis;
-        accepts(time, &[("5", of(5_000)), ("50ms", of(50)), ("2s", of(2_000)), ("1m", of(60_000)), ("1h", of(3_600_000))]);
-        accepts(time, &[("0", of(0)), ("0.5", of(500)), ("1.5m", of(90_000)), ("250us", Duration::from_micros(250))]);
-        refuses(time, &["", "s", "ms", "-5", "5 s", "5sec", "1m30s", "99999999h"]);
-        refuses(positive_time, &["0", "0ms", "0.0h"]);
-        accepts(positive_time, &[("1ms", of(1))]);
-    }
-
-    #[test]
-    fn a_rate_is_per_second() {
-        accepts(rate, &[("500", 500.0), ("10k", 10_000.0), ("0.5", 0.5), ("200/s", 200.0)]);
-        refuses(rate, &["", "0", "0/s", "/s", "-1", "5/m", "fast", "inf", "nan"]);
     }
 
     #[test]
@@ -271,7 +191,7 @@ pub(crate) mod tests {
             }
         }
         again(count, count_text, &["0", "7", "1k", "1001", "20m"]);
-        again(time, time::format, &["0s", "5s", "90s", "2m", "36h", "250ms", "1500ms", "250us", "21.333333ms"]);
+        again(time, time_text, &["0s", "5s", "90s", "2m", "36h", "250ms", "1500ms", "250us", "21.333333ms"]);
         again(rate, rate_text, &["1000", "0.5", "12.000000001", "1000000"]);
         again(stage, |stage| stage_text(&stage), &["30s:10k", "1500ms:7", "2m:0"]);
         again(processes, processes_text, &["auto", "3"]);
@@ -283,12 +203,6 @@ pub(crate) mod tests {
         accepts(seed, &[("0", 0), ("18446744073709551615", u64::MAX)]);
         refuses(seed, &["", "-1", "0x10", "18446744073709551616"]);
         assert_ne!(chosen_seed(), chosen_seed());
-    }
-
-    #[test]
-    fn a_dash_is_standard_output() {
-        accepts(str::parse, &[("-", Destination::Stdout), ("a.json", Destination::File("a.json".into()))]);
-        refuses(str::parse::<Destination>, &[""]);
     }
 
     #[test]

@@ -65,5 +65,5 @@ pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) ->
 
 /// The command line of `load` is at fault.
 pub(crate) fn usage(line: impl fmt::Display) -> Failure {
-    Failure::usage_of("load", line)
+    Failure::usage_of("sockdrawer load", line)
 }

@@ -37,6 +37,11 @@ impl Known {
         program_settings::SETTINGS.iter().chain(&self.settings)
     }
 
+    /// Returns what the rules say against this configuration.
+    pub(crate) fn against(&self, document: &Document) -> impl Iterator<Item = String> {
+        self.rules.iter().filter_map(|rule| rule(document).err())
+    }
+
     /// Why no configuration can be right: the program itself is at fault.
     pub(crate) fn wrong(&self) -> Option<String> {
         let settings: Vec<&str> = self.program_settings().map(|setting| setting.name).chain(["pool"]).collect();

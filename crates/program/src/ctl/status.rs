@@ -1,4 +1,4 @@
-//! What a server says of itself: the answer of `GET /status`, as far as it is shown. Keys that a later server adds are left out, and those
+//! The status that a server tells: the answer of `GET /status`, as far as it is shown. Keys that a later server adds are left out, and those
 //! that it lacks are 0.
 
 use serde::Deserialize;

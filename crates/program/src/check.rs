@@ -1,10 +1,11 @@
-//! `sockdrawer check`: whether a server would take a configuration file.
+//! `check`: says whether a server would take a configuration file.
 
 use crate::arguments::CheckArguments;
 use crate::outcome::{Exit, Failure};
+use crate::print;
+use crate::program::Program;
 use crate::table::{Table, plain};
-use crate::{print, protocols};
-use sockdrawer_operate::{Operated, PoolDocument};
+use sockdrawer_operate::{PoolDocument, Protocol};
 use std::path::Path;
 
 /// Standard input by its name, for `-`.
@@ -13,9 +14,12 @@ pub(crate) fn path(file: &Path) -> &Path {
 }
 
 /// Says what is wrong with a file, each mistake in a line, or which pools it has.
-pub(crate) fn run(arguments: &CheckArguments) -> Result<Exit, Failure> {
-    let file = path(&arguments.file);
-    let operated = protocols::protocols().into_iter().fold(Operated::new(file), Operated::protocol);
+pub(crate) fn run(program: &Program, arguments: &CheckArguments) -> Result<Exit, Failure> {
+    let operated = program.operated().clone();
+    let operated = match &arguments.file {
+        Some(file) => operated.of_file(path(file)),
+        None => operated,
+    };
     let checked = if arguments.bind { operated.rehearse() } else { operated.check() };
     let document = match checked {
         Ok(document) => document,
@@ -26,15 +30,17 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Exit, Failure> {
     };
     let mut table = Table::new(&["POOL", "PROTOCOL", "MODEL", ">LIMIT", "LISTEN"]);
     for (name, PoolDocument { protocol, values }) in &document.pools {
-        let unless = if *protocol == "exec" { "fork" } else { "loops" };
+        let known = operated.protocols().iter().find(|known| known.name() == *protocol);
+        let model = known.map_or("loops", |known: &Protocol| known.model(values));
         table.row([
             name.clone(),
             (*protocol).to_owned(),
-            values.text("model").unwrap_or(unless).to_owned(),
+            model.to_owned(),
             values.count("limit").map_or_else(|| "-".to_owned(), |limit| crate::table::count(limit as u64)),
             values.list("listen").join(" "),
         ]);
     }
     print::line(table.lines(crate::terminal::size_of(&std::io::stdout()).map(|(columns, _)| columns)).join("\n"))?;
-    print::line(format_args!("{}: good", file.display())).map(|()| Exit::Ok)
+    let file = operated.file().map_or_else(|| program.name().to_owned(), |file| file.display().to_string());
+    print::line(format_args!("{file}: good")).map(|()| Exit::Ok)
 }

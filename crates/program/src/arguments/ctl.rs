@@ -1,4 +1,4 @@
-//! `sockdrawer ctl` and `sockdrawer check`.
+//! `ctl`.
 
 use super::RequiredShare;
 use crate::values::{count, positive_time, time};
@@ -8,18 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `sockdrawer check`.
-#[derive(Debug, Args)]
-pub(crate) struct CheckArguments {
-    /// The configuration file, TOML or, if its name ends with .json, JSON; - is standard input.
-    #[arg(value_name = "FILE|-")]
-    pub(crate) file: PathBuf,
-    /// Try also what only the system knows: each address is bound and let go, and limits are compared with the descriptors that are allowed.
-    #[arg(long)]
-    pub(crate) bind: bool,
-}
-
-/// `sockdrawer ctl`.
+/// `ctl`.
 #[derive(Debug, Args)]
 #[command(subcommand_value_name = "WHAT", subcommand_help_heading = "What")]
 pub(crate) struct CtlArguments {
@@ -37,7 +26,7 @@ pub(crate) struct CtlArguments {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What the server is asked.
+/// Questions to a server, and orders.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ctl {
     /// Show the server and its pools.
@@ -126,7 +115,7 @@ pub(crate) struct Chosen {
     pub(crate) all: bool,
 }
 
-/// `sockdrawer ctl drain`.
+/// `ctl drain`.
 #[derive(Debug, Args)]
 pub(crate) struct DrainArguments {
     #[command(flatten)]
@@ -139,7 +128,7 @@ pub(crate) struct DrainArguments {
     pub(crate) rate: Option<f64>,
 }
 
-/// `sockdrawer ctl purge`.
+/// `ctl purge`.
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArguments {
     #[command(flatten)]
@@ -149,7 +138,7 @@ pub(crate) struct PurgeArguments {
     pub(crate) within: Option<Duration>,
 }
 
-/// `sockdrawer ctl apply`.
+/// `ctl apply`.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArguments {
     /// The configuration, TOML or, if its name ends with .json, JSON; - is standard input.
@@ -171,7 +160,7 @@ pub(crate) struct Change {
     pub(crate) dry_run: bool,
 }
 
-/// `sockdrawer ctl suspend` and `resume`.
+/// `ctl suspend` and `resume`.
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// Of this pool alone.
@@ -182,7 +171,7 @@ pub(crate) struct At {
     pub(crate) listener: Option<Address>,
 }
 
-/// `sockdrawer ctl upgrade`.
+/// `ctl upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeBy {
     /// Start the new build, let it prepare itself, print the plan, and end it: the server goes on.

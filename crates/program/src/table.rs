@@ -98,7 +98,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// How old something is: the two largest units.
+/// Returns an age in its two largest units.
 pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);

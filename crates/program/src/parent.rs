@@ -1,9 +1,9 @@
-//! `sockdrawer parent`: stays the parent of a server that is replaced by new builds of itself, for what follows one process only: process 1 of
+//! `parent`: stays the parent of a server that is replaced by new builds of itself, for what follows one process only: process 1 of
 //! a container, runit, s6. It has no socket and no thread that could hold it up, only the children of the server.
 
 use crate::arguments::ParentArguments;
 use crate::outcome::{Exit, Failure};
-use crate::{print, program, signals};
+use crate::{executable, print, signals};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, set_child_subreaper, test_kill_process, wait};
 use signal_hook::consts::SIGUSR2;
 use sockdrawer::listening::PARENT;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// A server that does not say within this time that it serves gets no signal; the one that served last does.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the main thread waits for.
+/// News for the main thread.
 enum News {
     Signal(i32),
     Ended(Pid, WaitStatus),
@@ -31,7 +31,7 @@ enum News {
 
 /// The server, whichever process it is now.
 struct Server {
-    /// Where it meets its next build; without it, it is never replaced.
+    /// The path at which it meets its next build; without it, it is never replaced.
     path: Option<PathBuf>,
     command: Vec<OsString>,
     /// The process that served when it was last looked for.
@@ -47,8 +47,8 @@ pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
 
 /// Starts a server and stays until none serves any more, its parent and that of all processes that lost theirs: process 1 alone can reap those.
 pub(crate) fn stay(path: Option<PathBuf>, command: Vec<OsString>) -> Result<Exit, Failure> {
-    command.first().map_or(Ok(()), |program| program::find(program))?;
-    // What the server starts is this process's once the server is gone. Process 1 has that right anyway.
+    command.first().map_or(Ok(()), |program| executable::find(program))?;
+    // A child of the server is this process's once the server is gone. Process 1 has that right anyway.
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
     let (news, told) = mpsc::channel();
     let signalled = news.clone();
@@ -93,7 +93,7 @@ fn reap(news: &Sender<News>) {
 
 /// In a process group of its own: a Ctrl-C at a terminal reaches it once, by this process.
 fn start(command: &[OsString], replaces: bool) -> Result<Pid, Failure> {
-    let [program, arguments @ ..] = command else { return Err(Failure::usage_of("parent", "no COMMAND: name it behind --")) };
+    let [program, arguments @ ..] = command else { return Err(Failure::usage("no COMMAND: name it behind --")) };
     let mut command = Command::new(program);
     let own = std::process::id().to_string();
     command.args(arguments).process_group(0).env(PARENT, &own);
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// Whether a process serves after this one has ended.
+    /// Returns whether a process serves after this one has ended.
     fn serves(&mut self, ended: Pid) -> bool {
         let Some(path) = &self.path else { return self.pid != ended };
         // A stream does not get to a socket of packets, but where no process listens the error is another one.

@@ -35,7 +35,7 @@ pub(super) fn pools(status: &Status) -> Table {
     table
 }
 
-/// What went through each pool, and what went wrong.
+/// Shows the traffic of each pool, and what went wrong.
 pub(super) fn traffic(status: &Status) -> Table {
     let mut table = Table::new(&["POOL", ">RECEIVED", ">SENT", ">CLOSED", ">ERRORS", ">CUT", ">PANICS", ">RESTARTS", ">JOBS"]);
     for (name, pool) in &status.pools {
@@ -151,7 +151,7 @@ pub(super) fn connection(line: &str, table: &mut Table) -> Result<(), serde_json
     Ok(())
 }
 
-/// What a change did, or would do.
+/// The steps of a change that was made, or would be.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Changed {
@@ -181,7 +181,7 @@ impl Changed {
         (!self.plan.is_empty()).then_some(table)
     }
 
-    /// What came of it.
+    /// Says what came of it.
     pub(super) fn words(&self) -> String {
         let Changed { revision, committed, plan, took_us } = self;
         #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]

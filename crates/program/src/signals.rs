@@ -3,9 +3,9 @@
 use crate::outcome::{Exit, Failure};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
-/// Somebody wants the program to end.
+/// A signal by which the program is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
+pub enum Signal {
     /// Ctrl-C.
     Interrupt,
     /// `kill`, systemd, Docker.
@@ -15,8 +15,8 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// How a program ends that was stopped by it with a part of the result.
-    pub(crate) fn exit(self) -> Exit {
+    /// The exit of a program that was stopped by it with a part of the result.
+    pub fn exit(self) -> Exit {
         match self {
             Signal::Interrupt => Exit::Interrupted,
             Signal::Terminate => Exit::Terminated,
@@ -26,7 +26,7 @@ impl Signal {
 }
 
 /// Calls `on_signal` for each signal from now on. Call it before anything that takes time, or a signal ends the program at once.
-pub(crate) fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Result<(), Failure> {
+pub fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Result<(), Failure> {
     watch_these(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
         on_signal(match signal {
             SIGINT => Signal::Interrupt,
@@ -37,7 +37,7 @@ pub(crate) fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Resul
 }
 
 /// Calls `stopping` when Ctrl-Z is to stop this process, which has to call [`stop_now`], and `continued` when it goes on, whatever stopped it.
-pub(crate) fn watch_stops(
+pub fn watch_stops(
     mut stopping: impl FnMut() + Send + 'static,
     mut continued: impl FnMut() + Send + 'static,
 ) -> Result<(), Failure> {
@@ -45,13 +45,13 @@ pub(crate) fn watch_stops(
 }
 
 /// Stops this process until it is told to go on.
-pub(crate) fn stop_now() {
+pub fn stop_now() {
     // Only a signal that does not exist is refused.
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
 }
 
 /// Calls `pass` for each of the signals that a server may be sent.
-pub(crate) fn pass_on(pass: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
+pub fn pass_on(pass: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
     watch_these(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], pass)
 }
 

@@ -1,28 +1,28 @@
-//! All printing of the program. A reader that went away is not an error: `sockdrawer serve ping | head -1` keeps serving.
+//! All printing of a program. A reader that went away is not an error: `sockdrawer serve ping | head -1` keeps serving.
 
 use crate::outcome::Failure;
 use crate::terminal;
 use crate::values::Destination;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
-pub(crate) use sockdrawer_operate::print::tell_within;
+pub use sockdrawer_operate::print::tell_within;
 use sockdrawer_operate::print::write_line;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// One line on standard output, there at once: others wait for it.
+/// Writes one line on standard output, there at once: others wait for it.
 ///
 /// # Errors
 /// When it cannot be written for another reason than a closed pipe, for example a full disk.
-pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
+pub fn line(text: impl fmt::Display) -> Result<(), Failure> {
     sockdrawer_operate::print::line(text).map_err(|error| {
         Failure::run(format_args!("cannot write to standard output: {error}; send it to a place that can take it"))
     })
 }
 
-/// Where a report is written at the end of a run; opened before it, so that no run is spent on a file that cannot be written. What
+/// The place where a report is written at the end of a run; opened before it, so that no run is spent on a file that cannot be written. What
 /// the file held before stays until then: a run that fails leaves the last report as it was.
 #[derive(Debug)]
 enum Sink {
@@ -98,21 +98,23 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {error}; name a file in a folder that you may write to, or - for standard output", path.display())
 }
 
-/// One line on standard error. What cannot be told there cannot be told anywhere.
-pub(crate) fn tell(text: impl fmt::Display) {
+/// Writes one line on standard error. What cannot be told there cannot be told anywhere.
+pub fn tell(text: impl fmt::Display) {
     let _ = write_line(io::stderr().lock(), text);
 }
 
-/// What a command says: words for people, and at the end a report for programs where one was asked for.
+/// The output of a command: words for people, and at the end a report for programs where one was asked for.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
     report: Option<Sink>,
 }
 
 impl Output {
+    /// Opens the place of the report.
+    ///
     /// # Errors
     /// When the file of the report cannot be written or created.
-    pub(crate) fn open(report: Option<Destination>) -> Result<Output, Failure> {
+    pub fn open(report: Option<Destination>) -> Result<Output, Failure> {
         Ok(Output { report: report.map(Sink::open).transpose()? })
     }
 
@@ -120,7 +122,7 @@ impl Output {
     ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is none.
-    pub(crate) fn tell(&self, text: impl fmt::Display) -> Result<(), Failure> {
+    pub fn tell(&self, text: impl fmt::Display) -> Result<(), Failure> {
         match self.report {
             Some(Sink::Stdout) => {
                 tell(text);
@@ -130,11 +132,11 @@ impl Output {
         }
     }
 
-    /// The same, in lines that fit a terminal. Elsewhere a line is whole, for programs that look for words in it.
+    /// Tells it in lines that fit a terminal. Elsewhere a line is whole, for programs that look for words in it.
     ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is none.
-    pub(crate) fn tell_folded(&self, text: impl fmt::Display) -> Result<(), Failure> {
+    pub fn tell_folded(&self, text: impl fmt::Display) -> Result<(), Failure> {
         let columns = match self.report {
             Some(Sink::Stdout) => terminal::size_of(&io::stderr()),
             _ => terminal::size_of(&io::stdout()),
@@ -149,7 +151,7 @@ impl Output {
     ///
     /// # Errors
     /// When it cannot be written; a reader that went away is none.
-    pub(crate) fn report(&mut self, report: &impl Serialize) -> Result<(), Failure> {
+    pub fn report(&mut self, report: &impl Serialize) -> Result<(), Failure> {
         let Some(sink) = &mut self.report else { return Ok(()) };
         sink.write(serde_json::to_string(report).map_err(Failure::not_json)?)
     }
@@ -157,7 +159,7 @@ impl Output {
 
 /// Wider lines are hard to read.
 const WIDEST: usize = 100;
-/// Where the text of a line begins that has a name before it.
+/// The column at which the text of a line begins that has a name before it.
 const TEXT: usize = 13;
 
 /// Lines that are too long go on below, where their text began.
@@ -183,7 +185,7 @@ fn folded(text: &str, columns: usize) -> String {
 }
 
 /// Rewrites the last line of a terminal on standard error, as far as it fits; `text` is not ended by a line break.
-pub(crate) fn rewrite(text: impl fmt::Display) {
+pub fn rewrite(text: impl fmt::Display) {
     const START_OF_LINE_AND_ERASE: &str = "\r\x1b[K";
     let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns - 1);
     let text: String = text.to_string().chars().take(columns).collect();
@@ -194,7 +196,7 @@ pub(crate) fn rewrite(text: impl fmt::Display) {
 /// Draws these lines on the terminal on standard error, in place of the last `above` ones. The cursor rests below them, where whatever
 /// is written next may begin, and is hidden only while the lines come, all in one write: a program that is killed leaves a terminal that
 /// is as it was. False: the terminal takes nothing now, as after Ctrl-S.
-pub(crate) fn draw(above: usize, lines: &[&str]) -> bool {
+pub fn draw(above: usize, lines: &[&str]) -> bool {
     let mut text = "\x1b[?25l\r".to_owned();
     if above > 0 {
         text += &format!("\x1b[{above}A");
@@ -208,7 +210,7 @@ pub(crate) fn draw(above: usize, lines: &[&str]) -> bool {
 
 /// Empties the screen of the terminal on standard error, where that takes something: line by line, because some terminals keep what is
 /// erased at once among what has scrolled away.
-pub(crate) fn clear(rows: usize) {
+pub fn clear(rows: usize) {
     let text = format!("\x1b[H{}\x1b[H", vec!["\x1b[K"; rows].join("\n"));
     let stderr = rustix::stdio::stderr();
     if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1) {

@@ -1,4 +1,4 @@
-//! How the program ends: its exit codes, and the one line that says why.
+//! The end of the program: its exit codes, and the one line that says why.
 
 use sockdrawer::Error;
 use std::fmt;
@@ -6,64 +6,78 @@ use std::process::ExitCode;
 
 /// Exit codes. The command line's documentation fixes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Exit {
-    /// All went well.
-    Ok = 0,
-    /// The run failed: an operation failed, a connection was lost, a drain passed its deadline.
-    Failed = 1,
-    /// The command line or what it asks for makes no sense here.
-    Usage = 2,
-    /// What the run needs is not there: nothing was run.
-    Preflight = 3,
-    /// The run was made, and its result is not what `--threshold` asks for.
-    Threshold = 99,
-    /// Processes that ran clients died: what they did not say is not known.
-    AgentsLost = 4,
-    /// SIGHUP; what was reached until then was reported, if not to the terminal that has gone.
-    HungUp = 129,
-    /// SIGINT; what was reached until then was reported.
-    Interrupted = 130,
-    /// SIGTERM; what was reached until then was reported.
-    Terminated = 143,
+pub enum Exit {
+    /// 0: all went well.
+    Ok,
+    /// 1: the run failed: an operation failed, a connection was lost, a drain passed its deadline.
+    Failed,
+    /// 2: the command line, or what it asks for, makes no sense here.
+    Usage,
+    /// 3: nothing was run, because something that the run needs is not there.
+    Preflight,
+    /// 129: SIGHUP; what was reached until then was reported, if not to the terminal that has gone.
+    HungUp,
+    /// 130: SIGINT; what was reached until then was reported.
+    Interrupted,
+    /// 143: SIGTERM; what was reached until then was reported.
+    Terminated,
+    /// A code of a program's own commands.
+    Own(u8),
+}
+
+impl Exit {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Ok => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Preflight => 3,
+            Exit::HungUp => 129,
+            Exit::Interrupted => 130,
+            Exit::Terminated => 143,
+            Exit::Own(code) => code,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
+        ExitCode::from(exit.code())
     }
 }
 
 /// Why the program ends without having done what was asked: one line that says what, why and what to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) exit: Exit,
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
     line: String,
 }
 
 impl Failure {
     /// The command line is at fault.
-    pub(crate) fn usage(line: impl fmt::Display) -> Failure {
+    pub fn usage(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Usage, line)
     }
 
-    /// The command line is at fault, and the help of this command says more.
-    pub(crate) fn usage_of(command: &str, line: impl fmt::Display) -> Failure {
-        Failure::usage(format_args!("{line} (try: sockdrawer {command} --help)"))
+    /// The command line is at fault, and the help of this command, with the name of its program, says more.
+    pub fn usage_of(command: &str, line: impl fmt::Display) -> Failure {
+        Failure::usage(format_args!("{line} (try: {command} --help)"))
     }
 
-    /// What the run needs is not there.
-    pub(crate) fn preflight(line: impl fmt::Display) -> Failure {
+    /// Nothing was run, because something that the run needs is not there.
+    pub fn preflight(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Preflight, line)
     }
 
     /// The run is at fault.
-    pub(crate) fn run(line: impl fmt::Display) -> Failure {
+    pub fn run(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Failed, line)
     }
 
     /// A report could not be written as JSON.
-    pub(crate) fn not_json(error: serde_json::Error) -> Failure {
+    pub fn not_json(error: serde_json::Error) -> Failure {
         Failure::run(format_args!("cannot write the report as JSON: {error}"))
     }
 

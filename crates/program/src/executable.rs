@@ -5,11 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where execvp(3) of the GNU C library looks when there is no PATH.
+/// The folders in which execvp(3) of the GNU C library looks when there is no PATH.
 const UNLESS_SET: &str = "/bin:/usr/bin";
 
 /// Finds it as execvp(3) does: a name with a slash is a path, any other is looked for in PATH.
-pub(crate) fn find(program: &OsStr) -> Result<(), Failure> {
+pub fn find(program: &OsStr) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| UNLESS_SET.into());
     find_in(program, &path)
 }
@@ -28,7 +28,7 @@ fn find_in(program: &OsStr, path: &OsStr) -> Result<(), Failure> {
     Err(Failure::usage(format_args!("no program `{name}` in PATH: check its name, or give its path")))
 }
 
-/// Whether it is a file that may be run, by somebody at least: who may, the kernel decides.
+/// Checks that it is a file that may be run, by some user at least: which ones may, the kernel decides.
 fn check(place: &Path) -> Result<(), String> {
     let found = std::fs::metadata(place).map_err(|error| error.to_string())?;
     match found {

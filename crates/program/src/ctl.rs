@@ -1,4 +1,4 @@
-//! `sockdrawer ctl`: asks a server by its control socket.
+//! `ctl`: asks a server by its control socket.
 
 mod show;
 mod status;
@@ -15,6 +15,7 @@ use sockdrawer_catalog::time;
 use sockdrawer_operate::client::{Answer, Client, ClientError, TIMEOUT, default_path};
 use sockdrawer_operate::replaced::Share;
 use sockdrawer_operate::{Format, MAX_BYTES};
+use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -31,16 +32,16 @@ impl From<ClientError> for Failure {
 }
 
 /// Asks, and shows the answer.
-pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
+pub(crate) fn run(program: &'static str, arguments: CtlArguments) -> Result<Exit, Failure> {
     let CtlArguments { what, control, json, timeout } = arguments;
-    let client = Client::at(control.unwrap_or_else(default_path)).timeout(Some(timeout.unwrap_or(TIMEOUT)));
-    let mut asking = Asking { client, json, patient: timeout.is_none() };
+    let client = Client::at(control.unwrap_or_else(|| default_path(program))).timeout(Some(timeout.unwrap_or(TIMEOUT)));
+    let mut asking = Asking { program, client, json, patient: timeout.is_none() };
     match what {
         Ctl::Status => asking.status(|status| vec![show::pools(status), show::traffic(status), show::tls(status)]),
         Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
         Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
         Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),
-        Ctl::Top => top::run(asking.client, asking.json),
+        Ctl::Top => top::run(program, asking.client, asking.json),
         Ctl::Events => asking.events(),
         Ctl::Config => asking.config(),
         Ctl::Apply(arguments) => asking.apply(&arguments),
@@ -65,11 +66,13 @@ pub(crate) fn run(arguments: CtlArguments) -> Result<Exit, Failure> {
     }
 }
 
-/// One who asks, and how answers are shown.
+/// A client, and the form in which answers are shown.
 struct Asking {
+    /// The name of this program.
+    program: &'static str,
     client: Client,
     json: bool,
-    /// What takes long is waited for without end.
+    /// Answers that take long are waited for without end.
     patient: bool,
 }
 
@@ -87,10 +90,10 @@ impl Asking {
         let answer = self.client.send(method, target, fields, body)?;
         let (status, revision) = (answer.status, answer.revision);
         let text = answer.text()?;
-        if status == 200 { Ok((text, revision)) } else { Err(refused(status, &text)) }
+        if status == 200 { Ok((text, revision)) } else { Err(refused(self.program, status, &text)) }
     }
 
-    /// From now on the server may take as long as it needs. Before, it has to say that it is alive.
+    /// Lets the server take as long as it needs from now on. Before, it has to say that it is alive.
     fn be_patient(&mut self) -> Result<(), Failure> {
         if self.patient {
             self.client.send("GET", "/healthz", &[], b"")?.without_timeout()?.text()?;
@@ -117,7 +120,7 @@ impl Asking {
 
     fn connections(&mut self, parameters: &Parameters) -> Result<Exit, Failure> {
         let json = self.json;
-        let answer = understood(self.client.send("GET", &target("/connections", parameters), &[], b"")?)?;
+        let answer = understood(self.program, self.client.send("GET", &target("/connections", parameters), &[], b"")?)?;
         let mut output = BufWriter::new(io::stdout().lock());
         let (mut table, mut result, room) = (show::connections(), Ok(()), room());
         answer.lines(|line| {
@@ -137,7 +140,7 @@ impl Asking {
 
     fn events(&mut self) -> Result<Exit, Failure> {
         let json = self.json;
-        let mut answer = understood(self.client.send("GET", "/events", &[], b"")?)?.without_timeout()?;
+        let mut answer = understood(self.program, self.client.send("GET", "/events", &[], b"")?)?.without_timeout()?;
         let (mut result, mut output) = (Ok(()), io::stdout().lock());
         loop {
             answer.lines(|line| {
@@ -149,7 +152,8 @@ impl Asking {
                 return written(result);
             }
             // A new build has the same socket, and events of its own.
-            let next = self.client.send("GET", "/events", &[], b"").map_err(Failure::from).and_then(understood);
+            let next = self.client.send("GET", "/events", &[], b"").map_err(Failure::from);
+            let next = next.and_then(|answer| understood(self.program, answer));
             let Ok(next) = next else {
                 print::tell("the server has ended");
                 return Ok(Exit::Ok);
@@ -210,10 +214,10 @@ impl Asking {
             let mistakes = serde_json::from_str::<Value>(&text).unwrap_or_default();
             let mistakes: Vec<&str> = mistakes["mistakes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             if mistakes.is_empty() {
-                return Err(refused(status, &text));
+                return Err(refused(self.program, status, &text));
             }
             for mistake in mistakes {
-                // Where it has a place, the place is behind the name of the file.
+                // A mistake may have a place, which is behind the name of the file.
                 let between = match mistake.starts_with(|sign: char| sign.is_ascii_digit()) {
                     _ if file.is_empty() => "",
                     true => ":",
@@ -257,7 +261,7 @@ impl Asking {
     ) -> Result<Exit, Failure> {
         let mut parameters = chosen.selected.parameters();
         if parameters.is_empty() && !chosen.all {
-            return Err(Failure::usage_of("ctl", "which connections? Name some, as by --id or --peer, or say --all"));
+            return Err(usage(self.program, "which connections? Name some, as by --id or --peer, or say --all"));
         }
         parameters.extend(chosen.all.then(|| ("all", "true".to_owned())));
         parameters.extend(more);
@@ -283,7 +287,7 @@ impl Asking {
     }
 }
 
-/// What came of an upgrade, or would.
+/// Says what came of an upgrade, or would.
 fn upgraded(of: &Value) -> String {
     let staying = of["share"]["staying"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let staying: String = staying.map(|why| format!("\n  {}", plain(why))).collect();
@@ -329,7 +333,7 @@ fn target(path: &str, parameters: &Parameters) -> String {
     if parameters.is_empty() { path.to_owned() } else { format!("{path}?{}", parameters.join("&")) }
 }
 
-/// What did not answer, if there was such.
+/// Says what did not answer, if there was such.
 fn silent(of: &Value) -> String {
     match of["silent"].as_u64() {
         None | Some(0) => String::new(),
@@ -348,11 +352,15 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_str(text).map_err(|error| Failure::run(format_args!("the server's answer is not understood: {error}")))
 }
 
-/// What the server says when it does not do what it is asked.
-fn refused(status: u16, text: &str) -> Failure {
+fn usage(program: &str, line: impl fmt::Display) -> Failure {
+    Failure::usage_of(&format!("{program} ctl"), line)
+}
+
+/// Returns why the server does not do what it is asked.
+fn refused(program: &str, status: u16, text: &str) -> Failure {
     let answer = serde_json::from_str::<Value>(text).unwrap_or_default();
     match (status, answer["error"].as_str()) {
-        (400, Some(why)) => Failure::usage_of("ctl", crate::table::plain(why)),
+        (400, Some(why)) => usage(program, crate::table::plain(why)),
         (_, Some(why)) => Failure::run(crate::table::plain(why)),
         (503, None) => Failure::run("the server has too many clients on its control socket: try again later"),
         (_, None) => Failure::run(format_args!("the server answered with status {status}")),
@@ -360,10 +368,10 @@ fn refused(status: u16, text: &str) -> Failure {
 }
 
 /// An answer of which more follows.
-fn understood(answer: Answer<'_>) -> Result<Answer<'_>, Failure> {
+fn understood<'a>(program: &str, answer: Answer<'a>) -> Result<Answer<'a>, Failure> {
     match answer.status {
         200 => Ok(answer),
-        status => Err(refused(status, &answer.text()?)),
+        status => Err(refused(program, status, &answer.text()?)),
     }
 }
 

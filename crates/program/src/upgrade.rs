@@ -1,4 +1,4 @@
-//! `sockdrawer upgrade`: has a program that runs replace itself, and says what came of it.
+//! `upgrade`: has a program that runs replace itself, and says what came of it.
 
 use crate::arguments::{RequiredShare, UpgradeArguments};
 use crate::outcome::{Exit, Failure};
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: UpgradeArguments) -> Result<Exit, Failure> {
     }
     let mut plan = None;
     let replaced = ask.run(|takeover| {
-        // What cannot be written now cannot be written at the end.
+        // A line that cannot be written now cannot be written at the end.
         let _ = output.tell(Plan { of: &takeover, is_status: false });
         plan = Some(takeover);
     });

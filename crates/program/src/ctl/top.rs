@@ -1,11 +1,11 @@
-//! `sockdrawer ctl top`: a server's connections and rates, drawn again each second. It asks for the status alone, on one connection, so
+//! `ctl top`: a server's connections and rates, drawn again each second. It asks for the status alone, on one connection, so
 //! that it costs the server as little with 100,000 connections as with ten.
 
 use super::status::{Pool, Status};
 use super::{parsed, refused, show, written};
 use crate::keys;
+use crate::line::{Line, Style, levels, per_second};
 use crate::outcome::{Exit, Failure};
-use crate::panel::{Line, Style, levels, per_second};
 use crate::screen::Screen;
 use crate::signals::{self, Signal};
 use crate::table::{Table, bytes, count, plain};
@@ -16,7 +16,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// From one status to the next.
+/// The time between two looks at the status.
 const EVERY: Duration = Duration::from_secs(1);
 /// Columns of the names before the values.
 const NAMES: usize = 13;
@@ -85,13 +85,13 @@ impl Column {
 struct Choice {
     /// The column that they are sorted by; else by name.
     sorted_by: Option<usize>,
-    /// What their names contain.
+    /// A part of their names.
     filter: String,
     /// The filter is being typed.
     typing: bool,
     /// Pools above the first that is shown.
     above: usize,
-    /// What has come of the escape sequence of a key.
+    /// The bytes that have come of the escape sequence of a key.
     escape: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ impl Choice {
         pools
     }
 
-    /// What the keys do, and what they have done.
+    /// Says what the keys do, and what they have done.
     fn words(&self, (first, last, all): (usize, usize, usize)) -> String {
         let shown = if last - first < all { format!("  pools {}-{last} of {all}", first + 1) } else { String::new() };
         let sorted = self.sorted_by.map_or("name", |at| COLUMNS[at].title.trim_start_matches('>')).to_lowercase();
@@ -154,7 +154,7 @@ impl Choice {
     }
 }
 
-/// What ends it.
+/// News that may end it.
 enum Told {
     Key(u8),
     Signal(Signal),
@@ -167,9 +167,9 @@ struct Seen {
 }
 
 /// Shows the server until `q`, a signal, or the end of the reader.
-pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
-    // What is wrong at once is told in a line, before the terminal is touched.
-    let mut first = Some(ask(&mut client)?);
+pub(super) fn run(program: &str, mut client: Client, json: bool) -> Result<Exit, Failure> {
+    // A mistake that shows at once is told in a line, before the terminal is touched.
+    let mut first = Some(ask(program, &mut client)?);
     let (sender, told) = mpsc::channel();
     let by_key = sender.clone();
     let draws = !json && io::stdout().is_terminal() && terminal::size().is_some();
@@ -186,7 +186,7 @@ pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
     let end = loop {
         let asked = Instant::now();
         // A server that was replaced, or is started again, is found again at its socket.
-        let answer = first.take().map_or_else(|| ask(&mut client), Ok);
+        let answer = first.take().map_or_else(|| ask(program, &mut client), Ok);
         match answer.and_then(|text| parsed::<Status>(&text).map(|now| (text, now))) {
             Ok((text, now)) => {
                 let took = since.elapsed();
@@ -207,11 +207,11 @@ pub(super) fn run(mut client: Client, json: bool) -> Result<Exit, Failure> {
     Ok(end)
 }
 
-fn ask(client: &mut Client) -> Result<String, Failure> {
+fn ask(program: &str, client: &mut Client) -> Result<String, Failure> {
     let answer = client.send("GET", "/status", &[], b"")?;
     let status = answer.status;
     let text = answer.text()?;
-    if status == 200 { Ok(text) } else { Err(refused(status, &text)) }
+    if status == 200 { Ok(text) } else { Err(refused(program, status, &text)) }
 }
 
 /// Waits until then, or for what ends it. Other keys change what is shown.
@@ -232,7 +232,7 @@ fn wait(told: &Receiver<Told>, until: Instant, mut pressed: impl FnMut(u8) -> bo
     }
 }
 
-/// Where it is shown.
+/// The place where it is shown.
 enum View {
     Terminal(Screen, Looks, Choice),
     Lines(Table),
@@ -302,7 +302,7 @@ impl View {
 
 #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
 impl Seen {
-    /// How much a counter of a pool grew per second.
+    /// Returns how much a counter of a pool grew per second.
     fn rate(&self, name: &str, pool: &Pool, counter: &str) -> f64 {
         let Some((before, took)) = &self.before else { return 0.0 };
         let before = before.pools.get(name).map_or(0, |before| before.counted(counter));

@@ -7,18 +7,18 @@ use std::io::stderr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is drawn with.
+/// Signs and colours that can be drawn with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Looks {
+pub struct Looks {
     /// Blocks of Unicode; else signs that every terminal has.
-    pub(crate) has_blocks: bool,
+    pub has_blocks: bool,
     /// The eight colours that every terminal has, in the shades that fit its background; never for what the words do not say too.
-    pub(crate) has_colours: bool,
+    pub has_colours: bool,
 }
 
 impl Looks {
     /// As the environment says it.
-    pub(crate) fn of_environment() -> Looks {
+    pub fn of_environment() -> Looks {
         Looks::of(|name| env::var(name).ok())
     }
 
@@ -37,13 +37,13 @@ impl Looks {
 }
 
 /// Columns and rows; None where standard error is no terminal, or one that cannot be drawn on.
-pub(crate) fn size() -> Option<(usize, usize)> {
+pub fn size() -> Option<(usize, usize)> {
     let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
     size_of(&stderr()).filter(|_| !is_dumb)
 }
 
 /// Columns and rows of whatever is open there; None where that is no terminal.
-pub(crate) fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
+pub fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
     let size = tcgetwinsize(terminal).ok()?;
     // A terminal that nobody told its size says 0.
     let or = |given: u16, unless: usize| if given == 0 { unless } else { usize::from(given) };
@@ -54,17 +54,17 @@ pub(crate) fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// This program was stopped, and another one wrote meanwhile.
-pub(crate) fn leave() {
+pub fn leave() {
     LEFT.store(true, Ordering::Relaxed);
 }
 
-/// Whether that was so since it was asked for last.
-pub(crate) fn was_left() -> bool {
+/// Returns whether [`leave`] was called since it was asked for last.
+pub fn was_left() -> bool {
     LEFT.swap(false, Ordering::Relaxed)
 }
 
-/// Whether this program is in the foreground: what it writes from the background is between the lines of another one.
-pub(crate) fn is_foreground() -> bool {
+/// Returns whether this program is in the foreground: what it writes from the background is between the lines of another one.
+pub fn is_foreground() -> bool {
     tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
 }
 
