@@ -7,7 +7,7 @@ mod read;
 mod schema;
 mod whole;
 
-pub use schema::schema;
+pub use schema::{pool_default, schema};
 pub(crate) use whole::rehearsed;
 
 use crate::listen;

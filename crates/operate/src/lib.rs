@@ -78,7 +78,7 @@ mod watched;
 mod words;
 pub mod written;
 
-pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, schema};
+pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, pool_default, schema};
 pub use failure::{Failure, Fault};
 pub use operated::Operated;
 pub use protocol::Protocol;
