@@ -9,6 +9,7 @@ mod schema;
 mod whole;
 
 pub(crate) use known::Known;
+pub use schema::pool_default;
 pub(crate) use schema::schema;
 pub(crate) use whole::rehearsed;
 

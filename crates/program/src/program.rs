@@ -1,7 +1,7 @@
 //! A program by its own name: its protocols and configuration, and what help and the man page say of it alone.
 
 use sockdrawer_operate::client::variable;
-use sockdrawer_operate::{Operated, Protocol};
+use sockdrawer_operate::{Operated, Protocol, Setting, pool_default, pool_settings, program_settings};
 
 /// The name that is written in the texts of definitions.
 const WRITTEN: &str = "sockdrawer";
@@ -109,7 +109,8 @@ impl Program {
     /// Returns the JSON schema of the program's configuration files.
     pub fn schema(&self) -> serde_json::Value {
         let mut schema = self.operated.schema();
-        let settings = self.operated.program_settings().map(|setting| format!("/properties/{}/description", setting.name));
+        // Texts of the author's own settings stay as they are.
+        let settings = program_settings().map(|setting| format!("/properties/{}/description", setting.name));
         for place in settings.chain(["/title".to_owned()]) {
             if let Some(text) = schema.pointer_mut(&place) {
                 *text = self.named(text.as_str().unwrap_or_default()).into();
@@ -122,13 +123,23 @@ impl Program {
         &self.about
     }
 
+    /// Returns the help of a setting, with the default that holds in this program.
+    pub(crate) fn told(&self, setting: &Setting) -> String {
+        let default = match setting {
+            own if program_settings().any(|one| one.name == own.name) => self.named(own.default),
+            pool if pool_settings().any(|one| one.name == pool.name) => pool_default(pool, self.operated.protocols()),
+            of_protocol => return with_default(of_protocol.help, of_protocol.default),
+        };
+        with_default(&self.named(setting.help), &default)
+    }
+
     /// Puts the program's name into a text that is written for sockdrawer.
     pub(crate) fn named(&self, text: &str) -> String {
         text.replace(&variable(WRITTEN), &variable(self.name)).replace(WRITTEN, self.name)
     }
 
     /// The protocol with a setting whose words stand behind `--`, if there is one.
-    pub(crate) fn runner(&self) -> Option<(&Protocol, &sockdrawer_operate::Setting)> {
+    pub(crate) fn runner(&self) -> Option<(&Protocol, &Setting)> {
         let dashes = |protocol| Protocol::settings(protocol).iter().find(|setting| setting.behind_dashes);
         self.operated.protocols().iter().find_map(|protocol| Some((protocol, dashes(protocol)?)))
     }
@@ -137,6 +148,10 @@ impl Program {
     pub(crate) fn has_configuration(&self) -> bool {
         self.operated.file().is_some() || self.operated.check().is_ok_and(|document| !document.pools.is_empty())
     }
+}
+
+fn with_default(help: &str, default: &str) -> String {
+    if default.is_empty() { help.to_owned() } else { format!("{help} [default: {default}]") }
 }
 
 /// The exit codes of all programs.

@@ -192,6 +192,6 @@ fn what_is_generated_has_the_name_and_the_setting_of_the_service() {
     assert_eq!(says(&["--version"]), format!("chat {}\n", env!("CARGO_PKG_VERSION")));
     help.extend([man, schema.to_string()]);
     for text in help {
-        assert!(!text.contains("sockdrawer"), "{text}");
+        assert!(!text.contains("sockdrawer") && !text.contains("exec: fork") && !text.contains("http: 60s"), "{text}");
     }
 }

@@ -13,7 +13,8 @@ pub(crate) fn schema(known: &Known) -> Value {
     let pool = |protocol: &Protocol| {
         let mut properties =
             Map::from_iter([("protocol".to_owned(), json!({"const": protocol.name, "description": protocol.help}))]);
-        properties.extend(SETTINGS.iter().map(|one| &one.setting).chain(&protocol.settings).map(property));
+        let of_pool = SETTINGS.iter().map(|one| property(&one.setting, &pool_default(&one.setting, protocols)));
+        properties.extend(of_pool.chain(protocol.settings.iter().map(|own| property(own, own.default))));
         json!({
             "properties": properties,
             "required": ["protocol", "listen"],
@@ -30,7 +31,7 @@ pub(crate) fn schema(known: &Known) -> Value {
             })
         })
         .collect();
-    let mut properties: Map<String, Value> = known.program_settings().map(property).collect();
+    let mut properties: Map<String, Value> = known.program_settings().map(|setting| property(setting, setting.default)).collect();
     properties.insert(
         POOL.to_owned(),
         json!({
@@ -56,12 +57,25 @@ pub(crate) fn schema(known: &Known) -> Value {
     })
 }
 
-fn property(setting: &Setting) -> (String, Value) {
+/// Protocols that defaults of pools name.
+const NAMED: [&str; 2] = ["exec", "http"];
+
+/// Returns the default of a setting of pools as it is told in a program with these protocols: `64k; http: 4k` is `64k` where none is http.
+pub fn pool_default(setting: &Setting, protocols: &[Protocol]) -> String {
+    let is_other = |name: &str| NAMED.contains(&name) && protocols.iter().all(|protocol| protocol.name != name);
+    let is_told = |part: &&str| part.split_once(": ").is_none_or(|(name, _)| !is_other(name));
+    match setting.default.split("; ").filter(is_told).collect::<Vec<_>>().as_slice() {
+        [one] => one.strip_prefix("else ").unwrap_or(one).to_owned(),
+        parts => parts.join("; "),
+    }
+}
+
+fn property(setting: &Setting, default: &str) -> (String, Value) {
     let mut schema = kind(&setting.kind);
     if let (Some(max), Kind::Count(_) | Kind::Size) = (setting.max, setting.kind) {
         schema["anyOf"][0]["maximum"] = json!(max);
     }
-    let default = if setting.default.is_empty() { String::new() } else { format!(". Unless given: {}", setting.default) };
+    let default = if default.is_empty() { String::new() } else { format!(". Unless given: {default}") };
     if setting.name == "on-full" {
         schema = json!({"type": "string", "pattern": "^(backpressure|reject( [^\\u0000]*)?)$"});
     }

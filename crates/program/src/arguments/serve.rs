@@ -59,21 +59,18 @@ fn of_protocols(program: &Program) -> Vec<(Setting, Vec<Setting>)> {
 
 /// Returns the option of a setting. A value that none of its definitions understands is refused in the words of the first.
 fn option(program: &Program, setting: Setting, definitions: Vec<Setting>) -> Arg {
-    let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
     let parse = move |text: &str| -> Result<Value, BadValue> {
         let first = setting.parse(text);
         let others = || definitions.iter().find_map(|setting| setting.parse(text).ok());
         first.or_else(|why| others().ok_or(BadValue(why)))
     };
     let action = if setting.is_list() { ArgAction::Append } else { ArgAction::Set };
-    let help = format!("{}{default}", setting.help);
-    let is_own = program.operated().program_settings().any(|own| own.name == setting.name);
     let option = Arg::new(setting.name)
         .long(setting.name)
         .value_name(setting.form())
         .value_parser(parse)
         .action(action)
-        .help(if is_own { program.named(&help) } else { help })
+        .help(program.told(&setting))
         .help_heading((!BASIC.contains(&setting.name)).then_some(setting.group));
     match setting.name {
         "listen" => option.short('l'),

@@ -75,12 +75,12 @@ pub(crate) fn page(program: &Program, definition: &Command) -> String {
     }
     page.control("SH", ["CONFIGURATION FILE"]).text([roman(FILE)]);
     page.control("SS", ["Settings of the whole program"]);
-    program.operated().program_settings().for_each(|setting| add_setting(&mut page, setting, |text| program.named(text)));
+    program.operated().program_settings().for_each(|setting| add_setting(program, &mut page, setting));
     page.control("SS", ["Settings of pools"]);
-    pool_settings().for_each(|setting| add_setting(&mut page, setting, str::to_owned));
+    pool_settings().for_each(|setting| add_setting(program, &mut page, setting));
     page.control("SS", ["Settings of protocols"]);
     let own = program.operated().protocols().iter().flat_map(Protocol::settings);
-    own.for_each(|setting| add_setting(&mut page, setting, str::to_owned));
+    own.for_each(|setting| add_setting(program, &mut page, setting));
     listed(&mut page, "EXIT STATUS", &program.exit_status);
     listed(&mut page, "ENVIRONMENT", &environment(program));
     listed(&mut page, "FILES", &files(program));
@@ -146,9 +146,7 @@ fn add(program: &Program, text: &mut String, command: &Command) {
     command.get_subcommands().filter(|below| below.get_name() != "help").for_each(|below| add(program, text, below));
 }
 
-/// Adds a setting; `named` puts the program's name into its texts.
-fn add_setting(page: &mut Roff, setting: &Setting, named: impl Fn(&str) -> String) {
+fn add_setting(program: &Program, page: &mut Roff, setting: &Setting) {
     let name: [Inline; 3] = [bold(setting.name), roman(" = "), italic(setting.form())];
-    let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
-    page.control("TP", []).text(name).text([roman(named(&format!("{}{default}", setting.help)))]);
+    page.control("TP", []).text(name).text([roman(program.told(setting))]);
 }
