@@ -178,6 +178,12 @@ fn what_is_generated_has_the_name_and_the_setting_of_the_service() {
     for part in [".TH chat 1", "CHAT CTL DRAIN", "greeting", "CHAT_CONTROL", "chat.sock", "/etc/chat/chat.toml", "chat serve"] {
         assert!(man.contains(part), "no {part} in {man}");
     }
+    let unit = says(&["generate", "unit"]);
+    for line in
+        ["ExecStart=/usr/bin/chat serve --config /etc/chat/chat.toml\n", "RuntimeDirectory=chat\n", "man:chat(1)", "LimitNOFILE="]
+    {
+        assert!(unit.contains(line), "{line}: {unit}");
+    }
     let schema: serde_json::Value = serde_json::from_str(&says(&["generate", "schema"])).expect("JSON");
     assert_eq!(schema["title"], "Configuration of chat");
     let pool = &schema["properties"]["pool"]["additionalProperties"]["allOf"][0]["then"]["properties"];

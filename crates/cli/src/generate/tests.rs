@@ -68,6 +68,17 @@ fn the_reference_of_the_command_line_is_that_of_the_definitions() {
 }
 
 #[test]
+fn the_unit_that_is_packaged_is_the_one_that_is_printed() {
+    const UNIT: &str = "packaging/sockdrawer.service";
+    let (path, text) = (root().join(UNIT), arguments::program().unit());
+    if std::env::var_os("SOCKDRAWER_WRITE_SCHEMA").is_some() {
+        fs::write(&path, &text).expect("the file can be written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "{UNIT} differs: SOCKDRAWER_WRITE_SCHEMA=1 cargo test -p sockdrawer-cli packaged");
+}
+
+#[test]
 fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other() {
     let names: BTreeSet<&str> = settings().iter().map(|setting| setting.name).collect();
     let command = arguments::command();

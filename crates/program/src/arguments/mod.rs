@@ -109,6 +109,10 @@ pub(crate) enum Generated {
     ///
     /// `sockdrawer generate man > sockdrawer.1`.
     Man,
+    /// Print a unit for systemd, which serves the configuration file in a sandbox.
+    ///
+    /// `sockdrawer generate unit > /etc/systemd/system/sockdrawer.service`.
+    Unit,
     /// Print completions for a shell.
     ///
     /// `source <(sockdrawer generate completions bash)`.
