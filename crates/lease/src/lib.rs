@@ -57,19 +57,27 @@
 mod connect;
 pub mod engine;
 mod error;
+mod histogram;
 mod lease;
+mod policy;
 mod pool;
 mod random;
+mod request;
 mod runners;
 mod settings;
 mod shared;
+mod stats;
 mod workers;
 
 pub use connect::{BoxError, Connect, ConnectAsync, Target};
 pub use engine::{Returned, Status};
 pub use error::{ConnectError, Error};
+pub use histogram::Histogram;
 pub use lease::{Lease, LeaseFuture};
+pub use policy::Policy;
 pub use pool::Pool;
 pub use random::Random;
+pub use request::Request;
 pub use runners::Spawned;
 pub use settings::{Order, Settings};
+pub use stats::{Event, Reason, Refusal, Stats};
