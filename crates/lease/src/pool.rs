@@ -112,8 +112,8 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
     }
 
     /// Tells each [`Event`] to the closure from now on, in the place of one that was told before. It is called after the fact by any thread
-    /// that uses the pool, by several at once, and must be quick; it may call the pool. Events of different threads may come in another order
-    /// than they happened. A panic in it ends that call alone.
+    /// that uses the pool, by several at once, and must be quick. It may call the pool, but a handle in it keeps the pool open. Events of
+    /// different threads may come in another order than they happened. A panic in it ends that call alone.
     ///
     /// ```
     /// # use sockdrawer_lease::{Event, Pool};
