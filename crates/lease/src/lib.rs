@@ -37,12 +37,14 @@
 //!
 //! # Promises
 //!
-//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes who waits for the same target.
+//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes who waits for the same target,
+//!   unless a [`Policy`] says so.
 //! - [`Settings::max`] and [`Settings::max_per_target`] are exact: what is being connected or closed counts until it is gone.
 //! - A future that is dropped, a holder that panics, a connect that hangs loses no place, no turn and no connection.
 //! - Connects are the pool's: they have a time of their own, end for no caller, and are begun only where a waiter, or
-//!   [`Settings::min_free`], has need of them.
-//! - An [`Error`] says why there was no connection.
+//!   [`Settings::min_free`], has need of them, and no return is expected to come sooner.
+//! - A connection in use is replaced before the end of its lifetime, where there is room.
+//! - An [`Error`] says why there was no connection; [`Stats`] and [`Event`]s say how the pool does.
 //!
 //! # Not promised
 //!

@@ -122,7 +122,7 @@ impl Line {
         let crosses = self.since().filter(|_| is_served).and_then(|since| after(since, target));
         self.above = match (crosses, self.above) {
             (Some(crosses), _) if crosses > now => Some(crosses),
-            (Some(_), above) => above.filter(|above| *above <= now).or(Some(now)),
+            (Some(_), above) => above.or(Some(now)),
             (None, _) => None,
         };
     }

@@ -40,7 +40,7 @@ impl Rules {
 
     /// Returns how many connections are to be begun or checked for the target: not for those whom returns will serve sooner.
     pub(super) fn wanted<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> usize {
-        let (waiting, floor, returns) = (target.line.len(), self.floor(target), target.returns());
+        let (waiting, floor, returns) = (target.line.len(), self.floor(target), target.returns(now));
         let is_early = |since: Option<Instant>| target.held_until(since).is_some_and(|until| until > now);
         let for_waiters = if is_early(target.line.busy_since) && !target.line.is_overloaded(now) {
             waiting.saturating_sub(returns)

@@ -112,7 +112,9 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         slot.uses += 1;
         self.age(now, &mut slot);
         let target = slot.target;
-        self.targets.get_mut(target).leased += 1;
+        let state = self.targets.get_mut(target);
+        state.leased += 1;
+        state.used_since = state.used_since.or(Some(now));
         let held = Held { target, since: now, caller: request.caller };
         let watch = self.watched.begin(held, self.rules.settings.held_after);
         Leased { connection, slot, taken: now, watch }

@@ -26,6 +26,8 @@ pub(super) struct TargetState<K, C> {
     /// Times of connects and of leases.
     pub(super) connects: Usual,
     pub(super) uses: Usual,
+    /// Moment of the first lease.
+    pub(super) used_since: Option<Instant>,
     /// Replacements to be connected for connections that are near their end.
     pub(super) owed: usize,
     /// Moment since which fewer are free than the minimum.
@@ -48,6 +50,7 @@ impl<K, C> TargetState<K, C> {
             health: Health::default(),
             connects: Usual::default(),
             uses: Usual::default(),
+            used_since: None,
             owed: 0,
             short_since: None,
             soon: None,
@@ -119,13 +122,13 @@ impl<K, C> TargetState<K, C> {
     }
 
     /// Returns how many leases are expected to end within the time of a connect.
-    pub(super) fn returns(&self) -> usize {
-        let Some(connect) = self.connects.get() else { return 0 };
-        let nanos = self.uses.get().unwrap_or_default().as_nanos();
-        let each = connect.as_nanos().saturating_mul(self.leased as u128);
-        // Where no lease has ended yet, the first is expected to do so at once.
-        let ends = each.checked_div(nanos).unwrap_or(u128::MAX);
-        if self.leased == 0 { 0 } else { usize::try_from(ends).unwrap_or(usize::MAX) }
+    pub(super) fn returns(&self, now: Instant) -> usize {
+        let Some(connect) = self.connects.get().filter(|_| self.leased > 0) else { return 0 };
+        // Where no lease has ended yet, it is known that one takes so long at least.
+        let so_far = || self.used_since.map(|since| now.saturating_duration_since(since));
+        let usage = self.uses.get().or_else(so_far).unwrap_or_default();
+        let ends = connect.as_nanos().saturating_mul(self.leased as u128).checked_div(usage.as_nanos());
+        ends.map_or(usize::MAX, |ends| usize::try_from(ends).unwrap_or(usize::MAX))
     }
 
     /// Returns until when no connect is begun for a need that arose then: the time of a connect, after which returns are waited for in vain.
