@@ -1,4 +1,4 @@
-//! Overload of a server under three policies, in simulated time: who waits for how long, and who is sent away.
+//! Overload of a server under three policies, in simulated time: waits of the callers that are served, and counts of those that are not.
 //!
 //! Ten connections, each used for 10 ms at a time, serve 1,000 callers in a second. 800 ask in a second, but between 1 s and 3 s it is 2,000.
 //! Each gives up after 500 ms.

@@ -20,7 +20,7 @@ pub enum Error {
     TimedOut {
         /// Time in line.
         waited: Duration,
-        /// Place by age among those who wait for the target, at the end; 1 is the oldest.
+        /// Place by age among the waiters for the target, at the end; 1 is the oldest.
         place: usize,
         /// Connections to the target that nobody leased: free, or being checked or reset.
         free: usize,

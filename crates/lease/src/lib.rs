@@ -37,8 +37,8 @@
 //!
 //! # Promises
 //!
-//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes who waits for the same target,
-//!   unless a [`Policy`] says so.
+//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes a waiter for that target, unless
+//!   a [`Policy`] says so.
 //! - [`Settings::max`] and [`Settings::max_per_target`] are exact: what is being connected or closed counts until it is gone.
 //! - A future that is dropped, a holder that panics, a connect that hangs loses no place, no turn and no connection.
 //! - Connects are the pool's: they have a time of their own, end for no caller, and are begun only where a waiter, or

@@ -1,10 +1,10 @@
-//! Order in which those who wait are served, and who of them is sent away.
+//! Order in which waiters are served, and the rule by which some are sent away.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Order in which the waiters for a target are served, and who of them is sent away. It can be changed while they wait: they stay, and
-/// are served in the new order from then on.
+/// Order in which the waiters for a target are served, and the rule by which some are sent away. It can be changed while they wait: they
+/// stay, and are served in the new order from then on.
 ///
 /// ```
 /// use sockdrawer_lease::{Policy, Settings};
@@ -25,7 +25,7 @@ pub enum Policy {
         /// Wait of the oldest from which the youngest is served first.
         after: Duration,
     },
-    /// First in, first out. Once the oldest has waited for longer than the target through all of an interval, each who has waited for twice
+    /// First in, first out. Once the oldest has waited for longer than the target through all of an interval, each waiter that has waited for twice
     /// the target is sent away with [`Error::Dropped`](crate::Error::Dropped), until the wait of the oldest falls below the target. A burst
     /// that is shorter than the interval loses nobody.
     ///

@@ -55,7 +55,7 @@ pub struct Settings {
     pub check_after: Option<Duration>,
     /// Order in which free connections are leased.
     pub order: Order,
-    /// Order in which waiters are served, and who of them is sent away. Default: first in, first out.
+    /// Order in which waiters are served, and the rule by which some are sent away. Default: first in, first out.
     pub policy: Policy,
     /// Time after which a lease is told as [`Event::Held`](crate::Event::Held), with the place in the code that asked for it. It holds for
     /// leases that are taken while it is set. Default: None, never.

@@ -1,4 +1,4 @@
-//! Line of those who wait for a target, in one structure for all policies.
+//! Line of waiters for a target, in one structure for all policies.
 
 use super::ids::WaiterId;
 use super::timers::after;
@@ -53,7 +53,7 @@ impl Line {
         self.by_age.keys().copied().collect()
     }
 
-    /// Replaces the policy: those who wait are sorted again.
+    /// Replaces the policy: waiters are sorted again.
     pub(super) fn set(&mut self, policy: Policy) {
         if self.policy != policy {
             (self.policy, self.above) = (policy, None);
@@ -127,7 +127,7 @@ impl Line {
         };
     }
 
-    /// Returns from when on CoDel drops those who have waited for twice its target, if the line does not move on.
+    /// Returns from when on CoDel drops each waiter that has waited for twice its target, if the line does not move on.
     fn overloaded_from(&self) -> Option<Instant> {
         let Policy::CoDel { interval, .. } = self.policy else { return None };
         self.above.and_then(|above| after(above, interval))

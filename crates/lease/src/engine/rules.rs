@@ -38,7 +38,7 @@ impl Rules {
         target.kept && matches!(self.mode, Mode::Open | Mode::Suspended)
     }
 
-    /// Returns how many connections are to be begun or checked for the target: not for those whom returns will serve sooner.
+    /// Returns how many connections are to be begun or checked for the target: none for waiters that returns will serve sooner.
     pub(super) fn wanted<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> usize {
         let (waiting, floor, returns) = (target.line.len(), self.floor(target), target.returns(now));
         let is_early = |since: Option<Instant>| target.held_until(since).is_some_and(|until| until > now);

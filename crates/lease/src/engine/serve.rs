@@ -1,4 +1,4 @@
-//! Waiters' half of the engine: who gets a connection, and who is sent away.
+//! Waiters' half of the engine: standing in line, getting a connection, and being sent away.
 
 use super::held::Held;
 use super::ids::TargetId;
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         Ok(Asked::Waits(waiter))
     }
 
-    /// Takes a waiter out of the line; None for who was woken already.
+    /// Takes a waiter out of the line; None for one that was woken already.
     fn leave(&mut self, waiter: WaiterId, is_served: bool) -> Option<Waiter> {
         let target = self.targets.find_mut(waiter.target)?;
         let left = target.line.leave(waiter, is_served)?;
@@ -168,7 +168,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
     }
 
-    /// Sends those away whom CoDel drops.
+    /// Sends waiters away that CoDel drops.
     pub(super) fn drop_late(&mut self, now: Instant, id: TargetId) {
         while let Some(waiter) = self.targets.get_mut(id).next_drop(now, &self.rules) {
             let waited = self.targets.get(id).line.waited(now).unwrap_or_default();

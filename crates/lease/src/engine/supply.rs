@@ -180,15 +180,21 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             return;
         }
         self.serve_line(now, id);
-        while let Some((free, reason)) = self.targets.get_mut(id).take_unwanted(now, &self.rules) {
-            self.close(now, free.slot, free.connection, reason);
-        }
+        self.close_unwanted(now, id);
         let target = self.targets.get_mut(id);
         let is_short = target.free.len() < self.rules.floor(target);
         target.short_since = target.short_since.or(Some(now)).filter(|_| is_short);
         self.connect(now, id);
         self.drop_late(now, id);
+        // Without the waiters that were dropped, free connections may be of no use.
+        self.close_unwanted(now, id);
         self.set_timer(now, id);
+    }
+
+    fn close_unwanted(&mut self, now: Instant, id: TargetId) {
+        while let Some((free, reason)) = self.targets.get_mut(id).take_unwanted(now, &self.rules) {
+            self.close(now, free.slot, free.connection, reason);
+        }
     }
 
     pub(super) fn settle_all(&mut self, now: Instant, id: TargetId) {

@@ -124,7 +124,7 @@ impl<K, C> TargetState<K, C> {
     /// Returns how many leases are expected to end within the time of a connect.
     pub(super) fn returns(&self, now: Instant) -> usize {
         let Some(connect) = self.connects.get().filter(|_| self.leased > 0) else { return 0 };
-        // Where no lease has ended yet, it is known that one takes so long at least.
+        // Before a lease has ended, it is known that one takes so long at least.
         let so_far = || self.used_since.map(|since| now.saturating_duration_since(since));
         let usage = self.uses.get().or_else(so_far).unwrap_or_default();
         let ends = connect.as_nanos().saturating_mul(self.leased as u128).checked_div(usage.as_nanos());

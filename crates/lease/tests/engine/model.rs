@@ -167,8 +167,8 @@ impl Model {
         (self.line(target).count() + self.floor(target)).saturating_sub(young + self.coming(target))
     }
 
-    /// Returns the least connections that the target needs, and how many of them for waiters: returns may serve those who have not waited
-    /// for longer than a connect takes.
+    /// Returns the least connections that the target needs, and how many of them for waiters: returns may serve those that have not
+    /// waited for longer than a connect takes.
     fn surely_wanted(&self, target: Target) -> (usize, usize) {
         let waits = |waiter: &Waiter| self.now - waiter.since >= self.longest[target as usize];
         let is_idle = self.leased(target) == 0;

@@ -14,7 +14,7 @@ impl Bench {
         self.request(at, A, request)
     }
 
-    /// Serves all who wait for the only connection, and returns them in order.
+    /// Serves all that wait for the only connection, and returns them in order.
     fn serve_all(&mut self, at: u64, leased: sockdrawer_lease::engine::Leased<u32>) -> Vec<WaiterId> {
         let (mut order, mut next) = (Vec::new(), Some(leased));
         while let Some(leased) = next.take() {

@@ -247,7 +247,7 @@ impl Model {
         assert!(in_need == 0 || !may || !pause_is_over || closing >= in_need || !others, "another's free connection makes room");
     }
 
-    /// Judges that CoDel dropped all whom it is to drop, and notes where the wait of the oldest is not above its target.
+    /// Judges that CoDel dropped all that it is to drop, and notes where the wait of the oldest is not above its target.
     fn judge_codel(&mut self, target: Target) {
         let now = self.now;
         let oldest = self.line(target).next().map(|waiter| waiter.since);
