@@ -1,7 +1,7 @@
 //! Ends of connections and their replacements, leases that are held for too long, and the numbers of all that.
 
 use crate::common::{A, Bench, ms, quiet};
-use sockdrawer_lease::engine::{Action, Returned};
+use sockdrawer_lease::engine::{Action, Job, Returned};
 use sockdrawer_lease::{Event, Reason, Refusal, Request, Settings};
 
 fn aging() -> Settings {
@@ -21,6 +21,20 @@ fn a_connection_in_use_is_replaced_before_its_end_and_closed_once_the_other_is_t
     bench.give(961, leased);
     assert_eq!(bench.close_all(961), [1]);
     assert_eq!((bench.lease(962, A).connection, bench.engine.stats().ends[&Reason::Renewed]), (2, 1));
+}
+
+#[test]
+fn free_connections_that_others_will_use_are_no_replacement() {
+    let mut bench = Bench::new(aging());
+    let leased = bench.lease_new(0, A, 1);
+    let young = bench.lease_new(500, A, 2);
+    bench.give(900, young);
+    bench.give(950, leased);
+    let connect = bench.actions();
+    let [Action::Run { id, job: Job::Connect(_), .. }] = connect[..] else { panic!("{connect:?}") };
+    bench.engine.done(bench.at(960), id, Ok(3));
+    assert_eq!(bench.close_all(960), [1]);
+    assert_eq!(bench.engine.status().free, 2);
 }
 
 #[test]

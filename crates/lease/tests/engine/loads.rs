@@ -1,6 +1,6 @@
 //! Loads on a simulated server: spikes, cold starts, overloads, and all connections at the end of their life.
 
-use crate::common::{ms, quiet};
+use crate::common::{A, Bench, ms, quiet};
 use crate::world::World;
 use sockdrawer_lease::{Error, Policy, Settings};
 
@@ -49,6 +49,28 @@ fn connects_are_begun_where_returns_do_not_come() {
     assert_eq!(world.served.len(), 7);
     // The time of a connect is waited for a return, and as long for the connect.
     assert!(world.waited(began, 1.0) <= ms(320), "{:?}", world.waited(began, 1.0));
+}
+
+#[test]
+fn a_connect_is_begun_at_once_where_it_is_sooner_and_held_back_for_its_own_time_where_a_return_is() {
+    for (usage, sooner) in [(1000, true), (100, false)] {
+        let mut bench = Bench::new(quiet());
+        bench.wait(0, A);
+        let connect = bench.jobs()[0];
+        bench.engine.done(bench.at(150), connect, Ok(1));
+        let leased = bench.woken().pop().expect("woken").1.expect("leased");
+        bench.give(150 + usage, leased);
+        let _leased = bench.lease(2000, A);
+        bench.wait(2001, A);
+        assert_eq!(bench.jobs().len(), usize::from(sooner), "a use took {usage} ms, a connect 150 ms");
+        if !sooner {
+            bench.engine.handle_timeout(bench.at(2150));
+            assert!(bench.actions().is_empty());
+            assert_eq!(bench.engine.poll_timeout(), Some(bench.at(2151)));
+            bench.engine.handle_timeout(bench.at(2151));
+            assert_eq!(bench.jobs().len(), 1);
+        }
+    }
 }
 
 #[test]
