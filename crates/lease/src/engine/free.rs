@@ -53,10 +53,11 @@ impl<C> FreeList<C> {
 
     pub(super) fn put(&mut self, free: Free<C>, rules: &Rules) {
         self.old += usize::from(free.slot.is_old);
+        // One more may put the one that is free for longest above the minimum.
+        let above = self.len() >= rules.settings.min_free;
+        let longest = self.all.front().and_then(|free| bored_at(free, rules, above));
+        self.sweep = earliest(self.sweep, earliest(longest, next_change(&free, rules, above)));
         self.all.push_back(free);
-        let above = self.len() > rules.settings.min_free;
-        let [first, last] = [self.all.front(), self.all.back()].map(|free| free.and_then(|free| next_change(free, rules, above)));
-        self.sweep = earliest(self.sweep, earliest(first, last));
     }
 
     fn take_at(&mut self, at: usize) -> Option<Free<C>> {

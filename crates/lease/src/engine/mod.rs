@@ -147,7 +147,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
     /// Creates a pool without connections. Its random numbers spread connects in time.
     pub fn new(settings: Settings, random: Random) -> Self {
         let core = Core {
-            rules: Rules { settings, mode: Mode::Open },
+            rules: Rules::new(settings),
             random,
             targets: Targets::new(),
             timers: Timers::new(),
@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
 
     /// Replaces the settings.
     pub fn set(&mut self, now: Instant, settings: Settings) {
-        self.core.rules.settings = settings;
+        self.core.rules.set(settings);
         self.core.shrink(now);
         self.core.settle_every(now);
     }

@@ -21,9 +21,23 @@ pub(super) enum Mode {
 pub(super) struct Rules {
     pub(super) settings: Settings,
     pub(super) mode: Mode,
+    /// Maximum by which lifetimes are shortened.
+    spread: Duration,
 }
 
 impl Rules {
+    pub(super) fn new(settings: Settings) -> Self {
+        let mut rules = Rules { settings: Settings::default(), mode: Mode::Open, spread: Duration::ZERO };
+        rules.set(settings);
+        rules
+    }
+
+    pub(super) fn set(&mut self, settings: Settings) {
+        let percent = u32::from(settings.lifetime_jitter.min(100));
+        self.spread = settings.lifetime.unwrap_or_default().saturating_mul(percent) / 100;
+        self.settings = settings;
+    }
+
     /// Returns whether connections are made and leased.
     pub(super) fn serves(&self) -> bool {
         matches!(self.mode, Mode::Open | Mode::Draining(_))
@@ -40,16 +54,21 @@ impl Rules {
 
     /// Returns how many connections are to be begun or checked for the target: none for waiters that returns will serve sooner.
     pub(super) fn wanted<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> usize {
-        let (waiting, floor, returns) = (target.line.len(), self.floor(target), target.returns(now));
-        let is_early = |since: Option<Instant>| target.held_until(since).is_some_and(|until| until > now);
-        let for_waiters = if is_early(target.line.busy_since) && !target.line.is_overloaded(now) {
-            waiting.saturating_sub(returns)
-        } else {
-            waiting
-        };
-        let for_floor = if is_early(target.short_since) && returns >= waiting + floor { 0 } else { floor };
+        let (waiting, floor) = (target.line.len(), self.floor(target));
+        let needed = if waiting + floor == 0 { 0 } else { self.needed(now, target, waiting, floor) };
         let replaced = if self.keeps(target) { target.owed } else { 0 };
-        (for_waiters + for_floor).saturating_sub(target.free.young() + target.coming()) + replaced
+        needed.saturating_sub(target.free.young() + target.coming()) + replaced
+    }
+
+    fn needed<K, C>(&self, now: Instant, target: &TargetState<K, C>, waiting: usize, floor: usize) -> usize {
+        let returns = target.returns(now);
+        let is_early = |since: Option<Instant>| target.held_until(since).is_some_and(|until| until > now);
+        let mut waiters = waiting;
+        if returns > 0 && is_early(target.line.busy_since) && !target.line.is_overloaded(now) {
+            // The estimate may be wrong, and then one connect too many is enough.
+            waiters = waiting.saturating_sub(returns).min(1);
+        }
+        if is_early(target.short_since) && returns >= waiting + floor { waiters } else { waiters + floor }
     }
 
     /// Returns how many free connections the target is to have.
@@ -65,9 +84,7 @@ impl Rules {
     }
 
     fn life(&self, slot: &Slot) -> Option<Duration> {
-        let lifetime = self.settings.lifetime?;
-        let most = lifetime.saturating_mul(u32::from(self.settings.lifetime_jitter.min(100))) / 100;
-        Some(lifetime.saturating_sub(part(most, slot.jitter)))
+        Some(self.settings.lifetime?.saturating_sub(part(self.spread, slot.jitter)))
     }
 
     /// Returns when the connection has reached its age.

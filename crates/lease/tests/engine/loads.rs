@@ -38,6 +38,18 @@ fn a_spike_is_served_by_returns_where_these_are_sooner_than_connects() {
 }
 
 #[test]
+fn a_spike_ends_with_one_connect_too_many_where_uses_were_longer_until_then() {
+    let mut world = with_five_free(0);
+    // All five are held for as long as it took to make them.
+    world.usage(ms(600));
+    (0..5).for_each(|_| world.ask_at(world.now, (world.now + ms(10)).into()));
+    world.run(ms(700));
+    world.usage(ms(2));
+    spike(&mut world);
+    assert!(world.connections() <= 6 && world.waited(world.now - ms(1000), 1.0) <= ms(25), "{:?}", world.engine.status());
+}
+
+#[test]
 fn connects_are_begun_where_returns_do_not_come() {
     let mut world = with_five_free(0);
     spike(&mut world);
