@@ -5,7 +5,7 @@ use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterI
 use crate::error::Error;
 use crate::request::Request;
 use crate::stats::Event;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
@@ -36,7 +36,7 @@ pub(crate) enum Wait<C> {
 
 pub(crate) struct State<K, C> {
     pub(crate) engine: Engine<K, C>,
-    pub(crate) waits: HashMap<WaiterId, Wait<C>>,
+    pub(crate) waits: BTreeMap<WaiterId, Wait<C>>,
     /// Async jobs, to be woken when they are late.
     pub(crate) jobs: HashMap<JobId, Waker>,
     /// Leases that were left when the pool was closed.
@@ -66,7 +66,7 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
     pub(crate) fn new(engine: Engine<K, C>, runner: Box<dyn Run<K, C>>) -> Arc<Self> {
         let state = State {
             engine,
-            waits: HashMap::new(),
+            waits: BTreeMap::new(),
             jobs: HashMap::new(),
             drained: None,
             drains: Vec::new(),

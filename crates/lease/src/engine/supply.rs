@@ -218,7 +218,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
 
     /// Begins the connects that waiters, the minimum of free connections and those near their end need.
     fn connect(&mut self, now: Instant, id: TargetId) {
-        loop {
+        while self.has_room() {
             let target = self.targets.get(id);
             if self.rules.wanted(now, target) == 0 || !self.rules.may_connect(now, target) {
                 break;
@@ -236,12 +236,16 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
     }
 
+    /// Returns whether there may be room for another connection: free ones to other targets can make it.
+    fn has_room(&self) -> bool {
+        self.targets.total < self.rules.settings.max || self.targets.len() > 1
+    }
+
     /// Sets the timer of the target, or forgets a target of which nothing is left to know.
     fn set_timer(&mut self, now: Instant, id: TargetId) {
         let target = self.targets.get(id);
         let is_idle = target.is_idle(&self.rules);
-        // Free connections to other targets can make room.
-        let has_room = self.targets.total < self.rules.settings.max || self.targets.len() > 1;
+        let has_room = self.has_room();
         let at = if is_idle { target.remembered_until(now, &self.rules) } else { target.next_timer(now, &self.rules, has_room) };
         self.timers.change(id, target.timer, at);
         self.targets.get_mut(id).timer = at;
