@@ -28,7 +28,7 @@ pub struct Settings {
     /// Maximum pause after the first connect to a target that failed; doubled by each that follows. The pause is drawn at random from
     /// zero to this ("full jitter"), so that many programs do not come back at once. Default: 100 ms.
     pub backoff: Duration,
-    /// Maximum to which [`backoff`](Settings::backoff) is doubled. Default: 10 s.
+    /// Maximum to which [`backoff`](Settings::backoff) is doubled: a target that is back is found so much later at most. Default: 2 s.
     pub backoff_max: Duration,
     /// Time after the first of a row of failed connects, with no success between, from which a target without connections is down:
     /// who waits, and who asks from then on, gets [`Error::Down`](crate::Error::Down) at once. Default: 5 s.
@@ -81,7 +81,7 @@ impl Default for Settings {
             max_connecting: 2,
             connect_timeout: Duration::from_secs(5),
             backoff: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(10),
+            backoff_max: Duration::from_secs(2),
             down_after: Duration::from_secs(5),
             lifetime: Some(Duration::from_secs(30 * 60)),
             lifetime_jitter: 20,
