@@ -53,7 +53,7 @@ impl<C> FreeList<C> {
 
     pub(super) fn put(&mut self, free: Free<C>, rules: &Rules) {
         self.old += usize::from(free.slot.is_old);
-        // One more may put the one that is free for longest above the minimum.
+        // The connection that is free for longest may be above the minimum from now on.
         let above = self.len() >= rules.settings.min_free;
         let longest = self.all.front().and_then(|free| bored_at(free, rules, above));
         self.sweep = earliest(self.sweep, earliest(longest, next_change(&free, rules, above)));
