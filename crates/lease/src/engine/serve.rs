@@ -168,11 +168,14 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
     }
 
-    /// Sends waiters away that CoDel drops.
-    pub(super) fn drop_late(&mut self, now: Instant, id: TargetId) {
+    /// Sends waiters away that CoDel drops. Returns whether there were any.
+    pub(super) fn drop_late(&mut self, now: Instant, id: TargetId) -> bool {
+        let mut any = false;
         while let Some(waiter) = self.targets.get_mut(id).next_drop(now, &self.rules) {
             let waited = self.targets.get(id).line.waited(now).unwrap_or_default();
             self.refuse(waiter, Error::Dropped { policy: self.rules.settings.policy, waited });
+            any = true;
         }
+        any
     }
 }

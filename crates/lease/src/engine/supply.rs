@@ -185,9 +185,10 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         let is_short = target.free.len() < self.rules.floor(target);
         target.short_since = target.short_since.or(Some(now)).filter(|_| is_short);
         self.connect(now, id);
-        self.drop_late(now, id);
-        // Without the waiters that were dropped, free connections may be of no use.
-        self.close_unwanted(now, id);
+        if self.drop_late(now, id) {
+            // Without these waiters, free connections may be of no use.
+            self.close_unwanted(now, id);
+        }
         self.set_timer(now, id);
     }
 

@@ -169,7 +169,7 @@ impl<K, C> TargetState<K, C> {
         if !rules.serves() {
             return at;
         }
-        if rules.wanted(now, self) > 0 && !self.health.may_try(now) {
+        if !self.health.may_try(now) && rules.wanted(now, self) > 0 {
             at = earliest(at, self.health.next_try);
         }
         if !self.line.is_empty() && !self.health.is_down {
