@@ -8,13 +8,16 @@ use std::time::Duration;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Name of what is connected to: an address, a shard. `()` where there is only one. All types that can be one are.
+///
+/// Its `Clone`, `Eq` and `Hash` are called under the pool's lock: they must be quick, must not call the pool, and must not panic. After a
+/// panic in one of them each call to the pool panics.
 pub trait Target: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Target for K {}
 
-/// Connections that are made by blocking code, for [`Pool::new`](crate::Pool::new). All calls but [`returned`](Connect::returned) are made
-/// in threads of the pool's own, at most one for each connection that is being connected, checked, reset or closed; these threads also
-/// drop the connections. A call that panics counts as one that failed.
+/// Connections that are made by blocking code, for [`Pool::new`](crate::Pool::new). All calls but [`returned`](Connect::returned) and
+/// [`read_count`](Connect::read_count) are made in threads of the pool's own, at most one for each connection that is being connected,
+/// checked, reset or closed; these threads also drop the connections. A call that panics counts as one that failed.
 pub trait Connect: Send + Sync + 'static {
     /// Name of what is connected to.
     type Target: Target;
@@ -37,6 +40,13 @@ pub trait Connect: Send + Sync + 'static {
     fn reset(&self, connection: &mut Self::Connection, timeout: Duration) -> Result<(), BoxError> {
         let _ = (connection, timeout);
         Ok(())
+    }
+
+    /// Returns how many bytes, messages or answers were read from the connection so far, for [`Lease::unused`](crate::Lease::unused): any
+    /// count that grows whenever something is read. Called at the begin of each lease, it must be quick. Unless implemented, it is not known.
+    fn read_count(&self, connection: &Self::Connection) -> Option<u64> {
+        let _ = connection;
+        None
     }
 
     /// Judges a connection that comes back, in the thread that gives it back: this must be quick, and must not wait for the peer. Unless
@@ -68,6 +78,12 @@ pub trait ConnectAsync: Send + Sync + 'static {
     fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         std::future::ready(Ok(()))
+    }
+
+    /// Returns how much was read from the connection so far, as [`Connect::read_count`] does.
+    fn read_count(&self, connection: &Self::Connection) -> Option<u64> {
+        let _ = connection;
+        None
     }
 
     /// Judges a connection that comes back, as [`Connect::returned`] does.

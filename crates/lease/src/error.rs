@@ -1,5 +1,6 @@
 //! Reasons for which nothing was leased.
 
+use crate::policy::Policy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ pub enum Error {
     TimedOut {
         /// Time in line.
         waited: Duration,
-        /// Place in the line to the target at the end; 1 is the oldest.
+        /// Place by age among the waiters for the target, at the end; 1 is the oldest.
         place: usize,
         /// Connections to the target that nobody leased: free, or being checked or reset.
         free: usize,
@@ -37,6 +38,14 @@ pub enum Error {
     Full {
         /// Waiters of the pool.
         waiting: usize,
+    },
+    /// The policy sent the waiter away, because more is asked for than can be served. Ask less, or raise the maximum.
+    #[error("dropped after {waited:?} by {policy}: more is asked for than can be served")]
+    Dropped {
+        /// Policy in force.
+        policy: Policy,
+        /// Time in line.
+        waited: Duration,
     },
     /// The target's connects fail, and it has no connection that could be waited for.
     #[error("the target is down: {error}")]

@@ -3,6 +3,7 @@
 use crate::connect::Target;
 use crate::engine::{Asked, Leased, WaiterId};
 use crate::error::Error;
+use crate::request::Request;
 use crate::shared::{Shared, Wait, Wake};
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -18,13 +19,16 @@ pub struct Lease<K: Target, C: Send + 'static> {
     shared: Arc<Shared<K, C>>,
     /// None once it is given back.
     leased: Option<Leased<C>>,
+    /// Read from the connection before the lease, as far as that is known.
+    read_before: Option<u64>,
 }
 
 const GIVEN_BACK: &str = "a lease has its connection until it is given back";
 
 impl<K: Target, C: Send + 'static> Lease<K, C> {
     fn new(shared: &Arc<Shared<K, C>>, leased: Leased<C>) -> Self {
-        Lease { shared: shared.clone(), leased: Some(leased) }
+        let read_before = shared.read_count(&leased.connection);
+        Lease { shared: shared.clone(), leased: Some(leased), read_before }
     }
 
     /// Gives the connection back to be closed, as one that is of no use any more: after an error, or in the middle of an answer.
@@ -38,6 +42,13 @@ impl<K: Target, C: Send + 'static> Lease<K, C> {
     pub fn detach(mut self) -> C {
         let leased = self.leased.take().expect(GIVEN_BACK);
         self.shared.call(|state, now| state.engine.detach(now, leased))
+    }
+
+    /// Returns whether nothing was read from the connection since it was leased: where a request failed on a connection that its peer had
+    /// closed meanwhile, it may then be repeated on another. False where [`Connect::read_count`](crate::Connect::read_count) does not know.
+    /// It does not say that the peer did nothing: repeat only requests that may be done twice, or that were not sent whole.
+    pub fn unused(&self) -> bool {
+        self.read_before.is_some() && self.read_before == self.shared.read_count(self)
     }
 
     /// Returns how many leases the connection has had, this one among them.
@@ -77,9 +88,9 @@ impl<K: Target, C: Send + 'static> Drop for Lease<K, C> {
 pub(crate) fn block<K: Target, C: Send + 'static>(
     shared: &Arc<Shared<K, C>>,
     target: &K,
-    deadline: Instant,
+    request: Request,
 ) -> Result<Lease<K, C>, Error> {
-    match shared.ask(target, deadline, || Wake::Thread(thread::current()))? {
+    match shared.ask(target, request, || Wake::Thread(thread::current()))? {
         Asked::Leased(leased) => Ok(Lease::new(shared, leased)),
         Asked::Waits(waiter) => loop {
             if let Some(result) = take(shared, waiter) {
@@ -107,13 +118,13 @@ fn take<K: Target, C: Send + 'static>(shared: &Shared<K, C>, waiter: WaiterId) -
 pub struct LeaseFuture<K: Target, C: Send + 'static> {
     shared: Arc<Shared<K, C>>,
     target: K,
-    deadline: Instant,
+    request: Request,
     waiter: Option<WaiterId>,
 }
 
 impl<K: Target, C: Send + 'static> LeaseFuture<K, C> {
-    pub(crate) fn new(shared: Arc<Shared<K, C>>, target: K, deadline: Instant) -> Self {
-        LeaseFuture { shared, target, deadline, waiter: None }
+    pub(crate) fn new(shared: Arc<Shared<K, C>>, target: K, request: Request) -> Self {
+        LeaseFuture { shared, target, request, waiter: None }
     }
 }
 
@@ -127,7 +138,7 @@ impl<K: Target, C: Send + 'static> Future for LeaseFuture<K, C> {
         let waker = cx.waker().clone();
         let this = &mut *self;
         let Some(waiter) = this.waiter else {
-            return match this.shared.ask(&this.target, this.deadline, || Wake::Task(waker)) {
+            return match this.shared.ask(&this.target, this.request, || Wake::Task(waker)) {
                 Ok(Asked::Leased(leased)) => Poll::Ready(Ok(Lease::new(&this.shared, leased))),
                 Ok(Asked::Waits(waiter)) => {
                     this.waiter = Some(waiter);

@@ -37,12 +37,14 @@
 //!
 //! # Promises
 //!
-//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes who waits for the same target.
+//! - A connection that comes back goes directly to the waiter whose turn it is. No newcomer overtakes a waiter for that target, unless
+//!   a [`Policy`] says so.
 //! - [`Settings::max`] and [`Settings::max_per_target`] are exact: what is being connected or closed counts until it is gone.
 //! - A future that is dropped, a holder that panics, a connect that hangs loses no place, no turn and no connection.
 //! - Connects are the pool's: they have a time of their own, end for no caller, and are begun only where a waiter, or
-//!   [`Settings::min_free`], has need of them.
-//! - An [`Error`] says why there was no connection.
+//!   [`Settings::min_free`], has need of them, and no return is expected to come sooner.
+//! - A connection in use is replaced before the end of its lifetime, where there is room.
+//! - An [`Error`] says why there was no connection; [`Stats`] and [`Event`]s say how the pool does.
 //!
 //! # Not promised
 //!
@@ -57,19 +59,27 @@
 mod connect;
 pub mod engine;
 mod error;
+mod histogram;
 mod lease;
+mod policy;
 mod pool;
 mod random;
+mod request;
 mod runners;
 mod settings;
 mod shared;
+mod stats;
 mod workers;
 
 pub use connect::{BoxError, Connect, ConnectAsync, Target};
 pub use engine::{Returned, Status};
 pub use error::{ConnectError, Error};
+pub use histogram::Histogram;
 pub use lease::{Lease, LeaseFuture};
+pub use policy::Policy;
 pub use pool::Pool;
 pub use random::Random;
+pub use request::Request;
 pub use runners::Spawned;
 pub use settings::{Order, Settings};
+pub use stats::{Event, Reason, Refusal, Stats};

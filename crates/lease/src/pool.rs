@@ -5,11 +5,14 @@ use crate::engine::{Engine, Status};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFuture, block};
 use crate::random::Random;
+use crate::request::Request;
 use crate::runners::{Spawned, Tasks, Threads};
 use crate::settings::Settings;
 use crate::shared::{Run, Shared, State, Wake};
+use crate::stats::{Event, Stats};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::panic::Location;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
@@ -59,13 +62,15 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         Ok(Pool { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Leases a connection, and blocks until there is one, or until the deadline.
+    /// Leases a connection, and blocks until there is one, or until the deadline: that of the [`Request`], or an [`Instant`] alone.
     ///
     /// # Errors
     ///
     /// Each [`Error`] says why there was none.
-    pub fn lease(&self, target: &K, deadline: Instant) -> Result<Lease<K, C>, Error> {
-        block(&self.handle.shared, target, deadline)
+    #[track_caller]
+    pub fn lease(&self, target: &K, request: impl Into<Request>) -> Result<Lease<K, C>, Error> {
+        let caller = Location::caller();
+        block(&self.handle.shared, target, Request { caller, ..request.into() })
     }
 
     /// Leases a connection that is free now. This begins no connect: a pool whose callers only try needs
@@ -74,13 +79,16 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
     /// # Errors
     ///
     /// As [`lease`](Pool::lease); [`Error::TimedOut`] where none is free.
+    #[track_caller]
     pub fn try_lease(&self, target: &K) -> Result<Lease<K, C>, Error> {
         self.lease(target, Instant::now())
     }
 
     /// Leases a connection, as [`lease`](Pool::lease) does, in async code of any executor. The deadline needs no timer of the executor's.
-    pub fn lease_async(&self, target: &K, deadline: Instant) -> LeaseFuture<K, C> {
-        LeaseFuture::new(self.handle.shared.clone(), target.clone(), deadline)
+    #[track_caller]
+    pub fn lease_async(&self, target: &K, request: impl Into<Request>) -> LeaseFuture<K, C> {
+        let caller = Location::caller();
+        LeaseFuture::new(self.handle.shared.clone(), target.clone(), Request { caller, ..request.into() })
     }
 
     /// Replaces the settings. See [`Settings`] for what becomes of those who wait and of connections above a limit.
@@ -96,6 +104,33 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
     /// Returns the counts of this moment. The cost grows with the number of targets.
     pub fn status(&self) -> Status {
         self.handle.shared.lock().engine.status()
+    }
+
+    /// Returns the numbers since the pool began.
+    pub fn stats(&self) -> Stats {
+        self.handle.shared.lock().engine.stats().clone()
+    }
+
+    /// Tells each [`Event`] to the closure from now on, in the place of one that was told before. It is called after the fact by any thread
+    /// that uses the pool, by several at once, and must be quick. It may call the pool, but a handle in it keeps the pool open. Events of
+    /// different threads may come in another order than they happened. A panic in it ends that call alone.
+    ///
+    /// ```
+    /// # use sockdrawer_lease::{Event, Pool};
+    /// # fn watch(pool: &Pool<u8, std::net::TcpStream>) {
+    /// pool.observe(|event| {
+    ///     if let Event::Held { caller, held, .. } = event {
+    ///         eprintln!("a connection is held for {held:?}, leased at {caller}");
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub fn observe(&self, observer: impl Fn(&Event<K>) + Send + Sync + 'static) {
+        let before = self.call(|state, _| {
+            state.engine.observe(true);
+            state.observer.replace(Arc::new(observer))
+        });
+        drop(before);
     }
 
     /// Begins to keep [`Settings::min_free`] connections to the target, as the first lease does.

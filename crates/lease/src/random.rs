@@ -30,7 +30,9 @@ impl Random {
 /// Returns a share of the time: `share` of 2^32.
 pub(crate) fn part(time: Duration, share: u32) -> Duration {
     let nanos = (time.as_nanos() * u128::from(share)) >> 32;
-    Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
+    // Times up to centuries do without divisions of 128 bits, which cost more than all else that is done for a lease.
+    let long = |_| Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32);
+    u64::try_from(nanos).map_or_else(long, Duration::from_nanos)
 }
 
 #[cfg(test)]

@@ -32,6 +32,10 @@ impl<M: Connect> Run<M::Target, M::Connection> for Threads<M> {
     fn returned(&self, connection: &mut M::Connection) -> Returned {
         self.connect.returned(connection)
     }
+
+    fn read_count(&self, connection: &M::Connection) -> Option<u64> {
+        self.connect.read_count(connection)
+    }
 }
 
 fn block<M: Connect>(connect: &M, mut task: Task<M::Target, M::Connection>) {
@@ -67,6 +71,10 @@ impl<M: ConnectAsync, S: Fn(Spawned) + Send + Sync + 'static> Run<M::Target, M::
 
     fn returned(&self, connection: &mut M::Connection) -> Returned {
         self.connect.returned(connection)
+    }
+
+    fn read_count(&self, connection: &M::Connection) -> Option<u64> {
+        self.connect.read_count(connection)
     }
 }
 

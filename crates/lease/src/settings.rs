@@ -1,5 +1,6 @@
 //! Settings of a pool, all of which can be changed while it runs.
 
+use crate::policy::Policy;
 use std::time::Duration;
 
 /// Settings of a pool. All can be changed while it runs, by [`Pool::set`](crate::Pool::set): those who wait stay in line, no lease is
@@ -27,22 +28,25 @@ pub struct Settings {
     /// Maximum pause after the first connect to a target that failed; doubled by each that follows. The pause is drawn at random from
     /// zero to this ("full jitter"), so that many programs do not come back at once. Default: 100 ms.
     pub backoff: Duration,
-    /// Maximum to which [`backoff`](Settings::backoff) is doubled. Default: 10 s.
+    /// Maximum to which [`backoff`](Settings::backoff) is doubled: a target that is back is found so much later at most. Default: 2 s.
     pub backoff_max: Duration,
     /// Time after the first of a row of failed connects, with no success between, from which a target without connections is down:
     /// who waits, and who asks from then on, gets [`Error::Down`](crate::Error::Down) at once. Default: 5 s.
     pub down_after: Duration,
-    /// Age at which a connection is closed, as soon as it is not leased. Default: 30 minutes.
+    /// Age at which a connection is closed, as soon as it is not leased. One that is used from 95 % of it on is replaced: another is
+    /// connected, if there is room, and it is closed once it is free beside a younger one. Default: 30 minutes.
     pub lifetime: Option<Duration>,
-    /// Maximum by which the lifetime of each connection is shortened at random, in percent, so that not all end at once. Default: 20.
+    /// Maximum by which the lifetime of each connection is shortened at random, in percent, so that not all end at once: at least 10, where
+    /// they began together. Default: 20.
     pub lifetime_jitter: u8,
-    /// Leases after which a connection is closed. Default: no limit.
+    /// Leases after which a connection is closed. From 20 on, it is replaced at 95 % of them, as at the end of its lifetime. Default: no
+    /// limit.
     pub max_uses: Option<u64>,
     /// Minimum of free connections to each target (elsewhere "idle"), as far as limits allow. It holds from the first lease or
     /// [`Pool::add_target`](crate::Pool::add_target) until [`Pool::remove_target`](crate::Pool::remove_target). Raised from 0, it holds
     /// for targets without a connection from their next lease. Default: 0.
     pub min_free: usize,
-    /// Maximum of free connections to a target; the one that is free for longest is closed. Default: no limit.
+    /// Maximum of free connections to a target; the one that was connected first is closed. Default: no limit.
     pub max_free: usize,
     /// Time after which a free connection above the minimum is closed. Default: 10 minutes.
     pub free_timeout: Option<Duration>,
@@ -51,6 +55,11 @@ pub struct Settings {
     pub check_after: Option<Duration>,
     /// Order in which free connections are leased.
     pub order: Order,
+    /// Order in which waiters are served, and the rule by which some are sent away. Default: first in, first out.
+    pub policy: Policy,
+    /// Time after which a lease is told as [`Event::Held`](crate::Event::Held), with the place in the code that asked for it. It holds for
+    /// leases that are taken while it is set. Default: None, never.
+    pub held_after: Option<Duration>,
 }
 
 /// Order in which free connections are leased.
@@ -72,7 +81,7 @@ impl Default for Settings {
             max_connecting: 2,
             connect_timeout: Duration::from_secs(5),
             backoff: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(10),
+            backoff_max: Duration::from_secs(2),
             down_after: Duration::from_secs(5),
             lifetime: Some(Duration::from_secs(30 * 60)),
             lifetime_jitter: 20,
@@ -82,6 +91,8 @@ impl Default for Settings {
             free_timeout: Some(Duration::from_secs(10 * 60)),
             check_after: Some(Duration::from_secs(1)),
             order: Order::default(),
+            policy: Policy::default(),
+            held_after: None,
         }
     }
 }

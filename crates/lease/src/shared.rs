@@ -3,7 +3,9 @@
 use crate::connect::{BoxError, Target};
 use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};
 use crate::error::Error;
-use std::collections::HashMap;
+use crate::request::Request;
+use crate::stats::Event;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
@@ -14,7 +16,11 @@ use std::time::{Duration, Instant};
 pub(crate) trait Run<K: Target, C: Send + 'static>: Send + Sync {
     fn run(&self, task: Task<K, C>);
     fn returned(&self, connection: &mut C) -> Returned;
+    fn read_count(&self, connection: &C) -> Option<u64>;
 }
+
+/// Closure of the user's that is told of events.
+pub(crate) type Observer<K> = Arc<dyn Fn(&Event<K>) + Send + Sync>;
 
 /// Way to a thread or task that waits.
 pub(crate) enum Wake {
@@ -30,12 +36,13 @@ pub(crate) enum Wait<C> {
 
 pub(crate) struct State<K, C> {
     pub(crate) engine: Engine<K, C>,
-    pub(crate) waits: HashMap<WaiterId, Wait<C>>,
+    pub(crate) waits: BTreeMap<WaiterId, Wait<C>>,
     /// Async jobs, to be woken when they are late.
     pub(crate) jobs: HashMap<JobId, Waker>,
     /// Leases that were left when the pool was closed.
     pub(crate) drained: Option<usize>,
     pub(crate) drains: Vec<Wake>,
+    pub(crate) observer: Option<Observer<K>>,
     /// Moment until which the timer thread sleeps, None within for ever; None outside while it is awake.
     sleeps_until: Option<Option<Instant>>,
     /// Set when the last handle of the pool is gone.
@@ -52,16 +59,18 @@ pub(crate) struct Shared<K: Target, C: Send + 'static> {
 enum Todo<K, C> {
     Wake(Wake),
     Run(JobId, Job<K, C>, Duration),
+    Tell(Observer<K>, Event<K>),
 }
 
 impl<K: Target, C: Send + 'static> Shared<K, C> {
     pub(crate) fn new(engine: Engine<K, C>, runner: Box<dyn Run<K, C>>) -> Arc<Self> {
         let state = State {
             engine,
-            waits: HashMap::new(),
+            waits: BTreeMap::new(),
             jobs: HashMap::new(),
             drained: None,
             drains: Vec::new(),
+            observer: None,
             sleeps_until: None,
             is_abandoned: false,
         };
@@ -87,9 +96,9 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
         result
     }
 
-    pub(crate) fn ask(self: &Arc<Self>, target: &K, deadline: Instant, wake: impl FnOnce() -> Wake) -> Result<Asked<C>, Error> {
+    pub(crate) fn ask(self: &Arc<Self>, target: &K, request: Request, wake: impl FnOnce() -> Wake) -> Result<Asked<C>, Error> {
         self.call(|state, now| {
-            let asked = state.engine.ask(now, target, deadline)?;
+            let asked = state.engine.ask(now, target, request)?;
             if let Asked::Waits(waiter) = asked {
                 state.waits.insert(waiter, Wait::Waits(wake()));
             }
@@ -104,11 +113,17 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
         self.call(|state, now| state.engine.give_back(now, leased, returned));
     }
 
+    /// Returns how much was read from the connection so far; None where that is not known.
+    pub(crate) fn read_count(&self, connection: &C) -> Option<u64> {
+        catch_unwind(AssertUnwindSafe(|| self.runner.read_count(connection))).ok().flatten()
+    }
+
     /// Runs all, whatever becomes of each: a panic in code of the user's, which is reported where it happens, ends one job.
     fn run(self: &Arc<Self>, todo: Vec<Todo<K, C>>) {
         for todo in todo {
             let _ = catch_unwind(AssertUnwindSafe(|| match todo {
                 Todo::Wake(wake) => wake.wake(),
+                Todo::Tell(observer, event) => observer(&event),
                 Todo::Run(id, job, timeout) => self.runner.run(Task::new(self.clone(), id, job, timeout)),
             }));
         }
@@ -155,6 +170,7 @@ impl<K: Target, C> State<K, C> {
                         todo.push(Todo::Wake(wake));
                     }
                 }
+                Action::Tell(event) => todo.extend(self.observer.clone().map(|observer| Todo::Tell(observer, event))),
                 Action::Drained { leased } => {
                     self.drained = Some(leased);
                     todo.extend(self.drains.drain(..).map(Todo::Wake));

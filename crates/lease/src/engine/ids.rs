@@ -2,13 +2,22 @@
 
 /// Name of a waiter, in use once. Who came later has a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(pub(super) u64);
+pub struct WaiterId {
+    // The number decides the order: it stands first.
+    pub(super) number: u64,
+    pub(super) target: TargetId,
+}
+
+impl WaiterId {
+    pub(super) const MIN: Self = WaiterId { number: 0, target: TargetId(0) };
+    pub(super) const MAX: Self = WaiterId { number: u64::MAX, target: TargetId(u64::MAX) };
+}
 
 /// Name of a job, in use once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TargetId(pub(super) u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

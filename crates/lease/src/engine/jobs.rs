@@ -12,6 +12,7 @@ pub(super) struct Running {
     pub(super) kind: Kind,
     /// None for a connect.
     pub(super) slot: Option<Slot>,
+    pub(super) began: Instant,
     pub(super) due: Option<Instant>,
     pub(super) late: bool,
 }

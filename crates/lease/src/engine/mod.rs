@@ -7,30 +7,35 @@
 //!
 //! Equal calls with equal seeds give equal actions.
 
+mod free;
 mod health;
+mod held;
 mod ids;
 mod jobs;
 mod line;
+mod reports;
 mod rules;
 mod serve;
 mod slot;
+mod supply;
 mod target;
 mod targets;
 mod timers;
+mod usual;
 
 pub use ids::{JobId, WaiterId};
 pub use slot::Leased;
 
 use crate::error::{ConnectError, Error};
 use crate::random::Random;
+use crate::request::Request;
 use crate::settings::Settings;
-use health::Health;
-use ids::{Ids, Kind};
+use crate::stats::{Event, Reason, Stats};
+use held::Watched;
+use ids::Ids;
 use jobs::Jobs;
-use line::Line;
+use reports::Reports;
 use rules::{Mode, Rules};
-use slot::Slot;
-use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 use targets::Targets;
@@ -82,6 +87,8 @@ pub enum Action<K, C> {
         /// Connections that are still leased; they are closed when they come back.
         leased: usize,
     },
+    /// An event happened, which is told after [`Engine::observe`] alone.
+    Tell(Event<K>),
 }
 
 /// Work on a connection.
@@ -117,210 +124,204 @@ pub struct Status {
 /// A pool of connections `C` to targets `K`; see [the module](self).
 #[derive(Debug)]
 pub struct Engine<K, C> {
+    core: Core<K, C>,
+}
+
+/// State of the engine, with the decisions on it.
+#[derive(Debug)]
+struct Core<K, C> {
     rules: Rules,
     random: Random,
     targets: Targets<K, C>,
     timers: Timers<ids::TargetId>,
-    line: Line,
+    /// Waiters for all targets.
+    waiting: usize,
+    deadlines: Timers<WaiterId>,
     jobs: Jobs,
+    watched: Watched,
     ids: Ids,
-    actions: VecDeque<Action<K, C>>,
+    reports: Reports<K, C>,
 }
 
 impl<K: Clone + Eq + Hash, C> Engine<K, C> {
     /// Creates a pool without connections. Its random numbers spread connects in time.
     pub fn new(settings: Settings, random: Random) -> Self {
-        Engine {
-            rules: Rules { settings, mode: Mode::Open },
+        let core = Core {
+            rules: Rules::new(settings),
             random,
             targets: Targets::new(),
             timers: Timers::new(),
-            line: Line::new(),
+            waiting: 0,
+            deadlines: Timers::new(),
             jobs: Jobs::new(),
+            watched: Watched::default(),
             ids: Ids::default(),
-            actions: VecDeque::new(),
-        }
+            reports: Reports::new(),
+        };
+        Engine { core }
     }
 
     /// Asks for a connection. With a deadline that is not in the future only a free one is leased, and no connect is begun.
-    pub fn ask(&mut self, now: Instant, target: &K, deadline: Instant) -> Result<Asked<C>, Error> {
-        if matches!(self.rules.mode, Mode::Draining(_) | Mode::Closed) {
-            return Err(Error::Closed);
-        }
-        let id = self.target(target);
-        if self.rules.mode == Mode::Open
-            && self.targets.get(id).waiters.is_empty()
-            && self.next_is_stale(now, id) == Some(false)
-            && let Some(leased) = self.lease_free(id)
-        {
-            if self.rules.settings.min_free > 0 {
-                self.settle(now, id);
-            }
-            return Ok(Asked::Leased(leased));
-        }
-        let answer = self.stand_in_line(now, id, deadline);
-        self.settle(now, id);
-        answer
+    pub fn ask(&mut self, now: Instant, target: &K, request: Request) -> Result<Asked<C>, Error> {
+        let answer = self.core.ask(now, target, request);
+        answer.map_err(|error| self.core.reports.refuse(error))
     }
 
     /// Takes a waiter out of the line, who then gets no [`Action::Wake`]. Who was woken already is no waiter.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) {
-        if let Some(left) = self.line.leave(waiter) {
-            self.targets.get_mut(left.target).waiters.remove(&waiter);
-            self.settle(now, left.target);
-            self.end_drain();
-        }
+        self.core.cancel(now, waiter);
     }
 
     /// Gives a connection back, which goes to the waiter whose turn it is, if there is one.
     pub fn give_back(&mut self, now: Instant, leased: Leased<C>, state: Returned) {
-        let Leased { connection, slot } = leased;
+        let core = &mut self.core;
+        let (slot, connection) = core.take_back(now, leased);
         let id = slot.target;
-        self.targets.get_mut(id).leased -= 1;
         match state {
-            Returned::Broken => self.start(now, id, Some(slot), Job::Close(connection)),
-            Returned::NeedsReset if !self.rules.is_worn(now, &slot) => self.start(now, id, Some(slot), Job::Reset(connection)),
-            Returned::NeedsReset | Returned::Reusable => self.arrive(now, slot, connection),
+            Returned::Broken => core.close(now, slot, connection, Reason::Broken),
+            Returned::NeedsReset if core.rules.worn(now, &slot).is_none() => {
+                core.start(now, id, Some(slot), Job::Reset(connection));
+            }
+            Returned::NeedsReset | Returned::Reusable => core.arrive(now, slot, connection),
         }
-        self.settle(now, id);
+        core.settle(now, id);
     }
 
     /// Takes a leased connection out of the pool: it counts for no limit any more.
     pub fn detach(&mut self, now: Instant, leased: Leased<C>) -> C {
-        self.targets.get_mut(leased.slot.target).leased -= 1;
-        self.freed(now, leased.slot.target);
-        leased.connection
+        let (slot, connection) = self.core.take_back(now, leased);
+        self.core.ended(now, &slot, Reason::Detached);
+        self.core.freed(now, slot.target);
+        connection
     }
 
     /// Tells the result of a connect, check or reset. After an error the connection must be gone already.
     pub fn done(&mut self, now: Instant, job: JobId, result: Result<C, ConnectError>) {
-        let Some(ended) = self.jobs.end(job) else { return };
-        let id = ended.target;
-        let target = self.targets.get_mut(id);
-        target.end(ended.kind, ended.late);
-        match result {
-            Ok(connection) => {
-                if ended.kind == Kind::Connect {
-                    target.health = Health::default();
-                }
-                let slot = ended.slot.unwrap_or_else(|| Slot::new(id, now, &mut self.random));
-                self.arrive(now, slot, connection);
-                self.settle(now, id);
-            }
-            Err(error) => {
-                // A late connect was counted as failed when it became late.
-                if ended.kind == Kind::Connect && !ended.late {
-                    target.health.failed(now, error, &self.rules.settings, &mut self.random);
-                }
-                self.freed(now, id);
-            }
-        }
+        self.core.done(now, job, result);
     }
 
     /// Tells that a connection that was to be closed is gone.
     pub fn closed(&mut self, now: Instant, job: JobId) {
-        if let Some(ended) = self.jobs.end(job) {
-            self.targets.get_mut(ended.target).end(ended.kind, ended.late);
-            self.freed(now, ended.target);
+        if let Some(ended) = self.core.jobs.end(job) {
+            self.core.targets.get_mut(ended.target).end(ended.kind, ended.late);
+            self.core.freed(now, ended.target);
         }
     }
 
     /// Replaces the settings.
     pub fn set(&mut self, now: Instant, settings: Settings) {
-        self.rules.settings = settings;
-        while self.jobs.surplus(self.targets.total, self.rules.settings.max) > 0 && self.close_longest_free(now, None) {}
-        self.settle_every(now);
+        self.core.rules.set(settings);
+        self.core.shrink(now);
+        self.core.settle_every(now);
     }
 
     /// Begins to keep [`Settings::min_free`] connections to the target.
     pub fn add_target(&mut self, now: Instant, target: &K) {
-        if matches!(self.rules.mode, Mode::Open | Mode::Suspended) {
-            let id = self.target(target);
-            self.settle(now, id);
+        let core = &mut self.core;
+        if matches!(core.rules.mode, Mode::Open | Mode::Suspended) {
+            let id = core.targets.keep(target, &mut core.ids, &core.rules);
+            core.settle(now, id);
         }
     }
 
     /// Closes the free connections to the target, and the leased ones when they come back, until it is asked for again. Who waits for the
     /// target is served nevertheless.
     pub fn remove_target(&mut self, now: Instant, target: &K) {
-        if let Some(id) = self.targets.find(target) {
-            self.targets.get_mut(id).kept = false;
-            self.settle(now, id);
+        if let Some(id) = self.core.targets.find(target) {
+            self.core.targets.get_mut(id).kept = false;
+            self.core.settle(now, id);
         }
     }
 
     /// Stops leasing and connecting. Who waits stays in line, and so does who asks.
     pub fn suspend(&mut self, now: Instant) {
-        if self.rules.mode == Mode::Open {
-            self.rules.mode = Mode::Suspended;
-            self.settle_every(now);
+        if self.core.rules.mode == Mode::Open {
+            self.core.rules.mode = Mode::Suspended;
+            self.core.settle_every(now);
         }
     }
 
     /// Ends [`suspend`](Engine::suspend): the line is served, and earlier failures of connects are forgotten.
     pub fn resume(&mut self, now: Instant) {
-        if self.rules.mode == Mode::Suspended {
-            self.rules.mode = Mode::Open;
-            self.targets.iter_mut().for_each(|target| target.health = Health::default());
-            self.settle_every(now);
+        if self.core.rules.mode == Mode::Suspended {
+            self.core.rules.mode = Mode::Open;
+            self.core.targets.iter_mut().for_each(|target| target.health = Default::default());
+            self.core.settle_every(now);
         }
     }
 
     /// Begins to close the pool: nobody new is let in, who waits is served, connections without a waiter are closed.
     /// [`Action::Drained`] tells the end, at the deadline at the latest; who waits then gets [`Error::Closed`]. Again, it moves the deadline.
     pub fn drain(&mut self, now: Instant, deadline: Instant) {
-        if self.rules.mode == Mode::Closed {
+        if self.core.rules.mode == Mode::Closed {
             let leased = self.status().leased;
-            self.actions.push_back(Action::Drained { leased });
+            self.core.reports.actions.push_back(Action::Drained { leased });
             return;
         }
-        self.rules.mode = Mode::Draining(deadline);
-        self.settle_every(now);
+        self.core.rules.mode = Mode::Draining(deadline);
+        self.core.settle_every(now);
         self.handle_timeout(now);
     }
 
     /// Does what is due. Early calls do no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.rules.drains_until().is_some_and(|deadline| deadline <= now) {
-            self.close(now);
+        let core = &mut self.core;
+        if core.rules.drains_until().is_some_and(|deadline| deadline <= now) {
+            core.end(now);
         }
         loop {
-            if let Some(waiter) = self.line.deadlines.due(now) {
-                self.time_out(now, waiter);
-            } else if let Some(job) = self.jobs.due.due(now) {
-                self.late(now, job);
-            } else if let Some(id) = self.timers.due(now) {
-                self.settle(now, id);
+            if let Some(waiter) = core.deadlines.due(now) {
+                core.time_out(now, waiter);
+            } else if let Some(job) = core.jobs.due.due(now) {
+                core.late(now, job);
+            } else if let Some(id) = core.timers.due(now) {
+                core.settle(now, id);
+            } else if let Some(held) = core.watched.take_due(now) {
+                core.reports.stats.held += 1;
+                let (target, held_for) = (&core.targets.get(held.target).name, now - held.since);
+                core.reports.tell(|| Event::Held { target: target.clone(), caller: held.caller, held: held_for });
             } else {
                 break;
             }
         }
-        self.end_drain();
+        core.end_drain();
     }
 
     /// Returns when [`handle_timeout`](Engine::handle_timeout) is to be called; None until another call has been made.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let parts = [self.line.deadlines.next(), self.jobs.due.next(), self.timers.next(), self.rules.drains_until()];
+        let core = &self.core;
+        let drains_until = core.rules.drains_until();
+        let parts = [core.deadlines.next(), core.jobs.due.next(), core.timers.next(), core.watched.next(), drains_until];
         parts.into_iter().fold(None, earliest)
     }
 
     /// Returns the next action.
     pub fn poll_action(&mut self) -> Option<Action<K, C>> {
-        self.actions.pop_front()
+        self.core.reports.actions.pop_front()
+    }
+
+    /// Begins, or ends, to tell events by [`Action::Tell`].
+    pub fn observe(&mut self, is_observed: bool) {
+        self.core.reports.is_observed = is_observed;
     }
 
     /// Returns whether the job is under way, and late.
     pub fn is_late(&self, job: JobId) -> bool {
-        self.jobs.is_late(job)
+        self.core.jobs.is_late(job)
     }
 
     /// Returns the settings in force.
     pub fn settings(&self) -> &Settings {
-        &self.rules.settings
+        &self.core.rules.settings
     }
 
-    /// Returns the counts. The cost grows with the number of targets.
+    /// Returns the counts of this moment. The cost grows with the number of targets.
     pub fn status(&self) -> Status {
-        self.targets.status(self.line.len())
+        self.core.targets.status(self.core.waiting)
+    }
+
+    /// Returns the numbers since the pool began.
+    pub fn stats(&self) -> &Stats {
+        &self.core.reports.stats
     }
 }

@@ -1,31 +1,41 @@
-//! The decisions of the engine: who gets a connection, when connects begin, and what is closed.
+//! Waiters' half of the engine: standing in line, getting a connection, and being sent away.
 
-use super::ids::{Kind, TargetId};
-use super::jobs::Running;
+use super::held::Held;
+use super::ids::TargetId;
 use super::line::Waiter;
 use super::rules::Mode;
 use super::slot::Slot;
-use super::timers::after;
-use super::{Action, Asked, Engine, Job, JobId, Leased, WaiterId};
+use super::{Action, Asked, Core, Job, Leased, WaiterId};
 use crate::error::Error;
+use crate::request::Request;
+use crate::stats::Refusal;
 use std::hash::Hash;
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-impl<K: Clone + Eq + Hash, C> Engine<K, C> {
-    pub(super) fn target(&mut self, name: &K) -> TargetId {
-        let id = self.targets.find(name).unwrap_or_else(|| {
-            let id = TargetId(self.ids.next());
-            self.targets.insert(id, name);
-            id
-        });
-        self.targets.get_mut(id).kept = true;
-        id
+impl<K: Clone + Eq + Hash, C> Core<K, C> {
+    pub(super) fn ask(&mut self, now: Instant, target: &K, request: Request) -> Result<Asked<C>, Error> {
+        if matches!(self.rules.mode, Mode::Draining(_) | Mode::Closed) {
+            return Err(Error::Closed);
+        }
+        let id = self.targets.keep(target, &mut self.ids, &self.rules);
+        if self.rules.mode == Mode::Open
+            && self.targets.get(id).line.is_empty()
+            && self.next_is_stale(now, id) == Some(false)
+            && let Some(leased) = self.lease_free(now, id, request)
+        {
+            self.reports.stats.waiting.record(Duration::ZERO);
+            if self.rules.settings.min_free > 0 || self.targets.get(id).owed > 0 {
+                self.settle(now, id);
+            }
+            return Ok(Asked::Leased(leased));
+        }
+        let answer = self.stand_in_line(now, id, request);
+        self.settle(now, id);
+        answer
     }
 
-    pub(super) fn stand_in_line(&mut self, now: Instant, id: TargetId, deadline: Instant) -> Result<Asked<C>, Error> {
-        let (tries, mode) = (deadline <= now, self.rules.mode);
+    fn stand_in_line(&mut self, now: Instant, id: TargetId, request: Request) -> Result<Asked<C>, Error> {
+        let (tries, mode) = (request.deadline <= now, self.rules.mode);
         if tries && mode == Mode::Suspended {
             return Err(Error::Suspended);
         }
@@ -40,243 +50,132 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
             return Err(down);
         }
         if tries {
-            let error = target.timed_out(Duration::ZERO, target.waiters.len() + 1, self.targets.total);
+            let error = target.timed_out(Duration::ZERO, target.line.len() + 1, self.targets.total);
             // Who tries next finds it checked.
-            if target.waiters.is_empty()
-                && let Some(free) = self.targets.get_mut(id).take_free(self.rules.settings.order)
+            if target.line.is_empty()
+                && let Some(free) = self.targets.get_mut(id).free.take(self.rules.settings.order)
             {
                 self.start(now, id, Some(free.slot), Job::Check(free.connection));
             }
             return Err(error);
         }
-        if self.line.len() >= self.rules.settings.max_waiters {
-            return Err(Error::Full { waiting: self.line.len() });
+        if self.waiting >= self.rules.settings.max_waiters {
+            return Err(Error::Full { waiting: self.waiting });
         }
-        let waiter = WaiterId(self.ids.next());
-        self.line.join(waiter, Waiter { target: id, since: now, deadline });
-        self.targets.get_mut(id).waiters.insert(waiter);
+        let waiter = WaiterId { number: self.ids.next(), target: id };
+        self.waiting += 1;
+        self.deadlines.change(waiter, None, Some(request.deadline));
+        self.targets.get_mut(id).line.join(waiter, Waiter { since: now, request });
         Ok(Asked::Waits(waiter))
     }
 
-    fn wake(&mut self, waiter: WaiterId, result: Result<Leased<C>, Error>) {
-        if let Some(left) = self.line.leave(waiter) {
-            self.targets.get_mut(left.target).waiters.remove(&waiter);
-            self.actions.push_back(Action::Wake { waiter, result });
+    /// Takes a waiter out of the line; None for one that was woken already.
+    fn leave(&mut self, waiter: WaiterId, is_served: bool) -> Option<Waiter> {
+        let target = self.targets.find_mut(waiter.target)?;
+        let left = target.line.leave(waiter, is_served)?;
+        self.waiting -= 1;
+        self.deadlines.change(waiter, Some(left.request.deadline), None);
+        Some(left)
+    }
+
+    pub(super) fn cancel(&mut self, now: Instant, waiter: WaiterId) {
+        if self.leave(waiter, false).is_some() {
+            self.reports.refused(Refusal::Cancelled);
+            self.settle(now, waiter.target);
+            self.end_drain();
         }
     }
 
-    fn wake_all(&mut self, id: TargetId, error: &Error) {
-        for waiter in self.targets.get(id).waiters.clone() {
-            self.wake(waiter, Err(error.clone()));
+    fn refuse(&mut self, waiter: WaiterId, error: Error) {
+        if self.leave(waiter, false).is_some() {
+            let error = self.reports.refuse(error);
+            self.reports.actions.push_back(Action::Wake { waiter, result: Err(error) });
+        }
+    }
+
+    pub(super) fn refuse_all(&mut self, id: TargetId, error: &Error) {
+        for waiter in self.targets.get(id).line.ids() {
+            self.refuse(waiter, error.clone());
         }
     }
 
     pub(super) fn time_out(&mut self, now: Instant, waiter: WaiterId) {
-        let Some(Waiter { target: id, since, .. }) = self.line.get(waiter).copied() else { return };
+        let id = waiter.target;
         let target = self.targets.get(id);
-        let place = target.waiters.range(..=waiter).count();
-        let error = target.timed_out(now - since, place, self.targets.total);
-        self.wake(waiter, Err(if self.rules.mode == Mode::Suspended { Error::Suspended } else { error }));
+        let Some(since) = target.line.get(waiter).map(|waiter| waiter.since) else { return };
+        let error = target.timed_out(now - since, target.line.place(waiter), self.targets.total);
+        self.refuse(waiter, if self.rules.mode == Mode::Suspended { Error::Suspended } else { error });
         self.settle(now, id);
     }
 
-    fn lease(&mut self, mut slot: Slot, connection: C) -> Leased<C> {
+    fn lease(&mut self, now: Instant, mut slot: Slot, connection: C, request: Request) -> Leased<C> {
         slot.uses += 1;
-        self.targets.get_mut(slot.target).leased += 1;
-        Leased { connection, slot }
+        self.age(now, &mut slot);
+        let target = slot.target;
+        let state = self.targets.get_mut(target);
+        state.leased += 1;
+        state.used_since = state.used_since.or(Some(now));
+        let held = Held { target, since: now, caller: request.caller };
+        let watch = self.watched.begin(held, self.rules.settings.held_after);
+        Leased { connection, slot, taken: now, watch }
     }
 
-    pub(super) fn lease_free(&mut self, id: TargetId) -> Option<Leased<C>> {
-        let free = self.targets.get_mut(id).take_free(self.rules.settings.order)?;
-        Some(self.lease(free.slot, free.connection))
+    fn lease_free(&mut self, now: Instant, id: TargetId, request: Request) -> Option<Leased<C>> {
+        let free = self.targets.get_mut(id).free.take(self.rules.settings.order)?;
+        Some(self.lease(now, free.slot, free.connection, request))
     }
 
-    /// Returns whether the next free connection needs a check, after closing the worn ones before it. None where none is free.
-    pub(super) fn next_is_stale(&mut self, now: Instant, id: TargetId) -> Option<bool> {
-        loop {
-            let order = self.rules.settings.order;
-            let free = self.targets.get(id).next_free(order)?;
-            if !self.rules.is_worn(now, &free.slot) {
-                return Some(self.rules.is_stale(now, free.since));
-            }
-            let worn = self.targets.get_mut(id).take_free(order)?;
-            self.start(now, id, Some(worn.slot), Job::Close(worn.connection));
-        }
+    /// Gives a connection to a waiter.
+    pub(super) fn hand_over(&mut self, now: Instant, waiter: WaiterId, slot: Slot, connection: C) {
+        let left = self.leave(waiter, true).expect("it waits until it is served");
+        self.reports.stats.waiting.record(now.saturating_duration_since(left.since));
+        let leased = self.lease(now, slot, connection, left.request);
+        self.reports.actions.push_back(Action::Wake { waiter, result: Ok(leased) });
     }
 
-    /// Takes a connection that can be leased: it goes to the waiter whose turn it is, or becomes free, or is closed.
-    pub(super) fn arrive(&mut self, now: Instant, slot: Slot, connection: C) {
-        let (id, full) = (slot.target, self.targets.total >= self.rules.settings.max);
-        let target = self.targets.get(id);
-        let waiter = target.waiters.first().copied().filter(|_| self.rules.serves());
-        let of_no_use = self.rules.mode == Mode::Closed || (!self.rules.keeps(target) && target.waiters.is_empty());
-        let above = target.count() - target.closing() >= self.rules.settings.max_per_target
-            || self.jobs.surplus(self.targets.total, self.rules.settings.max) > 0;
-        // A target that keeps its connections for ever would let others wait for ever.
-        let in_the_way = || {
-            let starves = |first| self.targets.starves_another(now, first, &self.rules);
-            full && waiter.is_some_and(starves) && self.jobs.closing(false) == 0
-        };
-        if of_no_use || above || self.rules.is_worn(now, &slot) || in_the_way() {
-            self.start(now, id, Some(slot), Job::Close(connection));
-        } else if let Some(waiter) = waiter {
-            let leased = self.lease(slot, connection);
-            self.wake(waiter, Ok(leased));
-        } else {
-            self.targets.get_mut(id).put(now, slot, connection, &self.rules);
-            // It can make room for others.
-            if full && self.line.len() > self.targets.get(id).waiters.len() {
-                self.settle_all(now, id);
-            }
-        }
+    pub(super) fn take_back(&mut self, now: Instant, leased: Leased<C>) -> (Slot, C) {
+        let used = now.saturating_duration_since(leased.taken);
+        self.reports.stats.using.record(used);
+        self.watched.end(leased.watch);
+        let target = self.targets.get_mut(leased.slot.target);
+        target.leased -= 1;
+        target.uses.add(used);
+        (leased.slot, leased.connection)
     }
 
-    /// Closes the connection that is free for longest, of any target but this. Returns whether there was one.
-    pub(super) fn close_longest_free(&mut self, now: Instant, but: Option<TargetId>) -> bool {
-        let Some(free) = self.targets.take_longest_free(but) else { return false };
-        let id = free.slot.target;
-        self.start(now, id, Some(free.slot), Job::Close(free.connection));
-        // The next one may need no check. That target begins no close for others: who waits there has a connection coming.
-        self.settle(now, id);
-        true
-    }
-
-    /// Notes that a place within the limits is free, and lets others use it.
-    pub(super) fn freed(&mut self, now: Instant, id: TargetId) {
-        self.targets.total -= 1;
-        self.settle_all(now, id);
-        self.end_drain();
-    }
-
-    pub(super) fn start(&mut self, now: Instant, id: TargetId, slot: Option<Slot>, job: Job<K, C>) {
-        let kind = match &job {
-            Job::Connect(_) => Kind::Connect,
-            Job::Check(_) => Kind::Check,
-            Job::Reset(_) => Kind::Reset,
-            Job::Close(_) => Kind::Close,
-        };
-        let (name, timeout) = (JobId(self.ids.next()), self.rules.settings.connect_timeout);
-        self.targets.get_mut(id).begin(kind);
-        self.jobs.begin(name, Running { target: id, kind, slot, due: after(now, timeout), late: false });
-        self.actions.push_back(Action::Run { id: name, job, timeout });
-    }
-
-    /// Counts on the job no more.
-    pub(super) fn late(&mut self, now: Instant, job: JobId) {
-        let Some((id, kind)) = self.jobs.late(job) else { return };
-        let target = self.targets.get_mut(id);
-        target.late(kind);
-        self.actions.push_back(Action::Cancel(job));
-        if kind == Kind::Connect {
-            let error = Arc::new(io::Error::new(io::ErrorKind::TimedOut, "the connect took too long"));
-            target.health.failed(now, error, &self.rules.settings, &mut self.random);
-        }
-        self.settle_all(now, id);
-    }
-
-    /// Brings a target to rest after a change: serves its line, closes what is unwanted, connects where that is needed.
-    pub(super) fn settle(&mut self, now: Instant, id: TargetId) {
-        if !self.targets.contains(id) {
-            return;
-        }
-        self.serve_line(now, id);
-        while let Some(free) = self.targets.get_mut(id).take_unwanted(now, &self.rules) {
-            self.start(now, id, Some(free.slot), Job::Close(free.connection));
-        }
-        self.connect(now, id);
-        self.set_timer(now, id);
-    }
-
-    pub(super) fn settle_all(&mut self, now: Instant, id: TargetId) {
-        for id in self.targets.in_want(id, &self.rules) {
-            self.settle(now, id);
-        }
-    }
-
-    /// Settles all targets under other settings, or in another mode.
-    pub(super) fn settle_every(&mut self, now: Instant) {
-        for id in self.targets.ids() {
-            self.targets.get_mut(id).sweep = Some(now);
-            self.settle(now, id);
-        }
-        self.end_drain();
-    }
-
-    fn serve_line(&mut self, now: Instant, id: TargetId) {
+    pub(super) fn serve_line(&mut self, now: Instant, id: TargetId) {
         if !self.rules.serves() {
             return;
         }
-        while let Some(waiter) = self.targets.get(id).waiters.first().copied()
+        while let Some(waiter) = self.targets.get(id).line.next(now)
             && let Some(is_stale) = self.next_is_stale(now, id)
         {
             let target = self.targets.get_mut(id);
-            if !is_stale {
-                let Some(leased) = self.lease_free(id) else { break };
-                self.wake(waiter, Ok(leased));
-            } else if target.waiters.len() > target.coming()
-                && let Some(free) = target.take_free(self.rules.settings.order)
-            {
+            if is_stale && target.line.len() <= target.passing() {
+                break;
+            }
+            let Some(free) = target.free.take(self.rules.settings.order) else { break };
+            if is_stale {
                 self.start(now, id, Some(free.slot), Job::Check(free.connection));
             } else {
-                break;
+                self.hand_over(now, waiter, free.slot, free.connection);
             }
         }
         let target = self.targets.get_mut(id);
         let refuses = target.health.take_refusal(now, &self.rules.settings) && !target.is_alive();
         if let Some(down) = target.health.down().filter(|_| refuses) {
-            self.wake_all(id, &down);
+            self.refuse_all(id, &down);
         }
     }
 
-    /// Begins the connects that waiters and the minimum of free connections need.
-    fn connect(&mut self, now: Instant, id: TargetId) {
-        loop {
-            let target = self.targets.get(id);
-            if self.rules.wanted(target) == 0 || !self.rules.may_connect(now, target) {
-                break;
-            }
-            let in_need = target.waiters.len().saturating_sub(target.coming());
-            if self.targets.total < self.rules.settings.max {
-                let job = Job::Connect(target.name.clone());
-                self.targets.total += 1;
-                self.start(now, id, None, job);
-            } else if self.jobs.closing(false) >= in_need || !self.close_longest_free(now, Some(id)) {
-                break;
-            }
+    /// Sends waiters away that CoDel drops. Returns whether there were any.
+    pub(super) fn drop_late(&mut self, now: Instant, id: TargetId) -> bool {
+        let mut any = false;
+        while let Some(waiter) = self.targets.get_mut(id).next_drop(now, &self.rules) {
+            let waited = self.targets.get(id).line.waited(now).unwrap_or_default();
+            self.refuse(waiter, Error::Dropped { policy: self.rules.settings.policy, waited });
+            any = true;
         }
-    }
-
-    /// Sets the timer of the target, or forgets a target of which nothing is left to know.
-    fn set_timer(&mut self, now: Instant, id: TargetId) {
-        let target = self.targets.get(id);
-        let is_idle = target.is_idle(&self.rules);
-        let at = if is_idle { target.remembered_until(now, &self.rules) } else { target.next_timer(now, &self.rules) };
-        self.timers.change(id, target.timer, at);
-        self.targets.get_mut(id).timer = at;
-        if is_idle && at.is_none() {
-            self.targets.remove(id);
-        }
-    }
-
-    /// Ends a drain that has nothing left to wait for.
-    pub(super) fn end_drain(&mut self) {
-        if self.rules.drains_until().is_some() && self.targets.total == 0 && self.line.len() == 0 {
-            self.rules.mode = Mode::Closed;
-            self.actions.push_back(Action::Drained { leased: 0 });
-        }
-    }
-
-    /// Closes the pool: nobody is waited for any more.
-    pub(super) fn close(&mut self, now: Instant) {
-        self.rules.mode = Mode::Closed;
-        for id in self.targets.ids() {
-            self.wake_all(id, &Error::Closed);
-        }
-        for job in self.jobs.unfinished() {
-            self.late(now, job);
-        }
-        self.settle_every(now);
-        let leased = self.status().leased;
-        self.actions.push_back(Action::Drained { leased });
+        any
     }
 }

@@ -1,5 +1,6 @@
 //! A connection's place within the limits.
 
+use super::held::Watch;
 use super::ids::TargetId;
 use crate::random::Random;
 use std::time::Instant;
@@ -12,11 +13,13 @@ pub(super) struct Slot {
     pub(super) uses: u64,
     /// Share of the jitter of lifetimes, of 2^32.
     pub(super) jitter: u32,
+    /// Set once it is near its end, and its replacement was asked for.
+    pub(super) is_old: bool,
 }
 
 impl Slot {
     pub(super) fn new(target: TargetId, now: Instant, random: &mut Random) -> Self {
-        Slot { target, born: now, uses: 0, jitter: random.next() as u32 }
+        Slot { target, born: now, uses: 0, jitter: random.next() as u32, is_old: false }
     }
 }
 
@@ -28,6 +31,8 @@ pub struct Leased<C> {
     /// The connection.
     pub connection: C,
     pub(super) slot: Slot,
+    pub(super) taken: Instant,
+    pub(super) watch: Option<Watch>,
 }
 
 impl<C> Leased<C> {
@@ -40,12 +45,4 @@ impl<C> Leased<C> {
     pub fn born(&self) -> Instant {
         self.slot.born
     }
-}
-
-/// A connection that nobody leased.
-#[derive(Debug)]
-pub(super) struct Free<C> {
-    pub(super) slot: Slot,
-    pub(super) connection: C,
-    pub(super) since: Instant,
 }

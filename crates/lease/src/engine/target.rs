@@ -1,13 +1,15 @@
 //! All that the engine knows of a target: its free connections, its line of waiters and its counts.
 
+use super::free::{Free, FreeList};
 use super::health::Health;
 use super::ids::{Kind, WaiterId};
-use super::rules::Rules;
-use super::slot::{Free, Slot};
+use super::line::Line;
+use super::rules::{Mode, Rules};
 use super::timers::{after, earliest};
+use super::usual::Usual;
 use crate::error::Error;
-use crate::settings::Order;
-use std::collections::{BTreeSet, VecDeque};
+use crate::policy::Policy;
+use crate::stats::Reason;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -15,36 +17,53 @@ pub(super) struct TargetState<K, C> {
     pub(super) name: K,
     /// Asked for since it was removed.
     pub(super) kept: bool,
-    /// Longest free first.
-    pub(super) free: VecDeque<Free<C>>,
+    pub(super) free: FreeList<C>,
     pub(super) leased: usize,
     /// Jobs by kind: on time, and late.
     jobs: [[usize; 2]; 4],
-    pub(super) waiters: BTreeSet<WaiterId>,
+    pub(super) line: Line,
     pub(super) health: Health,
-    /// Moment until which no free connection is too old, or free for too long. May be early.
-    pub(super) sweep: Option<Instant>,
+    /// Times of connects and of leases.
+    pub(super) connects: Usual,
+    pub(super) uses: Usual,
+    /// Moment of the first lease.
+    pub(super) used_since: Option<Instant>,
+    /// Replacements to be connected for connections that are near their end.
+    pub(super) owed: usize,
+    /// Moment since which fewer are free than the minimum.
+    pub(super) short_since: Option<Instant>,
+    /// Moment until which the connects and checks that are under way take no longer than usual.
+    soon: Option<Instant>,
     /// Moment of the timer that is set.
     pub(super) timer: Option<Instant>,
 }
 
 impl<K, C> TargetState<K, C> {
-    pub(super) fn new(name: K) -> Self {
+    pub(super) fn new(name: K, policy: Policy) -> Self {
         TargetState {
             name,
             kept: true,
-            free: VecDeque::new(),
+            free: FreeList::new(),
             leased: 0,
             jobs: [[0; 2]; 4],
-            waiters: BTreeSet::new(),
+            line: Line::new(policy),
             health: Health::default(),
-            sweep: None,
+            connects: Usual::default(),
+            uses: Usual::default(),
+            used_since: None,
+            owed: 0,
+            short_since: None,
+            soon: None,
             timer: None,
         }
     }
 
-    pub(super) fn begin(&mut self, kind: Kind) {
+    pub(super) fn begin(&mut self, now: Instant, kind: Kind, timeout: Duration) {
         self.jobs[kind as usize][0] += 1;
+        if matches!(kind, Kind::Connect | Kind::Check) {
+            let usual = self.connects.get().map_or(timeout, |usual| usual.saturating_mul(2));
+            self.soon = self.soon.max(after(now, usual.min(timeout)));
+        }
     }
 
     pub(super) fn end(&mut self, kind: Kind, late: bool) {
@@ -74,12 +93,22 @@ impl<K, C> TargetState<K, C> {
 
     /// Returns how many connections are about to be there: each serves a waiter. What is late is not counted on.
     pub(super) fn coming(&self) -> usize {
-        [Kind::Connect, Kind::Check, Kind::Reset].map(|kind| self.jobs[kind as usize][0]).iter().sum()
+        self.jobs[Kind::Connect as usize][0] + self.passing()
+    }
+
+    /// Returns how many connections are being checked or reset, and are not late.
+    pub(super) fn passing(&self) -> usize {
+        self.jobs[Kind::Check as usize][0] + self.jobs[Kind::Reset as usize][0]
     }
 
     /// Returns whether a connect is under way that is not late.
     pub(super) fn awaits_connect(&self) -> bool {
         self.jobs[Kind::Connect as usize][0] > 0
+    }
+
+    /// Returns until when a connect or a check is about to bring a connection.
+    fn awaits_until(&self) -> Option<Instant> {
+        self.soon.filter(|_| self.jobs[Kind::Connect as usize][0] + self.jobs[Kind::Check as usize][0] > 0)
     }
 
     /// Returns how many places within the limits are taken.
@@ -92,72 +121,71 @@ impl<K, C> TargetState<K, C> {
         self.leased + self.free.len() + self.checking() > 0
     }
 
-    pub(super) fn next_free(&self, order: Order) -> Option<&Free<C>> {
-        match order {
-            Order::LastUsedFirst => self.free.back(),
-            Order::LongestFreeFirst => self.free.front(),
-        }
+    /// Returns how many leases are expected to end within the time of a connect.
+    pub(super) fn returns(&self, now: Instant) -> usize {
+        let Some(connect) = self.connects.get().filter(|_| self.leased > 0) else { return 0 };
+        // Before a lease has ended, it is known that one takes so long at least.
+        let so_far = || self.used_since.map(|since| now.saturating_duration_since(since));
+        let usage = self.uses.get().or_else(so_far).unwrap_or_default();
+        let ends = connect.as_nanos().saturating_mul(self.leased as u128).checked_div(usage.as_nanos());
+        ends.map_or(usize::MAX, |ends| usize::try_from(ends).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn take_free(&mut self, order: Order) -> Option<Free<C>> {
-        match order {
-            Order::LastUsedFirst => self.free.pop_back(),
-            Order::LongestFreeFirst => self.free.pop_front(),
-        }
+    /// Returns until when no connect is begun for a need that arose then: the time of a connect, after which returns are waited for in vain.
+    pub(super) fn held_until(&self, since: Option<Instant>) -> Option<Instant> {
+        after(since?, self.connects.get().filter(|_| self.leased > 0)?)
     }
 
-    pub(super) fn put(&mut self, now: Instant, slot: Slot, connection: C, rules: &Rules) {
-        self.free.push_back(Free { slot, connection, since: now });
-        let above = self.free.len() > rules.settings.min_free;
-        let [first, last] =
-            [self.free.front(), self.free.back()].map(|free| free.and_then(|free| Self::ends(free, rules, above)));
-        self.sweep = earliest(self.sweep, earliest(first, last));
+    /// Takes a free connection out that is to be closed: above a maximum, too old, free for too long, or
+    /// near its end while another is there.
+    pub(super) fn take_unwanted(&mut self, now: Instant, rules: &Rules) -> Option<(Free<C>, Reason)> {
+        let is_of_use = rules.keeps(self) || !self.line.is_empty();
+        let max = if is_of_use { rules.settings.max_free } else { 0 };
+        let is_above = self.free.len() > max || self.count() - self.closing() > rules.settings.max_per_target;
+        if is_above && let Some(free) = self.free.take_oldest() {
+            return Some((free, if is_of_use { Reason::Surplus } else { Reason::Unneeded }));
+        }
+        let ended = self.free.take_ended(now, rules);
+        // Replacements that are not there yet have no part in it.
+        let others = rules.floor(self).max(1) + self.owed + self.connecting();
+        ended.or_else(|| self.free.take_old(others).map(|free| (free, Reason::Renewed)))
     }
 
-    /// Takes a free connection out that is to be closed: above a maximum, too old, or free for too long.
-    pub(super) fn take_unwanted(&mut self, now: Instant, rules: &Rules) -> Option<Free<C>> {
-        let max = if rules.keeps(self) || !self.waiters.is_empty() { rules.settings.max_free } else { 0 };
-        let above = self.free.len() > max || self.count() - self.closing() > rules.settings.max_per_target;
-        if let Some(free) = self.free.pop_front_if(|_| above) {
-            return Some(free);
-        }
-        if self.sweep.is_none_or(|at| at > now) {
-            return None;
-        }
-        let above = self.free.len() > rules.settings.min_free;
-        let mut sweep = None;
-        for (at, free) in self.free.iter().enumerate() {
-            let ends = Self::ends(free, rules, above);
-            if ends.is_some_and(|at| at <= now) {
-                return self.free.remove(at);
-            }
-            sweep = earliest(sweep, ends);
-        }
-        self.sweep = sweep;
-        None
+    /// Returns the oldest waiter if CoDel drops it now.
+    pub(super) fn next_drop(&mut self, now: Instant, rules: &Rules) -> Option<WaiterId> {
+        self.line.watch(now, rules.mode == Mode::Open);
+        let drops = self.drops_at(rules).is_some_and(|at| at <= now);
+        self.line.oldest().filter(|_| drops)
     }
 
-    /// Returns when a free connection is to be closed; for being free too long only where the minimum stays.
-    fn ends(free: &Free<C>, rules: &Rules, above_minimum: bool) -> Option<Instant> {
-        let bored = rules.settings.free_timeout.filter(|_| above_minimum).and_then(|time| after(free.since, time));
-        earliest(rules.expiry(&free.slot), bored)
+    fn drops_at(&self, rules: &Rules) -> Option<Instant> {
+        let drops_at = self.line.drops_at().filter(|_| rules.mode == Mode::Open)?;
+        Some(self.awaits_until().map_or(drops_at, |until| until.max(drops_at)))
     }
 
-    /// Returns when something is to be done for the target by time alone.
-    pub(super) fn next_timer(&self, now: Instant, rules: &Rules) -> Option<Instant> {
-        let mut at = self.sweep;
-        if rules.serves() && rules.wanted(self) > 0 && !self.health.may_try(now) {
+    /// Returns when something is to be done for the target by time alone. Where there is no room, no connect is held back.
+    pub(super) fn next_timer(&self, now: Instant, rules: &Rules, has_room: bool) -> Option<Instant> {
+        let mut at = earliest(self.free.sweep, self.drops_at(rules));
+        if !rules.serves() {
+            return at;
+        }
+        if !self.health.may_try(now) && rules.wanted(now, self) > 0 {
             at = earliest(at, self.health.next_try);
         }
-        if rules.serves() && !self.waiters.is_empty() && !self.health.is_down {
+        if !self.line.is_empty() && !self.health.is_down {
             at = earliest(at, self.health.down_at(&rules.settings));
+        }
+        if has_room && self.count() < rules.settings.max_per_target {
+            let needs = [self.line.busy_since, self.short_since];
+            let held = needs.map(|since| self.held_until(since).filter(|until| *until > now));
+            at = earliest(at, earliest(held[0], held[1]));
         }
         at
     }
 
     /// Returns whether nothing is left of the target but its failures.
     pub(super) fn is_idle(&self, rules: &Rules) -> bool {
-        self.count() == 0 && self.waiters.is_empty() && rules.floor(self) == 0
+        self.count() == 0 && self.line.is_empty() && rules.floor(self) == 0
     }
 
     /// Returns until when failures are remembered: who asks soon after them still gets to know.

@@ -1,9 +1,9 @@
 //! Targets by name, and their sums.
 
 use super::Status;
-use super::ids::{TargetId, WaiterId};
+use super::free::Free;
+use super::ids::{Ids, TargetId, WaiterId};
 use super::rules::Rules;
-use super::slot::Free;
 use super::target::TargetState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -26,9 +26,16 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
         self.names.get(name).copied()
     }
 
-    pub(super) fn insert(&mut self, id: TargetId, name: &K) {
-        self.names.insert(name.clone(), id);
-        self.all.insert(id, TargetState::new(name.clone()));
+    /// Returns the target's id, under which it is kept from now on.
+    pub(super) fn keep(&mut self, name: &K, ids: &mut Ids, rules: &Rules) -> TargetId {
+        let id = self.find(name).unwrap_or_else(|| {
+            let id = TargetId(ids.next());
+            self.names.insert(name.clone(), id);
+            self.all.insert(id, TargetState::new(name.clone(), rules.settings.policy));
+            id
+        });
+        self.get_mut(id).kept = true;
+        id
     }
 
     pub(super) fn remove(&mut self, id: TargetId) {
@@ -37,12 +44,20 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     pub(super) fn contains(&self, id: TargetId) -> bool {
         self.all.contains_key(&id)
     }
 
     pub(super) fn get(&self, id: TargetId) -> &TargetState<K, C> {
         self.all.get(&id).expect("a target stays while it is in use")
+    }
+
+    pub(super) fn find_mut(&mut self, id: TargetId) -> Option<&mut TargetState<K, C>> {
+        self.all.get_mut(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: TargetId) -> &mut TargetState<K, C> {
@@ -58,30 +73,39 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
     }
 
     /// Returns this target and those that want a connection: those with waiters first, in the order in which these came.
-    pub(super) fn in_want(&self, id: TargetId, rules: &Rules) -> Vec<TargetId> {
+    pub(super) fn in_want(&self, id: TargetId) -> Vec<TargetId> {
         if self.all.len() == 1 {
             return self.ids();
         }
-        let wants = self.all.iter().filter(|(other, target)| **other == id || rules.wanted(target) > 0);
-        let mut wants: Vec<_> =
-            wants.map(|(id, target)| (target.waiters.first().map_or(u64::MAX, |first| first.0), *id)).collect();
+        let is_short = |target: &TargetState<K, C>| target.short_since.is_some() || target.owed > 0;
+        let wants = self.all.iter().filter(|(other, target)| **other == id || !target.line.is_empty() || is_short(target));
+        let mut wants: Vec<_> = wants.map(|(id, target)| (target.line.oldest().unwrap_or(WaiterId::MAX), *id)).collect();
         wants.sort_unstable();
         wants.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns whether another target has no connection at all, could make one, and has waited for longer than `first`.
-    pub(super) fn starves_another(&self, now: Instant, first: WaiterId, rules: &Rules) -> bool {
-        let starves = |target: &TargetState<K, C>| {
-            target.count() == 0 && target.waiters.first().is_some_and(|waiter| *waiter < first) && rules.may_connect(now, target)
+    /// Returns whether another target has no connection at all, could make one, and has waited for longer than `next`.
+    pub(super) fn starves_another(&self, now: Instant, next: WaiterId, rules: &Rules) -> bool {
+        let starves = |(id, target): (&TargetId, &TargetState<K, C>)| {
+            *id != next.target
+                && target.count() == 0
+                && target.line.oldest().is_some_and(|waiter| waiter < next)
+                && rules.may_connect(now, target)
         };
-        self.all.len() > 1 && self.all.values().any(starves)
+        self.all.len() > 1 && self.all.iter().any(starves)
     }
 
     /// Takes the connection out that is free for longest, of any target but this.
-    pub(super) fn take_longest_free(&mut self, but: Option<TargetId>) -> Option<Free<C>> {
-        let others = self.all.iter().filter(|(id, _)| Some(**id) != but);
-        let (_, id) = others.filter_map(|(id, target)| Some((target.free.front()?.since, *id))).min()?;
-        self.get_mut(id).free.pop_front()
+    pub(super) fn take_longest_free(&mut self, but: TargetId) -> Option<Free<C>> {
+        let others = self.all.iter().filter(|(id, _)| **id != but);
+        let (_, id) = others.filter_map(|(id, target)| Some((target.free.longest()?.since, *id))).min()?;
+        self.get_mut(id).free.take_longest()
+    }
+
+    /// Takes the free connection out that was connected first.
+    pub(super) fn take_oldest_free(&mut self) -> Option<Free<C>> {
+        let (_, id) = self.all.iter().filter_map(|(id, target)| Some((target.free.born()?, *id))).min()?;
+        self.get_mut(id).free.take_oldest()
     }
 
     pub(super) fn status(&self, waiting: usize) -> Status {

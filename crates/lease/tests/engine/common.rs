@@ -1,8 +1,10 @@
 //! Random numbers, seeds and times for tests of the engine.
 
-use sockdrawer_lease::engine::{Action, Engine, JobId};
-use sockdrawer_lease::{Random, Settings};
+use sockdrawer_lease::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};
+use sockdrawer_lease::{Error, Random, Request, Settings};
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Draws for a test; equal seeds draw alike.
@@ -47,6 +49,15 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// Names of targets.
+pub(crate) const A: &str = "a";
+pub(crate) const B: &str = "b";
+
+/// Settings under which nothing happens by time alone.
+pub(crate) fn quiet() -> Settings {
+    Settings { lifetime: None, free_timeout: None, check_after: None, ..Settings::default() }
+}
+
 /// An engine whose connections are numbers, and its time.
 pub(crate) struct Bench {
     pub(crate) engine: Engine<&'static str, u32>,
@@ -70,5 +81,56 @@ impl Bench {
     pub(crate) fn jobs(&mut self) -> Vec<JobId> {
         let name = |action| if let Action::Run { id, .. } = action { id } else { panic!("{action:?} is no job") };
         self.actions().into_iter().map(name).collect()
+    }
+
+    pub(crate) fn wait(&mut self, at: u64, target: &'static str) -> WaiterId {
+        self.request(at, target, self.at(at + 10_000).into())
+    }
+
+    pub(crate) fn request(&mut self, at: u64, target: &'static str, request: Request) -> WaiterId {
+        match self.engine.ask(self.at(at), &target, request) {
+            Ok(Asked::Waits(waiter)) => waiter,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn lease(&mut self, at: u64, target: &'static str) -> Leased<u32> {
+        match self.engine.ask(self.at(at), &target, self.at(at).into()) {
+            Ok(Asked::Leased(leased)) => leased,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Leases a connection that is made for it.
+    pub(crate) fn lease_new(&mut self, at: u64, target: &'static str, connection: u32) -> Leased<u32> {
+        self.wait(at, target);
+        let job = self.jobs()[0];
+        self.engine.done(self.at(at), job, Ok(connection));
+        self.woken().pop().expect("the waiter is woken").1.expect("it gets the connection")
+    }
+
+    pub(crate) fn give(&mut self, at: u64, leased: Leased<u32>) {
+        self.engine.give_back(self.at(at), leased, Returned::Reusable);
+    }
+
+    pub(crate) fn fail(&mut self, at: u64, job: JobId) {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        self.engine.done(self.at(at), job, Err(Arc::new(refused)));
+    }
+
+    /// Takes the actions, all of which must wake waiters.
+    pub(crate) fn woken(&mut self) -> Vec<(WaiterId, Result<Leased<u32>, Error>)> {
+        let wake = |action| if let Action::Wake { waiter, result } = action { (waiter, result) } else { panic!("{action:?}") };
+        self.actions().into_iter().map(wake).collect()
+    }
+
+    /// Takes the actions and closes what they say, which is returned.
+    pub(crate) fn close_all(&mut self, at: u64) -> Vec<u32> {
+        let mut closed = Vec::new();
+        while let Some(Action::Run { id, job: Job::Close(connection), .. }) = self.engine.poll_action() {
+            closed.push(connection);
+            self.engine.closed(self.at(at), id);
+        }
+        closed
     }
 }

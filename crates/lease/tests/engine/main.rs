@@ -1,6 +1,10 @@
-//! The engine alone: by examples, and beside a simple model.
+//! The engine alone: by examples, under simulated loads, and beside a simple model.
 
 mod common;
+mod lives;
+mod loads;
 mod model;
+mod policies;
 mod properties;
 mod scenarios;
+mod world;

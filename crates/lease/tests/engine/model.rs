@@ -1,8 +1,10 @@
 //! A simple model of a pool, which knows where each connection is and judges each action of the engine.
 
+mod judge;
+
 use crate::common::ms;
-use sockdrawer_lease::engine::{Action, Engine, Job, JobId, Leased, Status, WaiterId};
-use sockdrawer_lease::{Error, Order, Random, Settings};
+use sockdrawer_lease::engine::{Engine, JobId, Leased, WaiterId};
+use sockdrawer_lease::{Order, Policy, Random, Request, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,7 @@ pub(crate) struct Waiter {
     pub(crate) id: WaiterId,
     target: Target,
     since: Instant,
-    deadline: Instant,
+    request: Request,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct Pending {
     pub(crate) kind: char,
     /// The connection; None for a connect.
     pub(crate) connection: Option<u64>,
+    began: Instant,
     due: Instant,
     pub(crate) late: bool,
 }
@@ -41,6 +44,8 @@ struct Facts {
     target: Target,
     born: Instant,
     uses: u64,
+    /// Set once it may have been near its end.
+    old: bool,
 }
 
 /// An engine and all that is known of it from outside.
@@ -60,6 +65,17 @@ pub(crate) struct Model {
     /// Moments of failed connects since the last success.
     failures: [Vec<Instant>; TARGETS as usize],
     connections: BTreeMap<u64, Facts>,
+    /// Keys that were served last, while others waited.
+    served: [Option<u64>; TARGETS as usize],
+    /// Moments at which the line was last seen not to be above the target of CoDel.
+    calm: [Instant; TARGETS as usize],
+    /// Longest connects.
+    longest: [Duration; TARGETS as usize],
+    /// Replacements that may be connected for those near their end.
+    owed: [usize; TARGETS as usize],
+    /// Asks, and ends of connections that were told.
+    pub(crate) asks: u64,
+    told_ends: u64,
     /// On its way to a waiter, the free ones or its end.
     arriving: Option<u64>,
     reset: Option<u64>,
@@ -88,6 +104,12 @@ impl Model {
             kept: [false; TARGETS as usize],
             failures: Default::default(),
             connections: BTreeMap::new(),
+            served: Default::default(),
+            calm: [now; TARGETS as usize],
+            longest: Default::default(),
+            owed: Default::default(),
+            asks: 0,
+            told_ends: 0,
             arriving: None,
             reset: None,
             broken: None,
@@ -134,10 +156,44 @@ impl Model {
         self.kept[target as usize] && matches!(self.mode, Mode::Open | Mode::Suspended)
     }
 
-    fn wanted(&self, target: Target) -> usize {
+    fn floor(&self, target: Target) -> usize {
         let floor = self.settings.min_free.min(self.settings.max_free);
-        let floor = if self.kept[target as usize] && self.mode == Mode::Open { floor } else { 0 };
-        (self.line(target).count() + floor).saturating_sub(self.free[target as usize].len() + self.coming(target))
+        if self.kept[target as usize] && self.mode == Mode::Open { floor } else { 0 }
+    }
+
+    /// Returns the most connections that the target may need: those near their end are not counted on.
+    fn wanted(&self, target: Target) -> usize {
+        let young = self.free[target as usize].iter().filter(|(free, _)| !self.connections[free].old).count();
+        (self.line(target).count() + self.floor(target)).saturating_sub(young + self.coming(target))
+    }
+
+    /// Returns the least connections that the target needs, and how many of them for waiters: returns may serve those that have not
+    /// waited for longer than a connect takes.
+    fn surely_wanted(&self, target: Target) -> (usize, usize) {
+        let waits = |waiter: &Waiter| self.now - waiter.since >= self.longest[target as usize];
+        let is_idle = self.leased(target) == 0;
+        let waiting = self.line(target).count();
+        let waiting = if is_idle || self.line(target).next().is_some_and(waits) { waiting } else { 0 };
+        let floor = if is_idle { self.floor(target) } else { 0 };
+        let there = self.free[target as usize].len() + self.coming(target);
+        ((waiting + floor).saturating_sub(there), waiting.saturating_sub(self.coming(target)))
+    }
+
+    /// Returns the waiter whose turn it is.
+    fn next_waiter(&self, target: Target) -> Option<WaiterId> {
+        let oldest = self.line(target).next()?;
+        let turn = match self.settings.policy {
+            Policy::AdaptiveLifo { after } if self.now - oldest.since >= after => self.line(target).last(),
+            Policy::Fair => {
+                let next = self.served[target as usize].and_then(|served| {
+                    self.line(target).filter(|waiter| waiter.request.key > served).min_by_key(|waiter| waiter.request.key)
+                });
+                next.or_else(|| self.line(target).min_by_key(|waiter| waiter.request.key))
+            }
+            Policy::Priority => self.line(target).min_by_key(|waiter| u8::MAX - waiter.request.priority),
+            _ => Some(oldest),
+        };
+        turn.map(|waiter| waiter.id)
     }
 
     fn is_stale(&self, since: Instant) -> bool {
@@ -154,6 +210,17 @@ impl Model {
         (used || age >= lifetime, used || age >= least)
     }
 
+    /// Notes those that may be near their end.
+    fn note_old(&mut self) {
+        let settings = &self.settings;
+        let least = settings.lifetime.map(|lifetime| lifetime * u32::from(100 - settings.lifetime_jitter) / 100 * 95 / 100);
+        for facts in self.connections.values_mut().filter(|facts| !facts.old) {
+            let used = settings.max_uses.is_some_and(|max| max >= 20 && facts.uses + 2 >= max - max / 20);
+            facts.old = used || least.is_some_and(|least| self.now - facts.born + ms(1) >= least);
+            self.owed[facts.target as usize] += usize::from(facts.old);
+        }
+    }
+
     fn next_free(&self, target: Target) -> Option<(u64, Instant)> {
         let free = &self.free[target as usize];
         match self.settings.order {
@@ -166,6 +233,9 @@ impl Model {
 
     pub(crate) fn set(&mut self, settings: Settings) {
         self.least_down_after = self.least_down_after.min(settings.down_after);
+        if self.settings.policy != settings.policy {
+            self.calm = [self.now; TARGETS as usize];
+        }
         self.settings = settings.clone();
         self.engine.set(self.now, settings);
     }
@@ -174,8 +244,16 @@ impl Model {
         self.kept[target as usize] = kept;
     }
 
-    pub(crate) fn waits(&mut self, id: WaiterId, target: Target, deadline: Instant) {
-        self.waiters.push(Waiter { id, target, since: self.now, deadline });
+    pub(crate) fn waits(&mut self, id: WaiterId, target: Target, request: Request) {
+        self.waiters.push(Waiter { id, target, since: self.now, request });
+    }
+
+    pub(crate) fn leaves(&mut self, at: usize) -> WaiterId {
+        let waiter = self.waiters.remove(at);
+        if self.line(waiter.target).next().is_none() {
+            self.served[waiter.target as usize] = None;
+        }
+        waiter.id
     }
 
     /// Takes a lease that was given without a wait.
@@ -216,7 +294,9 @@ impl Model {
 
     pub(crate) fn connected(&mut self, job: &Pending) -> u64 {
         self.last += 1;
-        self.connections.insert(self.last, Facts { target: job.target, born: self.now, uses: 0 });
+        self.connections.insert(self.last, Facts { target: job.target, born: self.now, uses: 0, old: false });
+        let longest = &mut self.longest[job.target as usize];
+        *longest = (self.now - job.began).max(*longest);
         self.failures[job.target as usize].clear();
         self.last
     }
@@ -231,244 +311,10 @@ impl Model {
 
     pub(crate) fn resumed(&mut self) {
         self.failures = Default::default();
+        self.calm = [self.now; TARGETS as usize];
     }
 
     pub(crate) fn target_of(job: &Pending) -> Target {
         job.target
-    }
-
-    // Judgement.
-
-    /// Judges all actions, and the state after them.
-    pub(crate) fn judge(&mut self) {
-        self.judge_actions();
-        self.judge_rest();
-    }
-
-    pub(crate) fn judge_actions(&mut self) {
-        while let Some(action) = self.engine.poll_action() {
-            match action {
-                Action::Run { id, job, timeout } => self.judge_job(id, job, timeout),
-                Action::Cancel(id) => self.judge_cancel(id),
-                Action::Wake { waiter, result } => self.judge_wake(waiter, result),
-                Action::Drained { leased } => {
-                    assert_eq!(leased, self.leases.len());
-                    match self.mode {
-                        Mode::Draining(at) => assert!(at <= self.now || self.total() == 0, "drained too early"),
-                        mode => assert_eq!(mode, Mode::Closed),
-                    }
-                    assert!(self.waiters.is_empty());
-                    (self.mode, self.drained) = (Mode::Closed, self.drained + 1);
-                }
-            }
-        }
-        if let Some(connection) = self.arriving.take() {
-            assert!(self.reset.is_none());
-            let target = self.connections[&connection].target;
-            self.free[target as usize].push((connection, self.now));
-        }
-        assert!(self.reset.is_none() && self.broken.is_none(), "neither reset nor closed");
-    }
-
-    fn judge_job(&mut self, id: JobId, job: Job<Target, u64>, timeout: Duration) {
-        assert_eq!(timeout, self.settings.connect_timeout);
-        let (kind, connection) = match job {
-            Job::Connect(target) => {
-                assert!(self.serves() && self.wanted(target) > 0, "not needed");
-                assert!(self.jobs_of(target, "c") < self.settings.max_connecting, "too many connects");
-                assert!(self.total() < self.settings.max && self.count(target) < self.settings.max_per_target, "above a limit");
-                self.jobs.push(Pending { id, target, kind: 'c', connection: None, due: self.now + timeout, late: false });
-                return;
-            }
-            Job::Check(connection) => {
-                let target = self.connections[&connection].target;
-                let (next, since) = self.next_free(target).expect("one is free");
-                assert!(next == connection && self.is_stale(since), "checked in order, where it is stale");
-                self.free[target as usize].retain(|(free, _)| *free != connection);
-                ('k', connection)
-            }
-            Job::Reset(connection) => {
-                assert_eq!(self.reset.take(), Some(connection));
-                ('r', connection)
-            }
-            Job::Close(connection) => {
-                self.judge_close(connection);
-                ('x', connection)
-            }
-        };
-        let target = self.connections[&connection].target;
-        self.jobs.push(Pending { id, target, kind, connection: Some(connection), due: self.now + timeout, late: false });
-    }
-
-    /// Judges that there is a reason to close a connection that still works.
-    fn judge_close(&mut self, connection: u64) {
-        let target = self.connections[&connection].target;
-        let settings = &self.settings;
-        if self.broken.take_if(|broken| *broken == connection).is_some() {
-            return;
-        }
-        let nobody = self.line(target).next().is_none();
-        let closing = self.jobs.iter().filter(|job| job.kind == 'x').count();
-        let above = self.total() - closing > settings.max
-            || self.count(target) - self.jobs_of(target, "x") > settings.max_per_target
-            || self.free[target as usize].len() > settings.max_free
-            || (self.free[target as usize].len() >= settings.max_free && self.arriving.is_some());
-        let of_no_use = self.mode == Mode::Closed || (!self.keeps(target) && nobody);
-        let since = self.free[target as usize].iter().find(|(free, _)| *free == connection).map(|(_, since)| *since);
-        let bored = since.is_some_and(|since| settings.free_timeout.is_some_and(|time| self.now - since >= time));
-        // For others to have room.
-        let full = self.total() >= settings.max && self.waiters.iter().any(|waiter| waiter.target != target);
-        assert!(above || of_no_use || bored || full || self.worn(connection).1, "closed without a reason");
-        self.arriving = self.arriving.filter(|one| *one != connection);
-        self.reset = self.reset.filter(|one| *one != connection);
-        self.free[target as usize].retain(|(free, _)| *free != connection);
-    }
-
-    fn judge_cancel(&mut self, id: JobId) {
-        let ends = self.ends();
-        let job = self.jobs.iter_mut().find(|job| job.id == id).expect("it is under way");
-        assert!(!job.late && (job.due <= self.now || ends), "cancelled too early");
-        job.late = true;
-        if job.kind == 'c' {
-            self.failures[job.target as usize].push(self.now);
-        }
-    }
-
-    /// Returns whether the pool is closed in this step.
-    fn ends(&self) -> bool {
-        matches!(self.mode, Mode::Draining(at) if at <= self.now) || self.mode == Mode::Closed
-    }
-
-    fn judge_wake(&mut self, id: WaiterId, result: Result<Leased<u64>, Error>) {
-        let at = self.waiters.iter().position(|waiter| waiter.id == id).expect("it waits");
-        let target = self.waiters[at].target;
-        let place = 1 + self.waiters[..at].iter().filter(|other| other.target == target).count();
-        match result {
-            Ok(leased) => {
-                assert!(self.serves());
-                assert_eq!(place, 1, "an older one waits");
-                let connection = leased.connection;
-                if self.arriving.take() != Some(connection) {
-                    let (next, since) = self.next_free(target).expect("it is arriving or free");
-                    assert!(next == connection && !self.is_stale(since), "in order, and checked");
-                    self.free[target as usize].retain(|(free, _)| *free != connection);
-                }
-                self.take(leased, target);
-            }
-            Err(error) => self.judge_error(&error, at, place),
-        }
-        self.waiters.remove(at);
-    }
-
-    fn judge_error(&self, error: &Error, at: usize, place: usize) {
-        let waiter = &self.waiters[at];
-        let (target, is_over) = (waiter.target, waiter.deadline <= self.now);
-        match error {
-            Error::TimedOut { waited, place: said, .. } => {
-                assert!(is_over && self.mode != Mode::Suspended);
-                assert_eq!((*waited, *said), (self.now - waiter.since, place));
-                self.judge_counts(error, target);
-            }
-            Error::Down { .. } => self.judge_down(error, target),
-            Error::Suspended => assert!(is_over && self.mode == Mode::Suspended),
-            Error::Closed => assert!(self.ends()),
-            other => panic!("{other} for a waiter"),
-        }
-    }
-
-    fn judge_counts(&self, error: &Error, target: Target) {
-        let Error::TimedOut { free, leased, connecting, others, last_connect_error, .. } = error else { panic!("{error}") };
-        assert_eq!(*free, self.free[target as usize].len() + self.jobs_of(target, "kr"));
-        assert_eq!(*leased, self.leased(target));
-        assert_eq!(*connecting, self.jobs_of(target, "c"));
-        assert_eq!(*others, self.total() - self.count(target));
-        assert!(last_connect_error.is_none() || !self.failures[target as usize].is_empty());
-    }
-
-    fn judge_down(&self, error: &Error, target: Target) {
-        let Error::Down { since, next_try, .. } = error else { panic!("{error}") };
-        assert!(self.serves() && !self.is_alive(target), "it has connections");
-        assert!(self.failures[target as usize].contains(since), "no failure then");
-        assert!(self.now - *since >= self.least_down_after, "too early");
-        assert!(*next_try <= self.now + ms(100), "a longer pause than any setting had");
-    }
-
-    /// Judges an error that an ask got at once.
-    pub(crate) fn judge_refusal(&self, error: &Error, target: Target, tries: bool) {
-        match error {
-            Error::TimedOut { waited, .. } => assert!(tries && waited.is_zero()),
-            Error::Full { waiting } => {
-                assert!(!tries && *waiting == self.waiters.len() && *waiting >= self.settings.max_waiters);
-            }
-            Error::Down { .. } => {
-                assert_eq!(self.mode, Mode::Open);
-                self.judge_down(error, target);
-            }
-            Error::Suspended => assert!(tries && self.mode == Mode::Suspended),
-            Error::Closed => assert!(matches!(self.mode, Mode::Draining(_) | Mode::Closed)),
-            other => panic!("{other} for an ask"),
-        }
-    }
-
-    /// Judges that nothing is left undone.
-    fn judge_rest(&mut self) {
-        let kinds = |kinds: &str| self.jobs.iter().filter(|job| kinds.contains(job.kind)).count();
-        let free = self.free.iter().map(Vec::len).sum();
-        let (connecting, checking, closing) = (kinds("c"), kinds("kr"), kinds("x"));
-        let (leased, waiting) = (self.leases.len(), self.waiters.len());
-        assert_eq!(self.engine.status(), Status { free, leased, connecting, checking, closing, waiting });
-        let next = self.engine.poll_timeout();
-        let waiters = self.waiters.iter().map(|waiter| waiter.deadline);
-        let mut moments = waiters.chain(self.jobs.iter().filter(|job| !job.late).map(|job| job.due));
-        assert!(moments.all(|moment| next.is_some_and(|next| next <= moment)), "no timer");
-        let is_drained = matches!(self.mode, Mode::Draining(_)) && self.waiters.is_empty() && self.total() == 0;
-        assert!(!is_drained, "nothing is left to wait for");
-        if self.mode == Mode::Closed {
-            assert!(self.waiters.is_empty() && free == 0 && self.engine.poll_timeout().is_none_or(|at| at > self.now - ms(1)));
-        }
-        for target in 0..TARGETS {
-            self.judge_line(target);
-        }
-    }
-
-    fn judge_line(&self, target: Target) {
-        assert!(self.free[target as usize].len() <= self.settings.max_free);
-        if !self.serves() {
-            return;
-        }
-        let (waiting, coming) = (self.line(target).count(), self.coming(target));
-        if waiting > 0
-            && let Some((next, since)) = self.next_free(target)
-        {
-            assert!(self.is_stale(since) && coming >= waiting && !self.worn(next).0, "one waits while one is free");
-        }
-        if waiting == 0 && !self.keeps(target) {
-            assert!(self.free[target as usize].is_empty(), "of no use");
-        }
-        let failures = &self.failures[target as usize];
-        let pause_is_over = failures.last().is_none_or(|last| self.now - *last > ms(100));
-        let may = self.jobs_of(target, "c") < self.settings.max_connecting && self.count(target) < self.settings.max_per_target;
-        let room = self.total() < self.settings.max;
-        // A target that has nothing, and of which nobody wants anything, is forgotten.
-        let known = self.count(target) > 0 || waiting > 0;
-        assert!(self.wanted(target) == 0 || !known || !may || !room || !pause_is_over, "a connect is needed, and none was begun");
-        let others = (0..TARGETS).any(|other| other != target && !self.free[other as usize].is_empty());
-        let closing = self.jobs.iter().filter(|job| job.kind == 'x' && !job.late).count();
-        let in_need = waiting.saturating_sub(coming);
-        assert!(in_need == 0 || !may || !pause_is_over || closing >= in_need || !others, "another's free connection makes room");
-    }
-
-    /// Judges that nothing is overdue.
-    pub(crate) fn judge_time(&self) {
-        assert!(self.waiters.iter().all(|waiter| waiter.deadline > self.now));
-        assert!(self.jobs.iter().all(|job| job.late || job.due > self.now));
-        assert!(self.engine.poll_timeout().is_none_or(|next| next > self.now), "a timer in the past");
-    }
-
-    /// Judges that all connections are gone.
-    pub(crate) fn judge_end(&self) {
-        assert_eq!((self.mode, self.total(), self.connections.len()), (Mode::Closed, 0, 0));
-        assert_eq!(self.engine.status(), Status::default());
-        assert_eq!(self.engine.poll_timeout(), None);
     }
 }

@@ -3,10 +3,20 @@
 use crate::common::{Dice, ms, seeds};
 use crate::model::{Mode, Model, TARGETS, Target};
 use sockdrawer_lease::engine::{Asked, Returned};
-use sockdrawer_lease::{Order, Settings};
+use sockdrawer_lease::{Order, Policy, Request, Settings};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+
+fn policy(dice: &mut Dice) -> Policy {
+    match dice.below(6) {
+        0 => Policy::Fifo,
+        1 => Policy::AdaptiveLifo { after: dice.millis(50) },
+        2 | 3 => Policy::CoDel { target: dice.millis(30), interval: dice.millis(60) },
+        4 => Policy::Fair,
+        _ => Policy::Priority,
+    }
+}
 
 fn settings(dice: &mut Dice) -> Settings {
     Settings {
@@ -20,12 +30,14 @@ fn settings(dice: &mut Dice) -> Settings {
         down_after: dice.millis(200),
         lifetime: dice.maybe(ms(50)).map(|least| least + dice.millis(500)),
         lifetime_jitter: dice.below(101) as u8,
-        max_uses: dice.maybe(1).map(|least| least + dice.below(5)),
+        max_uses: dice.maybe(1).map(|least| least + dice.below(5) * dice.below(6)),
         min_free: dice.below(3) as usize,
         max_free: dice.below(5) as usize,
         free_timeout: dice.maybe(ms(20)).map(|least| least + dice.millis(200)),
         check_after: dice.maybe(ms(0)).map(|_| dice.below(3) as u32 * dice.millis(30)),
         order: if dice.below(2) == 0 { Order::LastUsedFirst } else { Order::LongestFreeFirst },
+        policy: policy(dice),
+        held_after: dice.maybe(ms(10)).map(|least| least + dice.millis(200)),
     }
 }
 
@@ -34,17 +46,20 @@ fn pick<T>(dice: &mut Dice, all: &mut Vec<T>) -> Option<T> {
     if all.is_empty() { None } else { Some(all.swap_remove(dice.below(all.len() as u64) as usize)) }
 }
 
-fn ask(model: &mut Model, target: Target, wait: u64) {
-    let deadline = model.now + ms(wait);
+fn ask(model: &mut Model, target: Target, dice: &mut Dice) {
+    let wait = dice.below(5) * dice.below(50);
+    let terms = Request::from(model.now + ms(wait));
+    let request = Request { key: dice.below(3), priority: dice.below(3) as u8, ..terms };
     let mode = model.mode;
+    model.asks += 1;
     if matches!(mode, Mode::Open | Mode::Suspended) {
         model.keep(target, true);
     }
-    match model.engine.ask(model.now, &target, deadline) {
+    match model.engine.ask(model.now, &target, request) {
         Ok(Asked::Leased(leased)) => model.leased_at_once(leased, target),
         Ok(Asked::Waits(id)) => {
             assert!(matches!(mode, Mode::Open | Mode::Suspended) && wait > 0);
-            model.waits(id, target, deadline);
+            model.waits(id, target, request);
         }
         Err(error) => {
             // Worn connections are closed before the target counts as down.
@@ -57,8 +72,8 @@ fn ask(model: &mut Model, target: Target, wait: u64) {
 fn cancel(model: &mut Model, dice: &mut Dice) {
     if !model.waiters.is_empty() {
         let at = dice.below(model.waiters.len() as u64) as usize;
-        let waiter = model.waiters.remove(at);
-        model.engine.cancel(model.now, waiter.id);
+        let waiter = model.leaves(at);
+        model.engine.cancel(model.now, waiter);
     }
 }
 
@@ -125,7 +140,7 @@ fn step(model: &mut Model, dice: &mut Dice) -> String {
     let target = dice.below(TARGETS) * u64::from(dice.below(3) == 0);
     let drawn = dice.below(100);
     match drawn {
-        0..30 => ask(model, target, dice.below(5) * dice.below(50)),
+        0..30 => ask(model, target, dice),
         30..35 => cancel(model, dice),
         35..55 => give_back(model, dice),
         55..72 => {
@@ -175,6 +190,7 @@ fn end_something(model: &mut Model, dice: &mut Dice) {
 fn case(seed: u64, log: &mut Vec<String>) {
     let mut dice = Dice::new(seed);
     let mut model = Model::new(settings(&mut dice), seed);
+    model.engine.observe(true);
     for _ in 0..100 {
         log.push(step(&mut model, &mut dice));
         model.judge();

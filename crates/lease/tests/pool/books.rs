@@ -31,6 +31,8 @@ pub(crate) struct Counted {
     books: Arc<Books>,
     is_used: AtomicBool,
     pub(crate) is_dirty: bool,
+    /// Bytes read; None where that is not known.
+    pub(crate) read: Option<u64>,
     is_counted: bool,
 }
 
@@ -84,7 +86,8 @@ impl Books {
         let mut alive = self.alive.lock().expect("no panic");
         alive.0 += 1;
         alive.1 = alive.1.max(alive.0);
-        Ok(Counted { number, books: self.clone(), is_used: AtomicBool::new(false), is_dirty: false, is_counted: true })
+        let (books, is_used) = (self.clone(), AtomicBool::new(false));
+        Ok(Counted { number, books, is_used, is_dirty: false, read: Some(0), is_counted: true })
     }
 
     fn check(&self) -> Result<(), BoxError> {
@@ -123,6 +126,10 @@ impl Connect for Blocking {
     fn returned(&self, connection: &mut Counted) -> Returned {
         Books::returned(connection)
     }
+
+    fn read_count(&self, connection: &Counted) -> Option<u64> {
+        connection.read
+    }
 }
 
 pub(crate) struct Async(pub(crate) Arc<Books>);
@@ -153,6 +160,10 @@ impl ConnectAsync for Async {
 
     fn returned(&self, connection: &mut Counted) -> Returned {
         Books::returned(connection)
+    }
+
+    fn read_count(&self, connection: &Counted) -> Option<u64> {
+        connection.read
     }
 }
 

@@ -1,8 +1,10 @@
 //! Leases from taking to giving back, and changes of a running pool.
 
 use crate::books::{blocking, in_runtime, long, runtime};
-use sockdrawer_lease::{Error, Settings};
+use sockdrawer_lease::{Error, Event, Policy, Reason, Request, Settings};
+use std::panic::Location;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -107,4 +109,83 @@ fn a_minimum_of_free_connections_is_there_without_a_lease() {
     }
     pool.remove_target(&0);
     books.await_alive(2);
+}
+
+#[test]
+fn a_lease_is_unused_until_something_is_read() {
+    for is_async in [false, true] {
+        let runtime = runtime();
+        let (pool, _books) = if is_async { in_runtime(&runtime, Settings::default()) } else { blocking(Settings::default()) };
+        let mut lease = pool.lease(&0, long()).expect("leased");
+        assert!(lease.unused());
+        lease.read = Some(7);
+        assert!(!lease.unused());
+        drop(lease);
+        let mut lease = pool.lease(&0, long()).expect("leased");
+        assert!(lease.unused(), "an earlier holder read it");
+        lease.read = None;
+        assert!(!lease.unused(), "it is not known");
+    }
+}
+
+#[test]
+fn a_lease_that_is_held_for_too_long_is_told_with_the_line_that_asked_for_it() {
+    let runtime = runtime();
+    let (pool, _books) = in_runtime(&runtime, Settings { held_after: Some(Duration::from_millis(1)), ..Settings::default() });
+    let (told, events) = mpsc::channel();
+    pool.observe(move |event| told.send(event.clone()).expect("it is heard"));
+    let here = Location::caller().line();
+    let by_thread = pool.lease(&0, long()).expect("leased");
+    let by_task = runtime.block_on(pool.lease_async(&0, long())).expect("leased");
+    let lines: Vec<_> = events
+        .iter()
+        .filter_map(
+            |event| if let Event::Held { caller, target: 0, .. } = event { Some((caller.file(), caller.line())) } else { None },
+        )
+        .take(2)
+        .collect();
+    assert_eq!(lines, [(file!(), here + 1), (file!(), here + 2)]);
+    drop((by_thread, by_task));
+    assert_eq!(pool.stats().held, 2);
+}
+
+#[test]
+fn events_tell_the_life_of_a_connection_and_an_observer_may_panic_or_use_the_pool() {
+    let (pool, books) = blocking(Settings { down_after: Duration::ZERO, ..Settings::default() });
+    let (told, events) = mpsc::channel();
+    let handle = pool.clone();
+    pool.observe(move |event| {
+        told.send((event.clone(), handle.status())).expect("it is heard");
+        std::panic::resume_unwind(Box::new("an observer panics"));
+    });
+    pool.lease(&0, long()).expect("leased").discard();
+    books.fail_each.store(1, SeqCst);
+    assert!(pool.lease(&1, long()).is_err());
+    let mut told: Vec<_> = events.iter().take(3).map(|(event, _)| event).collect();
+    told.sort_by_key(|event| match event {
+        Event::Connected { target: 0, .. } => 0,
+        Event::Ended { target: 0, reason: Reason::Broken, uses: 1, .. } => 1,
+        Event::ConnectFailed { target: 1, is_down: true, .. } => 2,
+        other => panic!("{other:?}"),
+    });
+    assert!(matches!(told[2], Event::ConnectFailed { .. }) && matches!(told[0], Event::Connected { .. }));
+    // The observer holds the pool, which holds the observer.
+    pool.observe(|_| {});
+}
+
+#[test]
+fn requests_carry_priorities_which_count_once_the_policy_says_so() {
+    let (pool, _books) = blocking(Settings { max: 1, policy: Policy::Priority, ..Settings::default() });
+    let first = pool.lease(&0, long()).expect("leased");
+    let mut waits: Vec<_> =
+        (0..3).map(|priority| Box::pin(pool.lease_async(&0, Request { priority, ..long().into() }))).collect();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waits.iter_mut().all(|wait| wait.as_mut().poll(&mut cx).is_pending()));
+    drop(first);
+    let high = waits[2].as_mut().poll(&mut cx);
+    assert!(matches!(high, std::task::Poll::Ready(Ok(_))));
+    pool.set(Settings { policy: Policy::Fifo, ..pool.settings() });
+    drop(high);
+    assert!(waits[0].as_mut().poll(&mut cx).is_ready() && waits[1].as_mut().poll(&mut cx).is_ready());
+    assert_eq!(pool.stats().waiting.count(), 4);
 }
