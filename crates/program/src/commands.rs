@@ -48,6 +48,11 @@ impl Program {
         })
     }
 
+    /// Returns a unit of systemd that serves the program's configuration file, or `/etc/NAME/NAME.toml`, in a sandbox.
+    pub fn unit(&self) -> String {
+        generate::unit(self)
+    }
+
     /// Returns the man page, as roff; `definition` is that of the whole command line.
     pub fn manual(&self, definition: &Command) -> String {
         generate::man::page(self, definition)

@@ -23,7 +23,7 @@ pub(crate) fn run(program: &Program, definition: &Command, asked: &Generated) ->
     let text = match asked {
         Generated::Schema => format!("{:#}", program.schema()),
         Generated::Man => man::page(program, definition),
-        Generated::Unit => program.unit(),
+        Generated::Unit => unit(program),
         Generated::Completions { shell } => {
             let (mut command, mut text) = (definition.clone(), Vec::new());
             clap_complete::generate(*shell, &mut command, program.name(), &mut text);

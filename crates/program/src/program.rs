@@ -1,6 +1,5 @@
 //! A program by its own name: its protocols and configuration, and what help and the man page say of it alone.
 
-use crate::generate;
 use sockdrawer_operate::client::variable;
 use sockdrawer_operate::{Operated, Protocol, Setting, pool_default, pool_settings, program_settings};
 
@@ -118,11 +117,6 @@ impl Program {
             }
         }
         schema
-    }
-
-    /// Returns a unit of systemd that serves the program's configuration file, or `/etc/NAME/NAME.toml`, in a sandbox.
-    pub fn unit(&self) -> String {
-        generate::unit(self)
     }
 
     pub(crate) fn about_text(&self) -> &str {
