@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// The status line is looked at this often.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// A manager has few places for what it has not read, 10 by the kernel's default: it gets this long to read, and misses a word after that.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// What the end may take beside the drain.
 const END: Duration = Duration::from_secs(10);
 
@@ -86,7 +88,7 @@ impl Manager {
     fn send_always(&self, lines: impl fmt::Display) {
         let Some(to) = &self.to else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {
-            socket.set_nonblocking(true)?;
+            socket.set_write_timeout(Some(READ_WITHIN))?;
             socket.send_to_addr(lines.to_string().as_bytes(), to)
         });
         drop(sent);

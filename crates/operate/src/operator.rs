@@ -194,11 +194,14 @@ impl Operator {
             match next {
                 News::End if ending => {}
                 News::End => {
-                    self.server.hub.manager.stopping(self.server.longest_drain());
+                    let (manager, within) = (&self.server.hub.manager, self.server.longest_drain());
                     (ending, quiet) = (true, true);
                     self.hooks.tell(Moment::Draining);
                     let server = self.server.clone();
-                    if self.then("drain", move || News::Drained(server.shut_down())).is_err() {
+                    let drains = self.then("drain", move || News::Drained(server.shut_down()));
+                    // The drain does not wait for a manager that is slow to read it.
+                    manager.stopping(within);
+                    if drains.is_err() {
                         // Nothing but its end can come: a second signal ends the program without this thread.
                         return self.drained(self.server.shut_down());
                     }

@@ -7,7 +7,7 @@
 use sockdrawer::{
     CannotRestore, CannotSave, Config, Context, Group, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step,
 };
-use sockdrawer_operate::{Kind, Operated, Setting, Text, Values};
+use sockdrawer_operate::{Counter, Kind, MetricFamily, Operated, Setting, Text, Values};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -21,6 +21,9 @@ fn one_line(text: &str) -> Result<(), String> {
 
 /// All members: a reload of the file keeps the room.
 static ROOM: LazyLock<Group> = LazyLock::new(Group::default);
+
+/// Shown on the page of metrics as `chat_lines_total`.
+static LINES: LazyLock<MetricFamily<Counter, 0>> = LazyLock::new(|| Counter::family("chat_lines", "Lines that were said.", []));
 
 struct Chat {
     greeting: String,
@@ -54,6 +57,7 @@ impl Protocol for Member {
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         while let Some(line) = input.line() {
+            LINES.at([]).add(1);
             cx.publish(&ROOM, [line, b"\n"].concat());
         }
         Step::Continue
@@ -83,5 +87,6 @@ fn chat() -> sockdrawer_operate::Protocol {
 }
 
 fn main() -> ExitCode {
-    sockdrawer_program::main("chat", Operated::new("/etc/chat/chat.toml").version(env!("CARGO_PKG_VERSION")).protocol(chat()))
+    let operated = Operated::new("/etc/chat/chat.toml").version(env!("CARGO_PKG_VERSION")).protocol(chat()).metric(&*LINES);
+    sockdrawer_program::main("chat", operated)
 }

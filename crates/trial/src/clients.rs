@@ -88,6 +88,7 @@ impl<E: Exchange, W: Witness> Service for Churn<E, W> {
             dialogue: self.exchange.dialogue(),
             witness: self.witness.clone(),
             at_once: self.exchange.ends_at_once(),
+            hears_others: self.exchange.hears_others(),
             answered: false,
             ended: false,
             failure: None,
@@ -104,6 +105,7 @@ pub struct Visit<D, W> {
     dialogue: D,
     witness: Arc<W>,
     at_once: bool,
+    hears_others: bool,
     answered: bool,
     /// The server's stream ended, after the whole answer.
     ended: bool,
@@ -131,7 +133,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
     fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
         self.answered = true;
         self.witness.answered();
-        if left > 0 {
+        if left > 0 && !self.hears_others {
             return self.wrong(left);
         }
         cx.set_timer(PATIENCE);
@@ -147,17 +149,27 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let came = input.bytes().len();
-        let judgement = if self.answered { Judgement::Wrong(came) } else { self.dialogue.judge(input.bytes()) };
-        input.take_all();
-        match judgement {
-            Judgement::More => Step::Continue,
-            Judgement::Whole(taken) => self.whole(came - taken, false, cx),
-            Judgement::Last(taken) => self.whole(came - taken, true, cx),
-            Judgement::Next(taken) if taken == came => self.ask(cx),
-            // The rest came before it was asked for.
-            Judgement::Next(taken) => self.wrong(came - taken),
-            Judgement::Wrong(bytes) => self.wrong(bytes),
+        let mut rest = input.take_all();
+        loop {
+            let judgement = match self.answered {
+                true if self.hears_others => return Step::Continue,
+                true => Judgement::Wrong(rest.len()),
+                false => self.dialogue.judge(rest),
+            };
+            return match judgement {
+                Judgement::More => Step::Continue,
+                Judgement::Whole(taken) => self.whole(rest.len() - taken, false, cx),
+                Judgement::Last(taken) => self.whole(rest.len() - taken, true, cx),
+                Judgement::Next(taken) if taken == rest.len() => self.ask(cx),
+                Judgement::Next(taken) if self.hears_others => {
+                    let _ = self.ask(cx);
+                    rest = &rest[taken..];
+                    continue;
+                }
+                // The rest came before it was asked for.
+                Judgement::Next(taken) => self.wrong(rest.len() - taken),
+                Judgement::Wrong(bytes) => self.wrong(bytes),
+            };
         }
     }
 

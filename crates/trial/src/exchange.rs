@@ -17,6 +17,12 @@ pub trait Exchange: Send + Sync + 'static {
     fn ends_at_once(&self) -> bool {
         false
     }
+
+    /// Returns true where the server sends the clients of the churn what other clients say, too: then bytes behind the answer are not wrong.
+    /// Default: false.
+    fn hears_others(&self) -> bool {
+        false
+    }
 }
 
 /// The requests and answers of a connection. An answer is complete before the next request is sent.

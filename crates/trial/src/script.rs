@@ -278,18 +278,26 @@ pub struct Scripted {
     numbers: Arc<AtomicU64>,
     odd: Arc<OnceLock<String>>,
     whole: bool,
+    hears_others: bool,
 }
 
 impl Scripted {
     /// Makes clients that ask one exchange after the other, and after the last the first again.
     pub fn new(script: Script) -> Scripted {
-        Scripted { script: Arc::new(script), numbers: Arc::default(), odd: Arc::default(), whole: false }
+        let (numbers, odd) = (Arc::default(), Arc::default());
+        Scripted { script: Arc::new(script), numbers, odd, whole: false, hears_others: false }
     }
 
     /// Makes of these clients others for which all exchanges together are one: clients that come and go ask all of them.
     #[must_use]
     pub fn whole(&self) -> Scripted {
         Scripted { whole: true, ..self.clone() }
+    }
+
+    /// Says whether the server sends each of them what others say, too.
+    #[must_use]
+    pub fn hearing_others(self, hears_others: bool) -> Scripted {
+        Scripted { hears_others, ..self }
     }
 
     /// Returns these clients with another place for the description of the first unexpected answer.
@@ -305,6 +313,10 @@ impl Scripted {
 
 impl Exchange for Scripted {
     type Dialogue = Speaker;
+
+    fn hears_others(&self) -> bool {
+        self.hears_others
+    }
 
     fn dialogue(&self) -> Speaker {
         Speaker { scripted: self.clone(), turn: 0, number: 0, reading: Reading::default(), came: Vec::new() }

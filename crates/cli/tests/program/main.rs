@@ -11,6 +11,7 @@ mod doctor;
 mod evidence;
 mod faults;
 mod find;
+mod first_day;
 mod foreign;
 mod http;
 mod inherited;

@@ -195,3 +195,19 @@ fn the_watchdog_hears_nothing_while_a_loop_is_stuck() {
     server.hub.manager.tell_again(&server.line(), &mut status);
     assert_eq!(socket.told(), ["STATUS=1 pool, 1 connection, revision 1", "WATCHDOG=1"]);
 }
+
+/// The kernel keeps few datagrams: a program that sends more at once waits until the manager has read some.
+#[test]
+fn a_manager_that_is_behind_misses_no_word() {
+    let socket = Socket::new("behind");
+    let manager = socket.server(None).hub.manager.clone();
+    socket.socket.set_nonblocking(false).expect("it is a socket");
+    socket.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    let sends = std::thread::spawn(move || (0..100).for_each(|number| manager.send(number)));
+    for number in 0..100 {
+        let mut bytes = [0; 16];
+        let length = socket.socket.recv(&mut bytes).expect("it is told");
+        assert_eq!(String::from_utf8_lossy(&bytes[..length]), number.to_string());
+    }
+    sends.join().expect("no panic");
+}

@@ -141,7 +141,7 @@ impl<'a> Trial<'a> {
                 Trial::with(options, expected.clone(), web)
             }
             Workload::Script(script) => {
-                let kept = Scripted::new(script.clone()).noting(expected.odd.clone());
+                let kept = Scripted::new(script.clone()).noting(expected.odd.clone()).hearing_others(options.broadcast.is_some());
                 Trial::with(options, expected, |set| if set == CHURN { kept.whole() } else { kept.clone() })
             }
         }
