@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const FILE: &str = include_str!("../examples/chat.toml");
+const FILE: &str = include_str!("../examples/room.toml");
 
 /// Cargo puts examples beside the folder of this test.
 fn example() -> PathBuf {
     let mut folder = std::env::current_exe().expect("it runs");
     folder.pop();
     folder.pop();
-    folder.join("examples/chat")
+    folder.join("examples/room")
 }
 
 /// Runs the program to its end, which has this code.

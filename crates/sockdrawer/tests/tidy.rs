@@ -97,6 +97,7 @@ fn the_workspace_is_tidy() {
     found.extend(circles::circles(&files, CIRCLES));
     found.extend(types::types(&files, &known::TYPES));
     found.extend(prose::beginnings(&files, known::HALF_SENTENCES));
+    found.extend(examples(&files));
     for file in &files {
         found.extend(sizes(file, LONG));
         found.extend(unsafe_code(file));
@@ -189,6 +190,19 @@ fn unused_allowances(files: &[File], long: &Allowances) -> Vec<Finding> {
             what: format!("the allowance for {function:?} is not needed: remove it from LONG in tests/tidy.rs"),
         })
         .collect()
+}
+
+/// Cargo puts the examples of all crates into one folder, where one of two that have a name replaces the other.
+fn examples(files: &[File]) -> Vec<Finding> {
+    let (mut known, mut found) = (HashMap::new(), Vec::new());
+    for file in files {
+        let name = file.path.split_once("/examples/").and_then(|(_, name)| name.strip_suffix(".rs"));
+        let Some(name) = name.filter(|name| !name.contains('/')) else { continue };
+        if let Some(first) = known.insert(name, &file.path) {
+            found.push(finding(file, 1, format!("{first} is an example of that name: name one of them another way")));
+        }
+    }
+    found
 }
 
 /// `unsafe` stands in `sys/` alone, and says why it is sound.

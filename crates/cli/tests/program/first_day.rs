@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 const GUIDE: &str = include_str!("../../../../docs/guide/first-day.md");
-const EXAMPLE: &str = include_str!("../../../program/examples/chat.rs");
+const EXAMPLE: &str = include_str!("../../../program/examples/room.rs");
 
 /// The blocks of code of this kind.
 fn blocks(kind: &str) -> Vec<&'static str> {
@@ -48,9 +48,9 @@ impl Drop for Chat {
 
 #[test]
 fn its_file_is_served_and_its_upgrades_lose_nothing() {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_sockdrawer")).with_file_name("examples").join("chat");
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_sockdrawer")).with_file_name("examples").join("room");
     if !program.exists() {
-        return println!("skipped: the example chat is built by cargo test of the whole workspace");
+        return println!("skipped: the example room is built by cargo test of the whole workspace");
     }
     let folder = std::env::temp_dir().join(format!("sockdrawer-first-day-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

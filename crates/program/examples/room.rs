@@ -1,8 +1,8 @@
 //! A chat whose program has all that `sockdrawer` has for a server, under its own name: `serve`, `check`, `ctl`, `upgrade`, `parent` and
 //! `generate`. Each line of a member goes to all members.
 //!
-//! `cargo run -p sockdrawer-program --example chat -- serve --config crates/program/examples/chat.toml`, then `nc 127.0.0.1 9000` twice, and
-//! beside it `cargo run -p sockdrawer-program --example chat -- ctl --control /tmp/chat.sock status`. Without a file:
+//! `cargo run -p sockdrawer-program --example room -- serve --config crates/program/examples/room.toml`, then `nc 127.0.0.1 9000` twice, and
+//! beside it `cargo run -p sockdrawer-program --example room -- ctl --control /tmp/chat.sock status`. Without a file:
 //! `chat serve --listen 127.0.0.1:9000 --greeting hello`.
 use sockdrawer::{
     CannotRestore, CannotSave, Config, Context, Group, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step,
