@@ -191,10 +191,10 @@ fn the_end_of_each_generation_is_told_once() {
                     }
                 });
             }
+            let _stops = Stops(&stop);
             for _ in 0..CHANGES {
                 pool.reconfigure(pool.config().behaviour(echo())).expect("reconfigures");
             }
-            stop.store(true, Ordering::Relaxed);
         });
         let expected: BTreeMap<u32, usize> = (1..=CHANGES).map(|generation| (generation, 1)).collect();
         let as_expected = pool.wait(PATIENCE, |_| *told.lock().expect("no panic") == expected);
@@ -308,6 +308,15 @@ fn nothing_but_signals_reaches_a_child() {
     drop(late);
 }
 
+/// Stops the threads of a scope at its end, also where an assertion fails: the scope waits for them.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn permits_come_back() {
     const KILLS: usize = 20;
     let restarts = Restarts { max: 1000, within: Duration::from_secs(1), ..Restarts::default() };
@@ -328,6 +337,7 @@ fn permits_come_back() {
                     }
                 });
             }
+            let _stops = Stops(&stop);
             for turn in 0..KILLS {
                 let pids = helpers(&pool);
                 send(pids[turn % pids.len()], Signal::KILL);
@@ -337,7 +347,6 @@ fn permits_come_back() {
                 });
                 assert!(replaced, "{model}: {:#?}", pool.status());
             }
-            stop.store(true, Ordering::Relaxed);
         });
         let none = pool.wait(PATIENCE, |status| status.connections == 0 && status.counts.closed == status.counts.accepted);
         assert!(none, "{model}: {:#?}", pool.status());

@@ -387,8 +387,9 @@ impl Children {
         if let Some(event) = child.page.told(child.id, child.peer()) {
             shared.tell(&event);
         }
-        shared.shared_counters.counters(0, CHILDREN).add_all(&counts);
+        // In this order: what is read meanwhile, or counted for this process when it is killed between, has no connection twice.
         child.page.clear();
+        shared.shared_counters.counters(0, CHILDREN).add_all(&counts);
         if let Ending::Signalled(signal) = ending
             && child.why.is_none()
         {

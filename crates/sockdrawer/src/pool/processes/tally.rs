@@ -6,16 +6,27 @@ use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::Ordering;
 
+/// The counts of a child go to its helper's when it has ended, perhaps while both are read: then they are read again, at most so often.
+const READS: usize = 64;
+
 impl Helpers {
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
         let loops = (0..MOST_PROCESSES)
             .flat_map(|process| (0..MOST_LOOPS).map(move |index| self.shared_counters.counters(process, index)));
-        let mut counts = Counts::default();
-        // What ends was counted as begun before that, by the helper, whose numbers are read after these.
-        (0..self.shared_counters.children()).for_each(|slot| counts += self.shared_counters.child(slot).counts());
-        counts += Counters::sum(loops);
-        counts
+        // Children are those of the forking helper, which is the first of its pool.
+        let closed = || (0..MOST_LOOPS).map(|part| self.shared_counters.counters(0, part).closed().get()).sum::<u64>();
+        for _ in 0..READS {
+            let (before, mut counts) = (closed(), Counts::default());
+            // What ends was counted as begun before that, by the helper, whose numbers are read after these.
+            (0..self.shared_counters.children()).for_each(|slot| counts += self.shared_counters.child(slot).counts());
+            counts += Counters::sum(loops.clone());
+            if self.shared_counters.children() == 0 || closed() == before {
+                return counts;
+            }
+        }
+        // Without those that may be in both.
+        Counters::sum(loops)
     }
 
     /// The connections of a process.
