@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Two descriptors become 3 and 4, and all that is printed comes out of one pipe.
@@ -98,9 +98,11 @@ impl Drop for Activated {
     }
 }
 
-/// An empty folder.
+/// An empty folder, which is that of no other test, whatever names they choose.
 pub(super) fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("sockdrawer-systemd-{name}-{}", std::process::id()));
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("sockdrawer-systemd-{name}-{}-{number}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir(&folder).expect("a folder can be made");
     folder
