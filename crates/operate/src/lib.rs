@@ -51,6 +51,7 @@ mod hooks;
 mod hub;
 mod layers;
 mod listen;
+mod lock;
 mod log;
 mod metric_family;
 mod metrics;

@@ -2,6 +2,7 @@
 //! are dropped and counted, and neither a connection nor a signal waits for it. Of each kind of event of a pool a few lines per second are
 //! written, and then how many more there were.
 
+use crate::lock::lock;
 use crate::{print, words};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -242,7 +243,7 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// The next line to write.

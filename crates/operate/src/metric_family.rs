@@ -1,11 +1,12 @@
 //! Metrics of a program's own: counters, gauges and histograms with labels, on the page of the built-in ones, which a new build goes on with.
 
+use crate::lock::lock;
 use crate::times::Times;
 use sockdrawer_catalog::openmetrics::{Family, Kind, Writer, float};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The maximum of metrics in a family: a label whose values a client chooses must not fill the memory, nor the page.
@@ -251,10 +252,6 @@ pub(crate) fn wrong(families: &[Arc<dyn AnyFamily>]) -> Option<String> {
         };
         Some(format!("metric {name} {why}"))
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

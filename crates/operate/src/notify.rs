@@ -5,6 +5,7 @@
 //! program for what only a restart mends: threads that wait for each other, and a loop that a protocol's code never returns to. A pool that
 //! gave up, a full limit and a drain are no reasons.
 
+use crate::lock::lock;
 use sockdrawer::observe::{Event, Status};
 use sockdrawer_catalog::count::thousands;
 use std::fmt;
@@ -12,13 +13,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The status line is looked at this often.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// A manager has few places for what it has not read, 10 by the kernel's default: it gets this long to read, and misses a word after that.
-const READ_WITHIN: Duration = Duration::from_secs(1);
+const READ_WITHIN: Duration = Duration::from_millis(100);
 /// What the end may take beside the drain.
 const END: Duration = Duration::from_secs(10);
 
@@ -120,7 +121,7 @@ impl Manager {
     fn failed(&self, why: Option<String>) {
         // A status is a line.
         let why = why.map(|why| why.lines().next().unwrap_or_default().to_owned());
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *lock(&self.failure) = why;
     }
 
     /// The program ends, within this time: the manager waits that long, whatever its unit or its system has for a limit.
@@ -177,7 +178,7 @@ impl Manager {
     }
 
     fn with_failure(&self, line: &Line) -> String {
-        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.failure) {
             Some(why) => format!("{line}; {why}"),
             None => line.to_string(),
         }

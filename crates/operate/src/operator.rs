@@ -4,6 +4,7 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Document, Format};
 use crate::failure::Failure;
 use crate::hooks::{Hooks, Moment};
+use crate::lock::lock;
 use crate::origin::Origin;
 use crate::replaced::Report;
 use crate::revisions::Cause;
@@ -20,7 +21,7 @@ use sockdrawer_catalog::web::Web;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -124,7 +125,7 @@ impl Operator {
             return Err(Unchanged::Refused(why.to_owned()));
         }
         // Read before the lock of changes is held: a file may take its time. Of two reloads, the later one's file is no older.
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reading = lock(&self.reading);
         let change = || {
             let document = self.origin.load().map_err(Unchanged::Wrong)?;
             self.server.change(|_| Ok(document), None, dry_run, cause)

@@ -7,6 +7,7 @@ use crate::document::{Document, Known, Places, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::listen;
+use crate::lock::lock;
 use crate::moves::{Move, UnderWay};
 use crate::notify::Line;
 use crate::pool_settings::{configure, wrong_of};
@@ -20,7 +21,7 @@ use sockdrawer::observe::{Event, Observer, Readiness, Status};
 use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Upgrade};
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,10 +92,6 @@ struct Done {
     pools: BTreeMap<String, Pool>,
     changed: Vec<String>,
     begun: Vec<Pool>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {

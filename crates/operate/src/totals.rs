@@ -1,6 +1,7 @@
 //! What has been counted since the program began, in this process and in those before it. A number that was shown once is never followed
 //! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
 
+use crate::lock::lock;
 use crate::process;
 use crate::server::{Server, State, has_ended};
 use crate::times::Times;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sockdrawer::observe::Status;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 /// From when the sums were written for a new build until it must have taken over: later, this process counts on.
@@ -77,7 +78,7 @@ impl Default for Ledger {
 
 impl Ledger {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Keeps what was counted of the pools that have ended, and lets go of them.

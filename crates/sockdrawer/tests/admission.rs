@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
+use common::{Echo, PATIENCE, Stops, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
 use sockdrawer::{
     Config, Drain, Error, Pool,
     admission::{
@@ -69,6 +69,7 @@ fn under_sessions(pool: &Pool, at: &[SocketAddr], clients: usize, mut change: im
     let over = AtomicBool::new(false);
     let sessions = AtomicUsize::new(0);
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         let running: Vec<_> = (0..clients)
             .map(|client| {
                 let (over, sessions, at) = (&over, &sessions, at[client % at.len()]);
@@ -81,7 +82,7 @@ fn under_sessions(pool: &Pool, at: &[SocketAddr], clients: usize, mut change: im
             })
             .collect();
         while change() {}
-        over.store(true, SeqCst);
+        drop(stops);
         running.into_iter().for_each(|client| client.join().expect("no session failed"));
     });
     assert_empty(pool);
@@ -158,6 +159,7 @@ fn policies_are_swapped_under_load_and_the_limit_holds() {
 fn under_sessions_with(pool: &Pool, at: SocketAddr, clients: usize, mut change: impl FnMut() -> bool) -> u64 {
     let (over, sessions) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         for _ in 0..clients {
             scope.spawn(|| {
                 while !over.load(SeqCst) {
@@ -167,7 +169,7 @@ fn under_sessions_with(pool: &Pool, at: SocketAddr, clients: usize, mut change: 
             });
         }
         while change() {}
-        over.store(true, SeqCst);
+        drop(stops);
     });
     let all = sessions.load(SeqCst) as u64;
     assert!(pool.wait(PATIENCE, |status| status.counts.closed == all));

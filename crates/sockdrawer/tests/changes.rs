@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, address, assert_empty, connect, echoes, in_time, read_all, start};
+use common::{Echo, PATIENCE, Stops, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
     CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver, Selector,
     Service, Step,
@@ -351,6 +351,7 @@ fn a_policy_changed_back_and_forth_under_load_loses_no_loop() {
     let (pool, at) = start(Config::accept(Echo).loops(2).limit(1));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         let visitor = scope.spawn(|| {
             while !over.load(SeqCst) {
                 // It may be turned away, or served.
@@ -361,7 +362,7 @@ fn a_policy_changed_back_and_forth_under_load_loses_no_loop() {
             let on_full = if round % 2 == 0 { OnFull::Reject(Reject::Fin) } else { OnFull::Backpressure };
             pool.reconfigure(pool.config().on_full(on_full)).expect("a policy can be changed");
         }
-        over.store(true, SeqCst);
+        drop(stops);
         visitor.join().expect("no panic");
     });
     assert_empty(&pool);

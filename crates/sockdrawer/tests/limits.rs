@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, assert_empty, connect, echoes, is_long, read_all, reset, start};
+use common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, is_long, read_all, reset, start};
 use rustix::net::{AddressFamily, SocketType};
 use sockdrawer::{
     Address, Closing, Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,
@@ -129,6 +129,7 @@ fn a_limit_is_reached_and_never_passed() {
     let (open, over) = (Open::default(), AtomicBool::new(false));
     let wanted = AtomicUsize::new(LIMIT);
     let most_permits = std::thread::scope(|scope| {
+        let stops = Stops(&over);
         let sampler = scope.spawn(|| {
             let mut most = 0;
             while !over.load(SeqCst) {
@@ -138,7 +139,7 @@ fn a_limit_is_reached_and_never_passed() {
         });
         let clients: Vec<_> = (0..10 * LIMIT).map(|_| scope.spawn(|| (0..10).for_each(|_| open.session(at, &wanted)))).collect();
         clients.into_iter().for_each(|client| client.join().expect("a client"));
-        over.store(true, SeqCst);
+        drop(stops);
         sampler.join().expect("the sampler")
     });
     // On one core the sampler may miss the moments at which all permits are taken; clients do not.
@@ -157,6 +158,7 @@ fn a_limit_changes_under_load() {
     let (pool, at) = start(Config::accept(Session).loops(2).limit(5));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         let clients: Vec<_> = (0..60)
             .map(|_| {
                 scope.spawn(|| {
@@ -176,7 +178,7 @@ fn a_limit_changes_under_load() {
                 assert!(pool.status().connections <= 5, "it stays low");
             }
         }
-        over.store(true, SeqCst);
+        drop(stops);
         clients.into_iter().for_each(|client| client.join().expect("no session failed"));
     });
     assert_empty(&pool);

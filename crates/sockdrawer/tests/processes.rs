@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, children, connect, echoes, is_long, lives, many};
+use common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Error, Input, Keepalive, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
@@ -306,15 +306,6 @@ fn nothing_but_signals_reaches_a_child() {
     assert!(began.elapsed() < Duration::from_secs(2), "a stuck child is not waited for");
     assert!(echoes(&mut clients[1], b"still here"));
     drop(late);
-}
-
-/// Stops the threads of a scope at its end, also where an assertion fails: the scope waits for them.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn permits_come_back() {

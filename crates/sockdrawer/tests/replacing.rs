@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, address, alone, connect, echoes, percentile, start};
+use common::{Echo, PATIENCE, Stops, address, alone, connect, echoes, percentile, start};
 use sockdrawer::{
     Address, Config, Drain, Error, Model, Pool,
     changing::How,
@@ -44,16 +44,9 @@ fn churn(seen: &Seen, at: SocketAddr, client: usize) {
 
 /// Clients churn while `change` is done `times` times, each after some visits under the one before. What failed.
 fn under_churn(at: SocketAddr, times: usize, mut change: impl FnMut(usize)) -> u64 {
-    /// Ends the clients, also when a change fails.
-    struct Over<'a>(&'a Seen);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.stop.store(true, Ordering::Relaxed);
-        }
-    }
     let seen = Seen::default();
     std::thread::scope(|scope| {
-        let _over = Over(&seen);
+        let _stops = Stops(&seen.stop);
         for client in 0..CLIENTS {
             let seen = &seen;
             scope.spawn(move || churn(seen, at, client));

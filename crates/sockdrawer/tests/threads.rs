@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
+use common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     Config, Context, Drain, Drained, Error, Input, Local, Model, Peer, Pool, Protocol, Selector, Service, Side, Step,
@@ -167,6 +167,7 @@ fn threads_are_used_again_and_never_more_than_the_limit() {
         let (once, over) = (Once::default(), AtomicBool::new(false));
         let (pool, at) = start(threads(once.clone()).limit(limit));
         let most = std::thread::scope(|scope| {
+            let stops = Stops(&over);
             let sampler = scope.spawn(|| {
                 let mut most = 0;
                 while !over.load(SeqCst) {
@@ -176,7 +177,7 @@ fn threads_are_used_again_and_never_more_than_the_limit() {
             });
             let clients: Vec<_> = (0..8).map(|_| scope.spawn(|| (0..100).for_each(|_| visit(at)))).collect();
             clients.into_iter().for_each(|client| client.join().expect("a client"));
-            over.store(true, SeqCst);
+            drop(stops);
             sampler.join().expect("the sampler")
         });
         assert!(most <= limit, "{most} threads for {limit} connections");

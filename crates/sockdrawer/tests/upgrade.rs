@@ -36,7 +36,7 @@ mod shared;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
-use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
+use common::{PATIENCE, Stops, address, any_port, connect, read, read_all, reset, tcp};
 use place::{Place, config, id_of, many_sums, moved};
 use sockdrawer::listening::{ListenOptions, Listening};
 use sockdrawer::{Address, Drain, Model, Pool, Selector, Upgrade, observe::Status};
@@ -182,13 +182,14 @@ fn the_limit_of_an_address_holds_over_both() {
     freed_places_are_used(&new, |status| status.listeners[0].connections, clients, at);
 }
 
-#[test]
-fn an_upgrade_follows_while_a_process_before_still_has_connections() {
-    let place = Place::new("chain");
+/// Five builds with five connections: each build but the last keeps one that cannot leave it. Calls `then` once a build has taken over.
+fn five_builds(
+    place: &Place,
+    mut then: impl FnMut(u8, &[Pool], &mut [std::net::TcpStream]),
+) -> (Vec<Pool>, Vec<std::net::TcpStream>, SocketAddr) {
     let (first, at) = place.serve(config(build(1)).listen(any_port()).limit(20));
     let (mut pools, mut stays) = (vec![first], many_sums(at, 5));
     for next in 2..=5 {
-        // One for each process that cannot leave it.
         let client = &mut stays[usize::from(next) - 2];
         client.write_all(&message(b's', 0)).expect("it stands");
         assert_eq!(add(client, 1).0, next - 1);
@@ -196,7 +197,15 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
         let here = |status: &Status| status.loops.iter().map(|one| one.connections).sum::<usize>();
         assert!(new.wait(PATIENCE, |status| here(status) == usize::from(6 - next)), "{:#?}", new.status());
         pools.push(new);
+        then(next, &pools, &mut stays);
     }
+    (pools, stays, at)
+}
+
+#[test]
+fn an_upgrade_follows_while_a_process_before_still_has_connections() {
+    let place = Place::new("chain");
+    let (pools, mut stays, at) = five_builds(&place, |_, _, _| ());
     let last = pools.last().expect("five").clone();
     let refused = place.upgrade().begin().expect_err("four before it have connections").to_string();
     assert!(refused.ends_with("4 processes before it still have connections: end those first"), "{refused}");
@@ -220,22 +229,13 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
 #[test]
 fn a_process_that_has_ended_is_counted_by_no_later_build() {
     let place = Place::new("counted");
-    let (first, at) = place.serve(config(build(1)).listen(any_port()).limit(20));
-    let (mut pools, mut stays) = (vec![first], many_sums(at, 5));
-    for next in 2..=5 {
-        let client = &mut stays[usize::from(next) - 2];
-        client.write_all(&message(b's', 0)).expect("it stands");
-        assert_eq!(add(client, 1).0, next - 1);
-        let (new, _) = place.serve(config(build(next)).listen(Address::Tcp(at)).limit(20));
-        let here = |status: &Status| status.loops.iter().map(|one| one.connections).sum::<usize>();
-        assert!(new.wait(PATIENCE, |status| here(status) == usize::from(6 - next)), "{:#?}", new.status());
-        pools.push(new);
-        if next == 3 {
-            // The third met the second when that had this one before it.
+    let (pools, _stays, _) = five_builds(&place, |build, pools, stays| {
+        if build == 3 {
+            // It met the second when that had the first before it.
             stays[0].write_all(b"close").expect("it stands");
             assert!(pools[0].join().is_ok());
         }
-    }
+    });
     let began = Instant::now();
     let upgrade = loop {
         match place.upgrade().begin() {
@@ -442,6 +442,7 @@ fn clients_that_come_meanwhile_notice_nothing() {
     let over = std::sync::atomic::AtomicBool::new(false);
     let mut stay = many_sums(at, 50);
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         let visitors: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
@@ -466,7 +467,7 @@ fn clients_that_come_meanwhile_notice_nothing() {
                 add(client, 1);
             }
         }
-        over.store(true, std::sync::atomic::Ordering::SeqCst);
+        drop(stops);
         visitors.into_iter().for_each(|visitor| assert!(visitor.join().expect("served") > 0));
     });
     for client in &mut stay {

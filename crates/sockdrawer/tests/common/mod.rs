@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -24,6 +24,15 @@ pub(crate) const BROKEN: bool = cfg!(any(
     sockdrawer_broken = "close-without-drain",
     sockdrawer_broken = "stale-note"
 ));
+
+/// Stops the threads of a scope when it is dropped, also by an assertion that fails: a scope waits for its threads.
+pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 /// Sends back what it gets.
 pub(crate) struct Echo;

@@ -1,7 +1,7 @@
 //! Admission: limits of listeners and peers, the rate, alarms, policies that are swapped, and doors that are closed.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, address, any_port, connect, connect_from, read_all, tcp, turned_away};
+use crate::common::{PATIENCE, Stops, address, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
     Config, Pool,
     admission::{AcceptRate, Admission, AfterAccept, Limits, NewPeer, OnFull, PerPeer, Reject},
@@ -27,6 +27,7 @@ pub(crate) fn a_listener_has_a_limit_of_its_own(bench: &Bench) -> Outcome {
     let at: Vec<SocketAddr> = pool.addresses().iter().map(tcp).collect();
     let (over, sessions) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
+        let stops = Stops(&over);
         for client in 0..6 * most {
             let (over, sessions, at) = (&over, &sessions, at[usize::from(client % 4 == 0)]);
             scope.spawn(move || {
@@ -44,7 +45,7 @@ pub(crate) fn a_listener_has_a_limit_of_its_own(bench: &Bench) -> Outcome {
             }
         }
         pool.reconfigure(limit(pool.config(), 0, most)).expect("it can be changed");
-        over.store(true, SeqCst);
+        drop(stops);
     });
     assert_settled(&pool);
     assert_eq!(pool.status().counts.accepted, sessions.load(SeqCst) as u64);
@@ -70,6 +71,7 @@ pub(crate) fn a_limit_holds_while_policies_are_swapped(bench: &Bench) -> Outcome
     let (pool, at) = bench.start(bench.actor().limit(most))?;
     let (over, sessions) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
+        let stops = Stops(&over);
         for _ in 0..4 * most {
             scope.spawn(|| {
                 while !over.load(SeqCst) {
@@ -84,7 +86,7 @@ pub(crate) fn a_limit_holds_while_policies_are_swapped(bench: &Bench) -> Outcome
             pool.reconfigure(pool.config().admission(limits)).expect("it can be swapped");
             (0..5).for_each(|_| assert!(pool.status().connections <= most));
         }
-        over.store(true, SeqCst);
+        drop(stops);
     });
     assert_settled(&pool);
     assert_eq!(pool.status().counts.accepted, sessions.load(SeqCst) as u64);
@@ -96,6 +98,7 @@ pub(crate) fn the_accept_rate_is_kept(bench: &Bench) -> Outcome {
     let (pool, at) = bench.start(bench.actor().admission(Limits::default().rate(AcceptRate::new(RATE, 30))))?;
     let (began, over) = (Instant::now(), AtomicBool::new(false));
     let (accepted, seconds) = thread::scope(|scope| {
+        let stops = Stops(&over);
         for _ in 0..12 {
             scope.spawn(|| {
                 while !over.load(SeqCst) {
@@ -106,7 +109,7 @@ pub(crate) fn the_accept_rate_is_kept(bench: &Bench) -> Outcome {
         assert!(pool.wait(PATIENCE, |_| began.elapsed().as_secs_f64() >= 1.5));
         let accepted = pool.status().counts.accepted as f64;
         let seconds = began.elapsed().as_secs_f64();
-        over.store(true, SeqCst);
+        drop(stops);
         (accepted, seconds)
     });
     let allowed = 30.0 + RATE * seconds;

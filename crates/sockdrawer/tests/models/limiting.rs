@@ -1,7 +1,7 @@
 //! Permits: as many as there are, and who waits for one is served.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, connect, read_all};
+use crate::common::{PATIENCE, Stops, connect, read_all};
 use sockdrawer::admission::{OnFull, Reject};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -37,6 +37,7 @@ pub(crate) fn a_limit_is_reached_and_never_passed(bench: &Bench) -> Outcome {
     let (pool, at) = bench.start(bench.actor().limit(limit))?;
     let (sessions, over) = (Sessions::default(), AtomicBool::new(false));
     thread::scope(|scope| {
+        let stops = Stops(&over);
         let sampler = scope.spawn(|| {
             let mut most = 0;
             while !over.load(SeqCst) {
@@ -46,7 +47,7 @@ pub(crate) fn a_limit_is_reached_and_never_passed(bench: &Bench) -> Outcome {
         });
         let clients: Vec<_> = (0..4 * limit).map(|_| scope.spawn(|| (0..5).for_each(|_| sessions.one(at, limit)))).collect();
         clients.into_iter().for_each(|client| client.join().expect("every session went well"));
-        over.store(true, SeqCst);
+        drop(stops);
         let most = sampler.join().expect("it samples");
         assert!(most <= limit, "{most} permits");
     });

@@ -1,7 +1,7 @@
 //! Connections as the pool sees them, and which of them an operation means.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, connect, connect_from};
+use crate::common::{PATIENCE, Stops, connect, connect_from};
 use crate::services::SIZE;
 use sockdrawer::{ConnectionId, Model, Selector, Side, observe::ConnectionState};
 use std::collections::HashSet;
@@ -94,6 +94,7 @@ pub(crate) fn what_stays_is_listed_once(bench: &Bench) -> Outcome {
     let peers: HashSet<_> = clients.iter().map(|client| client.0.local_addr().expect("connected")).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stops = Stops(&over);
         for _ in 0..if bench.side_by_side() { 3 } else { 0 } {
             scope.spawn(|| {
                 while !over.load(SeqCst) {
@@ -107,7 +108,7 @@ pub(crate) fn what_stays_is_listed_once(bench: &Bench) -> Outcome {
             let there = listed.iter().filter(|one| one.peer.is_some_and(|peer| peers.contains(&peer)));
             assert_eq!(there.count(), stay, "of {}", listed.len());
         }
-        over.store(true, SeqCst);
+        drop(stops);
     });
     let listed = pool.connections(&Selector::All);
     for one in [&listed[0], &listed[stay / 2]] {

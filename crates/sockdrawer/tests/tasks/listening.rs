@@ -115,6 +115,7 @@ fn nobody_is_lost_while_handlers_listeners_and_protocols_take_turns_under_traffi
     let over = AtomicBool::new(false);
     let served = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let stops = Stops(&over);
         for _ in 0..4 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -144,7 +145,7 @@ fn nobody_is_lost_while_handlers_listeners_and_protocols_take_turns_under_traffi
             let until = served.load(Ordering::Relaxed) + 10;
             assert!(pool.wait(PATIENCE, |_| served.load(Ordering::Relaxed) >= until));
         }
-        over.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     assert_empty(&pool);
     let status = pool.status();

@@ -147,7 +147,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 475),
     ("operate", 155),
     ("program", 14),
-    ("sockdrawer", 1019),
+    ("sockdrawer", 1018),
     ("tls", 66),
     ("trial", 45),
 ];

@@ -2,7 +2,7 @@
 //! exactly what it had.
 
 use super::common::{
-    PATIENCE, address, any_port, connect, hear, is_long, kill, play, reset, role, say, start, tcp, try_connect_from,
+    PATIENCE, Stops, address, any_port, connect, hear, is_long, kill, play, reset, role, say, start, tcp, try_connect_from,
 };
 use super::joins::{Joins, joins};
 use super::place::{Place, config};
@@ -181,7 +181,7 @@ impl Case {
         let (packets, _new) = std::thread::scope(|scope| {
             scope.spawn(|| visits.go_on(at));
             // Also where this test fails: the visitor would go on for ever.
-            let _over = Over(&visits);
+            let _stops = Stops(&visits.over);
             let new = play(name, &role(&proxied, at, 2));
             let packets = self.run(proxy, (&proxied.0, &place.0), &visits);
             (packets, new)
@@ -287,13 +287,5 @@ impl Visits {
             // waits because: visitors without a pause would take the only core of a small machine.
             std::thread::sleep(Duration::from_millis(2));
         }
-    }
-}
-
-struct Over<'a>(&'a Visits);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.over.store(true, SeqCst);
     }
 }
