@@ -29,8 +29,8 @@ fn no_thread_of_the_runtime_waits_for_a_drain() {
             }
         }
     });
-    assert_eq!((drained.asked, drained.cut), (1, 1));
-    // A loop that is behind closes what it has counted as cut after the drain's end.
+    assert_eq!(drained.asked, 1);
+    // The handler may learn after the drain's end that its connection is gone, and has its permit until then.
     assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
     assert!(ticks >= 4, "the runtime turned {ticks} times in the meantime");
 }
