@@ -233,6 +233,8 @@ impl Conversation<'_> {
         }
         let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
         let place = self.place.clone().ok_or(Errno::PIPE)?;
+        // From here on the successor has the listeners, too, and serves if this process dies: no process before this one may then.
+        self.meeting.before.settle();
         self.welcome(&place, until)?;
         let Said::Prepared(prepared) = self.prepared(&place, until)? else {
             return Ok(Err("what it says is not understood".to_owned()));
@@ -247,8 +249,6 @@ impl Conversation<'_> {
                 return Ok(Err(REHEARSAL.to_owned()));
             }
         }
-        // A process before this one must not accept any more, whatever happens to the next.
-        self.meeting.before.settle();
         all.iter().for_each(|named| named.pool.take_for_good());
         if let Err(reason) = self.stay_as_they_are(&revisions) {
             self.pools.iter().for_each(|named| named.pool.take_back());

@@ -59,6 +59,8 @@ const TURNS_WITHIN: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// The pause before a predecessor is met again that has hung up.
 const MEETS_AGAIN: Duration = Duration::from_millis(10);
+/// The helpers of a process that has died have its listening sockets until the kernel has ended them, too.
+const HELPERS_END_WITHIN: Duration = Duration::from_secs(1);
 /// Why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
 /// How many processes before this one may still have connections.
@@ -104,6 +106,8 @@ struct Begun {
     before: Arc<Before>,
     pools: Arc<Pools>,
     carries: Mutex<Vec<Carry>>,
+    /// When the process died that served there when this one came.
+    died: Option<Instant>,
 }
 
 /// The kernel gives a port to two processes only where both asked for it before the first one bound it.
@@ -232,17 +236,17 @@ impl Upgrade {
     /// [`Error::Upgrade`] when a process serves at the path that this one is not to replace, or that does not let itself be replaced; when
     /// the path cannot be used.
     pub fn begin(mut self) -> Result<Upgrade, Error> {
-        let (predecessor, socket) = self.meet()?;
+        let (predecessor, socket, died) = self.meet()?;
         let (predecessor, pools) = (Mutex::new(predecessor), Arc::default());
         let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
         let path = Mutex::new(OwnedPath::new(&Address::Unix(self.path.clone())));
-        self.begun = Some(Begun { place, path, predecessor, before: Arc::default(), pools, carries: Mutex::default() });
+        self.begun = Some(Begun { place, path, predecessor, before: Arc::default(), pools, carries: Mutex::default(), died });
         Ok(self)
     }
 
-    /// The predecessor, and the socket of the meeting place.
-    fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd), Error> {
-        let until = deadline(Instant::now(), self.within);
+    /// The predecessor, and the socket of the meeting place; without one, when it died that was met.
+    fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd, Option<Instant>), Error> {
+        let (until, mut died) = (deadline(Instant::now(), self.within), None);
         loop {
             // Of two that start at once, the second must not take what the first has just made for stale.
             let lock = PathLock::of(Some(&self.path));
@@ -251,8 +255,9 @@ impl Upgrade {
                     drop(lock);
                     let met = Predecessor::meet(socket, &self.version, self.replaces.as_deref(), until);
                     if let Some((predecessor, place)) = met.map_err(|reason| self.error(reason))? {
-                        return Ok((Some(predecessor), place));
+                        return Ok((Some(predecessor), place, None));
                     }
+                    died = Some(Instant::now());
                     // It may have died a moment ago: then there is none. Or it is short of something, and hangs up.
                     if Instant::now() >= until {
                         return Err(
@@ -261,13 +266,13 @@ impl Upgrade {
                     }
                     std::thread::sleep(MEETS_AGAIN);
                 }
-                Err(Errno::NOENT) => return Ok((None, self.open()?)),
+                Err(Errno::NOENT) => return Ok((None, self.open()?, died)),
                 Err(Errno::CONNREFUSED) if !lock.is_held() => {
                     return Err(self.error("another program starts there, or its lock file belongs to another user: try again, or choose another path".to_owned()));
                 }
                 Err(Errno::CONNREFUSED) => {
                     self.remove_stale()?;
-                    return Ok((None, self.open()?));
+                    return Ok((None, self.open()?, died));
                 }
                 Err(Errno::PROTOTYPE) => {
                     return Err(self.error("another program's socket is there: choose another path".to_owned()));
@@ -359,12 +364,17 @@ impl Upgrade {
         begun.pools.may_start(name)?;
         let wanted = config.listened();
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name, wanted));
-        let movable = start(config, Some(inherited.unwrap_or_default())).map_err(|error| match error {
-            Error::AddressInUse(address) if lock(&begun.predecessor).iter().any(|other| other.overlaps(&address)) => {
-                Error::Listen { address, source: Errno::ADDRINUSE.into(), remedy: MOVES_FIRST }
+        let mut inherited = Some(inherited.unwrap_or_default());
+        let helpers_may_live = || begun.died.is_some_and(|at| at.elapsed() < HELPERS_END_WITHIN);
+        let movable = loop {
+            match start(config.clone(), Some(inherited.take().unwrap_or_default())) {
+                Err(Error::AddressInUse(address)) if lock(&begun.predecessor).iter().any(|other| other.overlaps(&address)) => {
+                    return Err(Error::Listen { address, source: Errno::ADDRINUSE.into(), remedy: MOVES_FIRST });
+                }
+                Err(Error::AddressInUse(_)) if helpers_may_live() => std::thread::sleep(MEETS_AGAIN),
+                started => break started?,
             }
-            error => error,
-        })?;
+        };
         let pool = Pool::of(movable.clone());
         begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up: Vec::new() })?;
         Ok(pool)

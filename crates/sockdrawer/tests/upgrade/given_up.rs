@@ -8,6 +8,7 @@ use sockdrawer::observe::Readiness;
 use sockdrawer::{Address, Drain, Model, Pool, Upgrade};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
 use std::time::Duration;
 
 fn start(upgrade: &Upgrade, name: &str, number: u8, model: Model, at: &[Address]) -> Pool {
@@ -164,6 +165,36 @@ fn the_death_of_the_middle_one_of_three_builds_leaves_no_process_behind() {
         assert!(old.join().is_ok());
         assert_eq!(add(&mut moved, 1), (3, 2));
     }
+}
+
+/// The first may take back what the second has, and the third has its listeners: only one of them may serve.
+#[test]
+fn one_build_serves_where_the_middle_one_of_three_dies_while_the_last_prepares() {
+    if let Some(role) = role() {
+        let (path, first) = role.split_once(' ').expect("two words");
+        let upgrade = Upgrade::at(path).replaces("any").stand_by(PATIENCE * 60).begin().expect("it begins");
+        let _pool = start(&upgrade, "one", 2, Model::Loops, &[Address::Tcp(first.parse().expect("an address"))]);
+        upgrade.ready().expect("it takes over");
+        say("ready");
+        hear();
+        return;
+    }
+    let place = Place::new("middle-prepares");
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let old = start(&upgrade, "one", 1, Model::Loops, &[any_port()]);
+    upgrade.ready().expect("it serves");
+    let listening = address(&old);
+    let name = "given_up::one_build_serves_where_the_middle_one_of_three_dies_while_the_last_prepares";
+    let mut middle = play(name, &format!("{} {listening}", place.0.display()));
+    middle.hear();
+    let last = place.upgrade().begin().expect("it begins");
+    kill_with_helpers(middle.id());
+    let (says, ended) = mpsc::channel();
+    std::thread::spawn(move || says.send(old.join().is_ok()));
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(true), "it was replaced for good");
+    let _new = start(&last, "one", 3, Model::Loops, &[at(listening)]);
+    last.ready().expect("it serves");
+    (0..20).for_each(|_| assert_eq!(add(&mut connect(listening), 1), (3, 1)));
 }
 
 #[test]
