@@ -1,39 +1,90 @@
-//! `sockdrawer trial TARGET --change COMMAND`: a trial of a server of somebody else, from the command line to the exit code.
+//! `sockdrawer trial TARGET --change COMMAND` and `sockdrawer trial upgrade OLD NEW`: trials of a server of one's own, from the command line to
+//! the exit code.
 
-use crate::arguments::{Allowed, TrialArguments, Workload as Named};
+use crate::arguments::{Allowed, BuildsArguments, ClientArguments, TrialArguments, Workload as Named};
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::trial::{Live, exit, until, usage};
 use crate::values::{Target, Url, chosen_seed, count};
+use sockdrawer::Address;
 use sockdrawer_load::Stop;
 use sockdrawer_load::results::{Gap, Gaps, PageDirectory};
-use sockdrawer_trial::command::{Change, Options, Refused, Report, Table, Trial, Workload};
-use sockdrawer_trial::{Script, Tls, Until, Verdict};
+use sockdrawer_operate::OWN_POOLS;
+use sockdrawer_trial::command::{Builds, Change, Options, Programs, Refused, Report, Table, Trial, Workload};
+use sockdrawer_trial::{Progress, Script, Stopped, Tls, Until, Verdict};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
-    let TrialArguments { target, change, every, workload, path, allow, out, .. } = arguments;
+    let TrialArguments { target, change, every, allow, clients, .. } = arguments;
+    let ClientArguments { workload, path, out, tls, script, .. } = clients;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
-    more || target.is_some() || arguments.tls.given() || arguments.script.given().is_some() || change.is_some()
+    more || target.is_some() || tls.given() || script.given().is_some() || change.is_some()
 }
 
-/// Runs the trial and tells what it found.
+/// Runs the trial of a server that a command changes.
 pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     let options = options(arguments)?;
-    let mut output = Output::open(arguments.json.clone())?;
-    let directory = arguments.out.as_deref().map(PageDirectory::create).transpose().map_err(Failure::usage)?;
+    carry_out(&arguments.clients, |_| Ok((options, None)))
+}
+
+/// Runs the trial of two builds that replace each other.
+pub(crate) fn run_builds(arguments: &BuildsArguments) -> Result<Exit, Failure> {
+    let BuildsArguments { old, new, arguments: words, socket, changes: upgrades, kills, every, clients, .. } = arguments;
+    if upgrades + kills == 0 {
+        return Err(usage("--changes and --kills are 0: nothing would be changed"));
+    }
+    if *kills > 0 && clients.script.publish.is_some() {
+        return Err(usage(
+            "--kills and --publish: what a killed process had still to tell is lost with it: add --kills 0, or count no messages",
+        ));
+    }
+    let target = arguments.target.as_ref().map(address).transpose()?;
+    let seed = clients.seed.unwrap_or_else(chosen_seed);
+    let programs = Programs {
+        builds: [old.clone(), new.clone()],
+        arguments: words.clone(),
+        path: socket.clone(),
+        not_for_clients: OWN_POOLS.map(str::to_owned).to_vec(),
+        upgrades: *upgrades,
+        kills: *kills,
+        seed,
+    };
+    let until = Until::Changes(upgrades + kills);
+    carry_out(clients, |stop| {
+        let builds = Builds::start(programs, target, stop).map_err(refused)?;
+        let target: Target = builds.target().to_string().parse().map_err(usage)?;
+        let change = Options { command: builds.line(), every: *every, until, seed, ..of_clients(clients, &target)? };
+        Ok((change, Some(builds)))
+    })
+}
+
+/// Runs a trial, which `begin` prepares, and tells what it found.
+fn carry_out(
+    clients: &ClientArguments,
+    begin: impl FnOnce(Stopped<'_>) -> Result<(Options, Option<Builds>), Failure>,
+) -> Result<Exit, Failure> {
+    let mut output = Output::open(clients.json.clone())?;
+    let directory = clients.out.as_deref().map(PageDirectory::create).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    let (options, mut builds) = match (begin(&|within| stop.wait(within)), signalled.get()) {
+        (Err(_), Some(signal)) => return Ok(signal.exit()),
+        (begun, _) => begun?,
+    };
     let trial = Trial::start(&options).map_err(refused)?;
     output.tell(start(&options))?;
     let mut live = Live::new(options.until).allowing(options.allow_idle_close);
-    let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
+    let (stopped, show) = (|within| stop.wait(within), |progress: &Progress| live.show(progress));
+    let report = match &mut builds {
+        None => trial.finish(&stopped, show),
+        Some(builds) => trial.upgrade(builds, &stopped, show),
+    };
     live.end();
     let verdict = Verdict::of(&report);
     output.tell(Table(&report))?;
@@ -113,31 +164,49 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     if command.trim().is_empty() {
         return Err(usage("--change needs a command, as in --change 'nginx -s reload'"));
     }
-    let [address] = &target.addresses[..] else { return Err(usage("a trial has one server: leave the range of ports out")) };
-    let tls = arguments.tls.tls(&[target], |line| usage(line))?;
-    let workload = workload(arguments, target.url.as_ref())?;
-    let none = Script::default();
-    let beginning = if let Workload::Script(script) = &workload { script } else { &none };
-    let broadcast = arguments.script.broadcast(beginning, |line| usage(line))?;
-    if broadcast.is_some() && arguments.kept < 2 {
-        return Err(usage("--kept: clients that hear each other (--publish) are at least 2"));
-    }
     Ok(Options {
-        target: address.clone(),
-        workload,
         command: command.clone(),
         every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
-        connections: arguments.connections,
-        kept: arguments.kept,
         allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
-        seed: arguments.seed.unwrap_or_else(chosen_seed),
+        ..of_clients(&arguments.clients, target)?
+    })
+}
+
+fn address(target: &Target) -> Result<Address, Failure> {
+    match &target.addresses[..] {
+        [address] => Ok(address.clone()),
+        _ => Err(usage("a trial has one server: leave the range of ports out")),
+    }
+}
+
+/// Returns the options of the clients; those of the changes are to be filled in.
+fn of_clients(clients: &ClientArguments, target: &Target) -> Result<Options, Failure> {
+    let address = address(target)?;
+    let tls = clients.tls.tls(&[target], |line| usage(line))?;
+    let workload = workload(clients, target.url.as_ref())?;
+    let none = Script::default();
+    let beginning = if let Workload::Script(script) = &workload { script } else { &none };
+    let broadcast = clients.script.broadcast(beginning, |line| usage(line))?;
+    if broadcast.is_some() && clients.kept < 2 {
+        return Err(usage("--kept: clients that hear each other (--publish) are at least 2"));
+    }
+    Ok(Options {
+        target: address,
+        workload,
+        command: String::new(),
+        every: EVERY,
+        until: Until::Changes(0),
+        connections: clients.connections,
+        kept: clients.kept,
+        allow_idle_close: false,
+        seed: clients.seed.unwrap_or_else(chosen_seed),
         tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
         broadcast,
     })
 }
 
-fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, Failure> {
+fn workload(arguments: &ClientArguments, url: Option<&Url>) -> Result<Workload, Failure> {
     if let Some(script) = arguments.script.script(|line| usage(line))? {
         return match (arguments.script.given(), url) {
             (Some(option), Some(_)) => {

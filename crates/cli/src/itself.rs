@@ -2,30 +2,15 @@
 //! of a trial of any server.
 
 use crate::outcome::Failure;
-use rustix::process::{Pid, Signal, kill_process};
-use sockdrawer::upgrade::Replace;
-use sockdrawer::{Address, Model};
-use sockdrawer_trial::command::{Options, Refused, Report, Table, Trial, Workload};
+use sockdrawer::Model;
+use sockdrawer_trial::command::{Builds, Options, Programs, Refused, Report, Table, Trial, Workload};
 use sockdrawer_trial::{Progress, Stopped, Until, Verdict};
 use std::fmt;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 /// How often it is replaced, and how long each process serves at least.
 pub(crate) const TIMES: u64 = 10;
 const EVERY: Duration = Duration::from_millis(200);
-/// A server that does not listen within this time does not start.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
-
-/// The server, whichever process it is now.
-struct Server {
-    path: PathBuf,
-    first: Child,
-    address: Address,
-}
 
 /// What came of it.
 pub(crate) struct Itself(Report);
@@ -36,13 +21,25 @@ pub(crate) fn run(
     stop: Stopped<'_>,
     progress: impl FnMut(&Progress),
 ) -> Result<Itself, Failure> {
-    let server = Server::start(model)?;
-    let program = std::env::current_exe().map_err(cannot)?;
-    let [program, path] = [&program, &server.path].map(|path| format!("'{}'", path.to_string_lossy().replace('\'', r"'\''")));
+    let program = std::env::current_exe().map_err(|error| Failure::run(format_args!("cannot find this program: {error}")))?;
+    let programs = Programs {
+        builds: [program.clone(), program],
+        arguments: ["serve", "echo", "--listen", "127.0.0.1:0", "--model", model.name()].map(Into::into).to_vec(),
+        path: None,
+        not_for_clients: Vec::new(),
+        upgrades: TIMES,
+        kills: 0,
+        seed,
+    };
+    let refused = |refused| match refused {
+        Refused::Server(line) => Failure::run(line),
+        Refused::Clients(error) => error.into(),
+    };
+    let mut builds = Builds::start(programs, None, stop).map_err(refused)?;
     let options = Options {
-        target: server.address.clone(),
+        target: builds.target().clone(),
+        command: builds.line(),
         workload: Workload::Echo,
-        command: format!("{program} upgrade {path}"),
         every: EVERY,
         until: Until::Changes(TIMES),
         connections,
@@ -52,11 +49,8 @@ pub(crate) fn run(
         tls: None,
         broadcast: None,
     };
-    let trial = Trial::start(&options).map_err(|refused| match refused {
-        Refused::Server(line) => Failure::run(line),
-        Refused::Clients(error) => error.into(),
-    })?;
-    Ok(Itself(trial.finish(stop, progress)))
+    let trial = Trial::start(&options).map_err(refused)?;
+    Ok(Itself(trial.upgrade(&mut builds, stop, progress)))
 }
 
 impl Itself {
@@ -86,44 +80,4 @@ impl fmt::Display for Itself {
             total.kept_exchanges
         )
     }
-}
-
-impl Server {
-    fn start(model: Model) -> Result<Server, Failure> {
-        let path = std::env::temp_dir().join(format!("sockdrawer-trial-of-{}", std::process::id()));
-        let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
-        command.args(["serve", "echo", "--listen", "127.0.0.1:0", "--model", model.name(), "--upgrade"]).arg(&path);
-        let mut first = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
-        let (says, said) = mpsc::channel();
-        let mut lines = BufReader::new(first.stdout.take().expect("piped")).lines();
-        let reads = move || {
-            // All of its processes have the pipe: what they say is read as long as the trial lasts.
-            while let Some(Ok(line)) = lines.next() {
-                let _ = says.send(line);
-            }
-        };
-        let mut server = Server { path, first, address: Address::Tcp(([127, 0, 0, 1], 0).into()) };
-        std::thread::Builder::new().name("server".to_owned()).spawn(reads).map_err(cannot)?;
-        let line = said.recv_timeout(STARTS_WITHIN).unwrap_or_default();
-        let address = line.strip_prefix("listening on ").and_then(|address| address.parse().ok());
-        server.address = address.ok_or_else(|| Failure::run("this program did not start as a server"))?;
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The one that serves now ends in order, and with it what is left in those before it.
-        let last = Replace::at(&self.path).build().ok().and_then(|build| Pid::from_raw(build.pid.cast_signed()));
-        match last {
-            Some(last) => _ = kill_process(last, Signal::TERM),
-            None => _ = self.first.kill(),
-        }
-        let _ = self.first.wait();
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn cannot(error: std::io::Error) -> Failure {
-    Failure::run(format_args!("cannot start this program as a server: {error}"))
 }

@@ -28,7 +28,7 @@ mod values;
 mod words;
 mod workload;
 
-use arguments::Command;
+use arguments::{Command, Tried};
 use outcome::{Exit, Failure};
 use sockdrawer_load::Report;
 // The front of all programs that serve is this one's too.
@@ -64,7 +64,10 @@ fn run_own(command: Command) -> Result<Exit, Failure> {
         Command::Compare(arguments) => compare::run(arguments),
         Command::Generate(asked) => generate::run(&asked),
         Command::Agent(arguments) => agents::run(&arguments),
-        Command::Trial(arguments) if foreign::is_meant(&arguments) => foreign::run(&arguments),
-        Command::Trial(arguments) => trial::run(*arguments),
+        Command::Trial(arguments) => match &arguments.tried {
+            Some(Tried::Upgrade(builds)) => foreign::run_builds(builds),
+            None if foreign::is_meant(&arguments) => foreign::run(&arguments),
+            None => trial::run(*arguments),
+        },
     }
 }

@@ -24,7 +24,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// Runs the trial and tells what it found.
 pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut options = options(&arguments)?;
-    let mut output = Output::open(arguments.json)?;
+    let mut output = Output::open(arguments.clients.json)?;
     // The network belongs to a thread and those it starts: this comes before any other thread.
     let shared_network = match arguments.listen {
         Some(_) => Some("with --listen the network is shared with others".to_owned()),
@@ -72,12 +72,12 @@ pub(crate) fn exit(verdict: &Verdict) -> Exit {
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let mut options = Options {
         model: tried(arguments.model.unwrap_or_default())?,
-        connections: arguments.connections,
-        seed: arguments.seed.unwrap_or_else(chosen_seed),
+        connections: arguments.clients.connections,
+        seed: arguments.clients.seed.unwrap_or_else(chosen_seed),
         sabotage: arguments.sabotage.map(sabotage),
         ..Options::default()
     };
-    options.kept = match arguments.kept {
+    options.kept = match arguments.clients.kept {
         0 => return Err(usage("--kept: at least one, because changes are looked at on kept connections")),
         kept => kept,
     };

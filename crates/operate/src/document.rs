@@ -15,10 +15,9 @@ pub(crate) use whole::rehearsed;
 
 use crate::listen;
 use crate::pool_settings::SETTINGS;
-use crate::program_settings;
 use crate::protocol::Protocol;
 use crate::setting::{Setting, Value, Values, unknown, wrong_setting};
-use crate::{layers, written};
+use crate::{OWN_POOLS, layers, written};
 use read::{At, Entry, Tree};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -32,8 +31,6 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 pub(crate) const MAX_POOLS: usize = 64;
 /// The name of a pool is a label of metrics and a word of commands.
 pub(crate) const MAX_NAME: usize = 32;
-/// The program's own pools, which a new build takes over by their names.
-const OWN: [&str; 2] = [program_settings::CONTROL_POOL, program_settings::METRICS_POOL];
 /// The tables of pools.
 const POOL: &str = "pool";
 /// The key that names the protocol of a pool, and that of its addresses.
@@ -232,7 +229,7 @@ impl Reader<'_> {
         let fits = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '-' || sign == '_';
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
             self.wrong(name_at, format!("`{name}` is no name of a pool: use 1 to {MAX_NAME} of a-z, 0-9, - and _"));
-        } else if OWN.contains(&name.as_str()) {
+        } else if OWN_POOLS.contains(&name.as_str()) {
             self.wrong(
                 name_at,
                 format!("`{name}` is no name of a pool: the program has a pool of its own by that name; use another"),

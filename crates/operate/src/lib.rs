@@ -97,6 +97,9 @@ pub fn pool_settings() -> impl Iterator<Item = &'static Setting> {
     pool_settings::SETTINGS.iter().map(|one| &one.setting)
 }
 
+/// The names of the program's own pools, the control socket's and that of collectors of metrics, by which a new build takes them over.
+pub const OWN_POOLS: [&str; 2] = [program_settings::CONTROL_POOL, program_settings::METRICS_POOL];
+
 /// The settings of the whole program.
 pub fn program_settings() -> impl Iterator<Item = &'static Setting> {
     program_settings::SETTINGS.iter()

@@ -1,6 +1,6 @@
 //! What a new build takes over, and what came of it: for people, and as JSON.
 
-use crate::program_settings::{CONTROL_POOL, METRICS_POOL};
+use crate::OWN_POOLS;
 use serde::{Deserialize, Serialize};
 use sockdrawer::upgrade::{Build, PoolTakeover, Replaced, Takeover};
 use sockdrawer_catalog::count::thousands;
@@ -47,7 +47,7 @@ pub struct Share {
 impl Share {
     /// Of a plan, or of what came of it.
     pub fn of(plan: &Takeover, replaced: Option<&Replaced>) -> Share {
-        let is_own = |pool: &&PoolTakeover| [CONTROL_POOL, METRICS_POOL].contains(&&*pool.name);
+        let is_own = |pool: &&PoolTakeover| OWN_POOLS.contains(&&*pool.name);
         let (own, pools): (Vec<&PoolTakeover>, Vec<&PoolTakeover>) = plan.pools.iter().partition(is_own);
         let staying = pools.iter().flat_map(|pool| {
             pool.staying.iter().map(|(why, count)| format!("{}: {} stay ({why})", pool.name, thousands(*count)))

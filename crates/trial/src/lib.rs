@@ -60,7 +60,7 @@ pub use sets::{Clients, Plan, Probe};
 pub use subscribers::{Subscriber, Subscribers};
 pub use tally::{Counter, Failure, Group, Seen, Tally};
 pub use tls::Tls;
-pub use verdict::{Judged, Verdict};
+pub use verdict::{Bill, Judged, Verdict};
 
 use std::time::Duration;
 

@@ -14,6 +14,21 @@ pub enum Verdict {
     Inconclusive(Vec<String>),
 }
 
+/// Losses of clients, held against the connections of killed processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    /// The connections that killed processes had.
+    pub had: u64,
+    /// The part of these that a client lost, or whose connect failed with them.
+    pub paid: u64,
+    /// Connects that failed while no process listened.
+    pub unheard: u64,
+    /// Connects that failed besides.
+    pub failed: u64,
+    /// Connections that were lost besides.
+    pub lost: u64,
+}
+
 /// The findings of a trial that a verdict needs.
 pub trait Judged {
     /// The number of changes that were made.
@@ -27,6 +42,10 @@ pub trait Judged {
     /// The number of connections that the server closed, as it was allowed to, while a request was on its way.
     fn crossed(&self) -> u64 {
         0
+    }
+    /// The losses with killed processes, and besides; None: none was killed.
+    fn killed(&self) -> Option<Bill> {
+        None
     }
     /// The messages of clients that hear each other; None: there are none.
     fn delivered(&self) -> Option<Delivered> {
@@ -112,8 +131,12 @@ impl Verdict {
                 let heard = report.delivered().map_or(String::new(), |all| format!(", messages: {all}"));
                 let lost = format!("{closed}{crossed}0 lost");
                 let (changes, connects) = (report.changes(), report.connects());
+                let killed = report.killed().map_or(String::new(), |Bill { paid, had, unheard, .. }| {
+                    let unheard = if unheard == 0 { String::new() } else { format!(", {unheard} failed while none listened") };
+                    format!("{paid} lost with killed processes, which had {had}{unheard}; of all others ")
+                });
                 format!(
-                    "verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes{heard} (seed {seed})"
+                    "verdict: {word}, {changes} changes, {connects} connects, {killed}0 failed, {lost}, 0 wrong bytes{heard} (seed {seed})"
                 )
             }
             _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),

@@ -29,7 +29,7 @@ pub(super) fn page() -> String {
 }
 
 fn below<'a>(root: &'a Command, name: &str) -> &'a Command {
-    root.find_subcommand(name).expect("the template names commands")
+    name.split(' ').fold(root, |command, name| command.find_subcommand(name).expect("the template names commands"))
 }
 
 fn commands_of(command: &Command) -> impl Iterator<Item = &Command> {
@@ -39,20 +39,23 @@ fn commands_of(command: &Command) -> impl Iterator<Item = &Command> {
 /// Returns a line for each command, as its help begins.
 fn synopsis(root: &Command) -> String {
     let usage = |command: &Command| command.clone().render_usage().to_string().trim_start_matches("Usage: ").to_owned();
-    commands_of(root).map(|command| format!("    {}\n", usage(command))).collect()
+    let lines = commands_of(root).map(usage).collect::<Vec<_>>().join("\n");
+    lines.lines().map(|line| format!("    {}\n", line.trim_start())).collect()
 }
 
 /// Returns the options of a command that are not told elsewhere: settings of files have a page of their own, and what `load` has too is told there.
 fn options(root: &Command, command: &Command) -> String {
     let settings: BTreeSet<&str> = program_settings().chain(pool_settings()).map(|setting| setting.name).collect();
-    let (serve, load) = (command.get_name() == "serve", below(root, "load"));
+    let (serve, load, trial) = (command.get_name() == "serve", below(root, "load"), below(root, "trial"));
+    let same = |of: &Command, option: &Arg| {
+        let mut options = of.get_arguments();
+        options.any(|other| other.get_long() == option.get_long() && meaning(other) == meaning(option))
+    };
     let elsewhere = |option: &Arg| match option.get_long() {
         None | Some("help") => true,
         Some(long) if serve => settings.contains(long) || crate::protocols::SETTINGS.iter().any(|setting| setting.name == long),
         Some(_) if command.get_name() == "load" => false,
-        Some(_) => {
-            load.get_arguments().any(|of_load| of_load.get_long() == option.get_long() && meaning(of_load) == meaning(option))
-        }
+        Some(_) => same(load, option) || (command.get_name() != "trial" && same(trial, option)),
     };
     let own: Vec<&Arg> = command.get_arguments().filter(|option| !elsewhere(option)).collect();
     let mut groups: Vec<Option<&str>> = vec![None];

@@ -3,6 +3,7 @@
 mod acks;
 mod agents;
 mod attack;
+mod builds;
 mod certificates;
 mod check;
 mod cost;

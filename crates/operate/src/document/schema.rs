@@ -1,6 +1,7 @@
 //! The JSON schema of a configuration, from the tables of settings.
 
-use super::{Known, MAX_NAME, OWN, POOL};
+use super::{Known, MAX_NAME, POOL};
+use crate::OWN_POOLS;
 use crate::listen;
 use crate::pool_settings::SETTINGS;
 use crate::protocol::Protocol;
@@ -38,7 +39,7 @@ pub(crate) fn schema(known: &Known) -> Value {
             "type": "object",
             "description": "The pools, by name.",
             "minProperties": 1,
-            "propertyNames": {"pattern": format!("^[a-z0-9_-]{{1,{MAX_NAME}}}$"), "not": {"enum": OWN}},
+            "propertyNames": {"pattern": format!("^[a-z0-9_-]{{1,{MAX_NAME}}}$"), "not": {"enum": OWN_POOLS}},
             "additionalProperties": {
                 "type": "object",
                 "properties": {"protocol": {"enum": names}},

@@ -1,4 +1,4 @@
-//! Handshakes under way at a port, and the accept queues there, as the kernel lists them (sock_diag(7)). Needs no privilege.
+//! Handshakes under way at a port, the accept queues and all sockets there, as the kernel lists them (sock_diag(7)). Needs no privilege.
 
 use super::{Errno, Result};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
@@ -17,12 +17,20 @@ const TCP: u8 = 6;
 const SYN_RECEIVED: u32 = 3;
 /// The state of a socket that listens.
 const LISTENS: u32 = 10;
+/// The states of sockets that a process may have: all but those of handshakes, and of connections that the kernel remembers after their end.
+#[cfg(feature = "testing")]
+const OF_PROCESSES: u32 = !(1 << 3 | 1 << 6 | 1 << 7 | 1 << 12);
 /// The positions of the local address and of the connection's cookie in an answer.
 const LOCAL: Range<usize> = 8..24;
 const COOKIE: Range<usize> = 44..52;
 /// The positions of the length of a listening socket's queue, and of its maximum, in an answer.
 const WAITING: Range<usize> = 56..60;
 const BACKLOG: Range<usize> = 60..64;
+/// The positions of a socket's state, and of its inode number, in an answer.
+#[cfg(feature = "testing")]
+const STATE: usize = 1;
+#[cfg(feature = "testing")]
+const INODE: Range<usize> = 68..72;
 /// The timeout of an answer: the kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -35,7 +43,7 @@ pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     let families: &[AddressFamily] =
         if local.is_ipv6() { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
     for family in families {
-        ask(&socket, *family, SYN_RECEIVED, local.port())?;
+        ask(&socket, *family, 1 << SYN_RECEIVED, local.port())?;
         collect(&socket, |message| {
             if message.is_at(local.ip()) {
                 let cookie = message.body.get(COOKIE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
@@ -54,7 +62,7 @@ pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
     let (mut exact, mut of_all) = (Vec::new(), Vec::new());
     // A socket that listens at all IPv6 addresses may accept IPv4 too.
     for family in [AddressFamily::INET, AddressFamily::INET6] {
-        ask(&socket, family, LISTENS, local.port())?;
+        ask(&socket, family, 1 << LISTENS, local.port())?;
         collect(&socket, |message| {
             let number = |at| message.body.get(at).and_then(|bytes: &[u8]| bytes.try_into().ok()).map(u32::from_ne_bytes);
             let queue = number(WAITING).zip(number(BACKLOG)).ok_or(Errno::PROTO)?;
@@ -70,6 +78,27 @@ pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
     Ok(if exact.is_empty() { of_all } else { exact })
 }
 
+/// The inode numbers of the sockets at the port of `local` that a process may have, and whether each of them listens: of the family of
+/// this address, and of IPv6 if none listens there.
+#[cfg(feature = "testing")]
+pub(super) fn sockets(local: SocketAddr) -> Result<Vec<(u64, bool)>> {
+    let (socket, mut found) = (open()?, Vec::new());
+    let families: &[AddressFamily] =
+        if local.is_ipv4() { &[AddressFamily::INET, AddressFamily::INET6] } else { &[AddressFamily::INET6] };
+    for family in families {
+        ask(&socket, *family, OF_PROCESSES, local.port())?;
+        collect(&socket, |message| {
+            let inode = message.body.get(INODE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
+            found.push((u32::from_ne_bytes(inode).into(), u32::from(message.body[STATE]) == LISTENS));
+            Ok(())
+        })?;
+        if found.iter().any(|(_, listens)| *listens) {
+            break;
+        }
+    }
+    Ok(found)
+}
+
 fn open() -> Result<OwnedFd> {
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
@@ -77,14 +106,14 @@ fn open() -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn ask(socket: &OwnedFd, family: AddressFamily, state: u32, port: u16) -> Result<()> {
+fn ask(socket: &OwnedFd, family: AddressFamily, states: u32, port: u16) -> Result<()> {
     let mut request = [0; HEADER + 56];
     request[0..4].copy_from_slice(&((HEADER + 56) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
     request[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
     request[HEADER] = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
     request[HEADER + 1] = TCP;
-    request[HEADER + 4..HEADER + 8].copy_from_slice(&(1_u32 << state).to_ne_bytes());
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&states.to_ne_bytes());
     request[HEADER + 8..HEADER + 10].copy_from_slice(&port.to_be_bytes());
     rustix::net::send(socket.as_fd(), &request, SendFlags::empty()).map(|_| ())
 }

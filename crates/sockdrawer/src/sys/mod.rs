@@ -59,6 +59,12 @@ pub(crate) fn accept_queues(address: SocketAddr) -> Result<Vec<(u32, u32)>> {
     handshakes::queues(address)
 }
 
+/// The sockets at an address that a process may have.
+#[cfg(feature = "testing")]
+pub(crate) fn sockets(address: SocketAddr) -> Result<Vec<(u64, bool)>> {
+    handshakes::sockets(address)
+}
+
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// The readiness that a descriptor is watched for.

@@ -2,9 +2,9 @@
 
 use crate::config::Part;
 use crate::pool::Pool;
-use crate::sys::{Kernel, System, private_network as enter};
+use crate::sys::{Kernel, System, private_network as enter, sockets};
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Ends a loop of a pool, or a process in models that have processes, as a bug in it would; its connections end with it. Returns false if
@@ -28,6 +28,15 @@ pub fn reset_queue(listener: &OwnedFd) -> io::Result<()> {
     // Every socket type of std can shut down any socket; the descriptor is a copy, closed here.
     TcpStream::from(listener.try_clone()?).shutdown(Shutdown::Read)?;
     Ok(Kernel.listen(listener.as_fd(), 4096)?)
+}
+
+/// The TCP sockets of this network at a local address's port, by their inode numbers, and whether each of them listens: those of all
+/// processes, without handshakes and connections that have ended.
+///
+/// # Errors
+/// The system's error, if the kernel has no sock_diag(7).
+pub fn sockets_at(address: SocketAddr) -> io::Result<Vec<(u64, bool)>> {
+    Ok(sockets(address)?)
 }
 
 /// Moves this thread, and the threads that it starts later, into a new network namespace with a loopback device of its own, whose counters

@@ -54,7 +54,7 @@ mod tests;
 /// For the fuzz target `upgrade`: takes a message of another process as a successor does.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
-pub use breakage::{crash, crash_loop, private_network, reset_queue};
+pub use breakage::{crash, crash_loop, private_network, reset_queue, sockets_at};
 
 /// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;

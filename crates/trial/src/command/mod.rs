@@ -1,20 +1,23 @@
-//! A trial of any server: two sets of clients exchange with it while a command changes it again and again, and all losses that a client
-//! could see are counted for each change.
+//! A trial of any server: two sets of clients exchange with it while a command changes it again and again, or two builds of it replace each
+//! other ([`Builds`]), and all losses that a client could see are counted for each change.
 //!
 //! This module prints nothing.
 
+mod builds;
 mod preflight;
 mod report;
 mod shell;
 mod table;
+mod victim;
 mod web;
 
 #[cfg(test)]
 mod tests;
 
+pub use builds::{Builds, Programs};
 pub use preflight::Refused;
 pub use report::{Change, Report};
-pub use shell::{Ended, Ran};
+pub use shell::{Ended, Promise, Ran};
 pub use table::Table;
 
 use crate::{
@@ -75,7 +78,7 @@ pub struct Options {
     pub target: Address,
     /// The protocol of the clients.
     pub workload: Workload,
-    /// The command that changes the server, run by `sh -c`.
+    /// The command that changes the server, run by `sh -c`; of [`Builds`], the line that starts them.
     pub command: String,
     /// The time from the start of a command to the start of the next; a longer command is waited for.
     pub every: Duration,
@@ -169,11 +172,26 @@ impl<'a> Trial<'a> {
     /// Runs the command until the end. `tell` is called about ten times per second, on this thread; `stop` ends the trial, and the running
     /// command. Failures are part of the report.
     pub fn finish(self, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
+        let command = &self.options.command;
+        self.finish_by(|tick| shell::run(command, stop, tick), stop, tell)
+    }
+
+    /// Has the builds replace each other until the end, in the place of the command.
+    pub fn upgrade(self, builds: &mut Builds, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
+        self.finish_by(|tick| builds.change(stop, tick), stop, tell)
+    }
+
+    fn finish_by(
+        self,
+        mut change: impl FnMut(&mut dyn FnMut()) -> Ran,
+        stop: Stopped<'_>,
+        tell: impl FnMut(&Progress),
+    ) -> Report {
         let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, delivered: Vec::new() };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
-        let changes = watch.all();
+        let changes = watch.all(&mut change);
         let (elapsed, delivered) = (watch.begun.elapsed(), watch.delivered);
         let standing = self.clients.standing();
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
@@ -212,13 +230,13 @@ struct Watch<'a, T> {
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
-    fn all(&mut self) -> Vec<Change> {
-        let Options { command, every, until, .. } = self.trial.options;
+    fn all(&mut self, change: &mut impl FnMut(&mut dyn FnMut()) -> Ran) -> Vec<Change> {
+        let Options { every, until, .. } = self.trial.options;
         let mut changes: Vec<Change> = Vec::new();
         let mut ended = Instant::now();
         while !self.is_over(*until) {
             let start = Instant::now();
-            let ran = shell::run(command, self.stop, || self.progress());
+            let ran = change(&mut || self.progress());
             ended = Instant::now();
             self.changes += 1;
             let ends = if let Until::Passed(time) = until { self.begun + *time } else { start + *every };

@@ -1,13 +1,14 @@
 //! The report of a trial by a command, and the findings against the server.
 
 use super::Options;
-use super::shell::Ran;
-use crate::verdict::{Judged, Verdict};
+use super::shell::{Promise, Ran};
+use crate::verdict::{Bill, Judged, Verdict};
 use crate::{Delivered, Deliveries, Failure, Seen};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A run of the command, with the counts of the clients from its start to the start of the next. A connection counts where it ended.
+/// A run of the command, or an upgrade, with the counts of the clients from its start to the start of the next. A connection counts where
+/// it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The number of the run, from 1 on.
@@ -69,6 +70,41 @@ impl Report {
     pub fn failed_commands(&self) -> usize {
         let failed = |change: &&Change| !change.ran.ended.is_success() && change.ran.ended != super::Ended::Stopped;
         self.changes.iter().filter(failed).count()
+    }
+
+    /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if
+    /// it alone listened, any connect may fail.
+    pub(crate) fn bill(&self) -> Bill {
+        let idle = self.options.allow_idle_close;
+        let mut bill = Bill { failed: self.before.failed(), lost: self.before.lost_unless_allowed(idle), ..Bill::default() };
+        let mut late = Promise::default();
+        for change in &self.changes {
+            let own = change.ran.promise.unwrap_or_default();
+            let (mut failed, mut lost) = (change.seen.failed(), change.seen.lost_unless_allowed(idle));
+            let mut pay = |of: u64| {
+                let of_lost = lost.min(of);
+                let of_failed = failed.min(of - of_lost);
+                (lost, failed) = (lost - of_lost, failed - of_failed);
+                of_lost + of_failed
+            };
+            let (before, now) = (pay(late.connections), pay(own.connections));
+            if own.may_refuse || late.may_refuse {
+                // Clients that lost their connection may have come back to a queue that went with its listener.
+                let queued = lost.min(change.seen.lost_in_exchange - change.seen.lost_unheard);
+                bill.unheard += std::mem::take(&mut failed) + queued;
+                lost -= queued;
+            }
+            bill.paid += before + now;
+            bill.had += own.connections;
+            (bill.failed, bill.lost) = (bill.failed + failed, bill.lost + lost);
+            late = Promise { connections: own.connections - now, ..own };
+        }
+        bill
+    }
+
+    /// Returns whether builds replaced each other, in the place of a command.
+    pub(crate) fn is_of_upgrades(&self) -> bool {
+        self.changes.iter().any(|change| change.ran.promise.is_some())
     }
 
     /// The report as JSON.
@@ -160,6 +196,10 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
+    if let Some(Promise { change, connections, may_refuse, .. }) = ran.promise {
+        one["change"] = change.into();
+        one["may_lose"] = json!({"connections": connections, "connects_may_fail": may_refuse});
+    }
     merge(&mut one, seen_json(&change.seen, idle_close));
     one
 }
@@ -183,11 +223,11 @@ impl Judged for Report {
     }
 
     fn allowed(&self) -> u64 {
-        self.total().closed_at_rest()
+        if self.options.allow_idle_close { self.total().closed_at_rest() } else { 0 }
     }
 
     fn crossed(&self) -> u64 {
-        self.total().lost_unheard
+        if self.options.allow_idle_close { self.total().lost_unheard } else { 0 }
     }
 
     fn seed(&self) -> u64 {
@@ -198,29 +238,35 @@ impl Judged for Report {
         self.options.broadcast.is_some().then(|| Deliveries::total(&self.delivered))
     }
 
+    fn killed(&self) -> Option<Bill> {
+        let is_kill = |change: &Change| change.ran.promise.is_some_and(|promise| promise.killed);
+        self.changes.iter().any(is_kill).then(|| self.bill())
+    }
+
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
-        let mut bad = Vec::new();
-        if total.failed() > 0 {
+        let (mut bad, bill) = (Vec::new(), self.bill());
+        let others = |paid: u64| if paid == 0 { String::new() } else { format!("; {paid} more with killed processes") };
+        if bill.failed > 0 {
             let parts = parts(&[
                 (total.refused, "refused"),
                 (total.reset, "reset"),
                 (total.timed_out, "timed out"),
                 (total.failed_otherwise, "otherwise"),
             ]);
-            bad.push(format!("{} failed connects ({parts})", total.failed()));
+            bad.push(format!("{} failed connects ({parts}{})", bill.failed, others(total.failed() - bill.failed)));
         }
         let cut = total.lost_in_exchange - total.lost_unheard;
         let lost = total.lost_unless_allowed(self.options.allow_idle_close);
-        if lost > 0 {
+        if bill.lost > 0 {
             let mut ways = vec![(cut, "cut in an exchange")];
             if !self.options.allow_idle_close {
                 ways.push((total.lost_unheard, "closed before the answer"));
                 ways.push((total.lost_between, "closed between exchanges"));
                 ways.push((total.lost_announced, "closed as announced"));
             }
-            let hint = if cut == 0 { "; --allow idle-close allows that" } else { "" };
-            bad.push(format!("{lost} lost connections ({}{hint})", parts(&ways)));
+            let hint = if cut == 0 && !self.is_of_upgrades() { "; --allow idle-close allows that" } else { "" };
+            bad.push(format!("{} lost connections ({}{hint}{})", bill.lost, parts(&ways), others(lost - bill.lost)));
         }
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
@@ -231,7 +277,8 @@ impl Judged for Report {
             let all = self.changes.len();
             let first = self.changes.iter().find(|change| !change.ran.ended.is_success());
             let how = first.map(|change| change.ran.ended.to_string()).unwrap_or_default();
-            bad.push(format!("{failed} of {all} commands failed (the first: {how})"));
+            let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
+            bad.push(format!("{failed} of {all} {changes} failed (the first: {how})"));
         }
         bad
     }

@@ -17,7 +17,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 /// The time for which a command that is asked to end may go on.
 const GRACE: Duration = Duration::from_secs(1);
 /// The time between two checks whether the trial was stopped.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Maximum of a command's output that is shown, in bytes: its end.
 const SHOWN: u64 = 2_000;
 /// Maximum of a command's output that is kept, in bytes, except for what it writes between two checks.
@@ -36,6 +36,8 @@ pub enum Ended {
     Stopped,
     /// It could not be started.
     NotStarted(String),
+    /// An upgrade: it was refused, or nothing served after it.
+    Failed(String),
 }
 
 impl Ended {
@@ -61,6 +63,7 @@ impl std::fmt::Display for Ended {
             Ended::TimedOut => f.write_str("time-out"),
             Ended::Stopped => f.write_str("stopped"),
             Ended::NotStarted(_) => f.write_str("not started"),
+            Ended::Failed(_) => f.write_str("failed"),
         }
     }
 }
@@ -74,29 +77,42 @@ pub struct Ran {
     pub took: Duration,
     /// The end of the output to standard output and standard error.
     pub said: String,
+    /// An upgrade: what it may cost.
+    pub promise: Option<Promise>,
+}
+
+/// The most that an upgrade costs in which a process may be killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// The change, in two words.
+    pub change: &'static str,
+    /// A process was killed.
+    pub killed: bool,
+    /// The connections of the process that was killed.
+    pub connections: u64,
+    /// It was the only one that listened, so that connects may fail until the next process does.
+    pub may_refuse: bool,
 }
 
 /// Runs `command` by `sh -c`, in a process group of its own. Meanwhile `tick` is called at each check.
 pub(crate) fn run(command: &str, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
     let begun = Instant::now();
-    let ran = start(command).and_then(|(child, said)| Ok((follow(child, &said, stop, begun, &mut tick)?, tail(&said)?)));
+    let ran = start(command).and_then(|(child, said)| Ok((follow(child, &said, stop, begun, &mut tick)?, said.tail()?)));
     let took = begun.elapsed();
     match ran {
-        Ok((ended, said)) => Ran { ended, took, said },
-        Err(error) => Ran { ended: Ended::NotStarted(error.to_string()), took, said: String::new() },
+        Ok((ended, said)) => Ran { ended, took, said, promise: None },
+        Err(error) => Ran { ended: Ended::NotStarted(error.to_string()), took, said: String::new(), promise: None },
     }
 }
 
-/// The output goes to a file in memory: a pipe would stay open as long as any process that the command leaves running.
-fn start(command: &str) -> io::Result<(Child, File)> {
-    let said = File::from(memfd_create("sockdrawer-command", MemfdFlags::CLOEXEC)?);
-    // One open file description: standard output and standard error append in the order of writing.
-    let (out, err) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));
+fn start(command: &str) -> io::Result<(Child, Output)> {
+    let said = Output::new()?;
+    let (out, err) = said.pair()?;
     let child = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn()?;
     Ok((child, said))
 }
 
-fn follow(mut child: Child, said: &File, stop: Stopped<'_>, begun: Instant, tick: &mut impl FnMut()) -> io::Result<Ended> {
+fn follow(mut child: Child, said: &Output, stop: Stopped<'_>, begun: Instant, tick: &mut impl FnMut()) -> io::Result<Ended> {
     let pid = Pid::from_child(&child);
     let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
@@ -104,7 +120,7 @@ fn follow(mut child: Child, said: &File, stop: Stopped<'_>, begun: Instant, tick
             return Ok(ended(child.wait()?));
         }
         tick();
-        forget(said)?;
+        said.forget()?;
         let because = match (stop(Duration::ZERO), begun.elapsed() >= WITHIN) {
             (true, _) => Ended::Stopped,
             (_, true) => Ended::TimedOut,
@@ -128,7 +144,7 @@ fn end(group: Pid, descriptor: &OwnedFd) -> io::Result<()> {
 }
 
 /// Whether the process ends within this time.
-fn ends(descriptor: &OwnedFd, within: Duration) -> io::Result<bool> {
+pub(crate) fn ends(descriptor: &OwnedFd, within: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(within).expect("a short time");
     let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
     match poll(&mut watched, Some(&timeout)) {
@@ -145,21 +161,45 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// Frees the memory of all output but its end.
-fn forget(said: &File) -> io::Result<()> {
-    let length = said.metadata()?.len();
-    if length > KEPT {
-        fallocate(said, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length - KEPT)?;
-    }
-    Ok(())
-}
+/// The output of processes: a file in memory, because a pipe would stay open as long as any process that is left running.
+pub(crate) struct Output(File);
 
-fn tail(said: &File) -> io::Result<String> {
-    let length = said.metadata()?.len();
-    let start = length.saturating_sub(SHOWN);
-    let mut bytes = vec![0; usize::try_from(length - start).expect("at most what is shown")];
-    said.read_exact_at(&mut bytes, start)?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+impl Output {
+    pub(crate) fn new() -> io::Result<Output> {
+        Ok(Output(File::from(memfd_create("sockdrawer-command", MemfdFlags::CLOEXEC)?)))
+    }
+
+    /// Returns standard output and standard error. One open file description: both append in the order of writing.
+    pub(crate) fn pair(&self) -> io::Result<(Stdio, Stdio)> {
+        Ok((Stdio::from(self.0.try_clone()?), Stdio::from(self.0.try_clone()?)))
+    }
+
+    /// The number of bytes that were written.
+    pub(crate) fn length(&self) -> u64 {
+        self.0.metadata().map_or(0, |file| file.len())
+    }
+
+    /// Frees the memory of all but the end.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        let length = self.0.metadata()?.len();
+        if length > KEPT {
+            fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length - KEPT)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tail(&self) -> io::Result<String> {
+        self.since(0)
+    }
+
+    /// The end of what was written behind this number of bytes.
+    pub(crate) fn since(&self, from: u64) -> io::Result<String> {
+        let length = self.0.metadata()?.len();
+        let start = length.saturating_sub(SHOWN).max(from);
+        let mut bytes = vec![0; usize::try_from(length - start).expect("at most what is shown")];
+        self.0.read_exact_at(&mut bytes, start)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -187,13 +227,13 @@ mod tests {
         let (child, said) = start("head -c 20000000 /dev/zero; echo the end; exec sleep 50").expect("starts");
         let stop = std::cell::Cell::new(false);
         let mut look = || {
-            let told = said.metadata().expect("it is there");
+            let told = said.0.metadata().expect("it is there");
             if told.len() > 20_000_000 && 512 * told.blocks() <= 2 * KEPT {
                 stop.set(true);
             }
         };
         assert_eq!(follow(child, &said, &|_| stop.get(), Instant::now(), &mut look).expect("it is awaited"), Ended::Stopped);
-        assert!(tail(&said).expect("it is read").ends_with("the end"));
+        assert!(said.tail().expect("it is read").ends_with("the end"));
     }
 
     #[test]

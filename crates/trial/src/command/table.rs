@@ -1,16 +1,18 @@
 //! The report as a table.
 
 use super::report::{Change, Report};
-use super::shell::Ran;
+use super::shell::{Promise, Ran};
 use crate::table::aligned;
 use crate::verdict::failures;
-use crate::{Delivered, Deliveries, Failure, Seen};
+use crate::{Delivered, Deliveries, Failure, Judged, Seen};
 use std::fmt;
 use std::time::Duration;
 
-/// In 80 columns.
+/// In 80 columns. Upgrades have a column more, and their own name of the second.
 const HEAD: [&str; 11] =
     ["change", "exit", "took ms", "connects", "refused", "reset", "late", "other", "lost", "wrong", "gap ms"];
+/// The place of the column behind what was lost: what may be, because a process was killed.
+const MAY: usize = 9;
 /// Maximum of changes shown; of more, the worst. The JSON has all.
 const SHOWN: usize = 20;
 /// Maximum of output lines of a command, and of senders with faults, that are shown.
@@ -25,10 +27,17 @@ impl fmt::Display for Table<'_> {
         let shown = worst(&report.changes);
         // What is allowed is not lost: the column has all that ended.
         let allowed = report.options.allow_idle_close;
-        let mut lines = vec![HEAD.map(|name| if name == "lost" && allowed { "ended" } else { name }.to_owned())];
+        let mut lines = vec![HEAD.map(|name| if name == "lost" && allowed { "ended" } else { name }.to_owned()).to_vec()];
         lines.push(cells("before", None, &report.before));
         lines.extend(shown.iter().map(|change| cells(&change.number.to_string(), Some(&change.ran), &change.seen)));
         lines.push(cells("all", None, &report.total()));
+        if report.is_of_upgrades() {
+            let may = |change: &&Change| change.ran.promise.map_or(String::new(), may_lose);
+            let had = report.killed().map_or_else(String::new, |bill| bill.had.to_string());
+            let column = ["may", ""].map(str::to_owned).into_iter().chain(shown.iter().map(may)).chain([had]);
+            lines.iter_mut().zip(column).for_each(|(line, cell)| line.insert(MAY, cell));
+            lines[0][1] = "serves".to_owned();
+        }
         f.write_str(&aligned(&lines, 0))?;
         if shown.len() < report.changes.len() {
             writeln!(f, "the {} worst of {} changes", shown.len(), report.changes.len())?;
@@ -41,6 +50,10 @@ impl fmt::Display for Table<'_> {
 fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (total, seconds) = (report.total(), report.elapsed.as_secs_f64());
     let (changes, rate) = (report.changes.len(), report.connects_per_second());
+    if report.is_of_upgrades() {
+        writeln!(f, "may: the connections of the killed process; +: and connects may fail, for it")?;
+        writeln!(f, "alone listened")?;
+    }
     writeln!(f, "{changes} changes in {seconds:.1} s, {rate:.0} connects/s. A connection counts where it ended,")?;
     writeln!(f, "from the start of a change to the start of the next. gap: the longest time in")?;
     writeln!(f, "which no connect led to an answer")?;
@@ -76,7 +89,10 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(f, "\n{odd}")?;
     }
     if let Some(change) = report.changes.iter().find(|change| !change.ran.ended.is_success()) {
-        write!(f, "\nthe command of change {} ended with {}", change.number, change.ran.ended)?;
+        match change.ran.promise {
+            None => write!(f, "\nthe command of change {} ended with {}", change.number, change.ran.ended)?,
+            Some(_) => write!(f, "\nchange {} failed:", change.number)?,
+        }
         let lines: Vec<&str> = change.ran.said.lines().collect();
         for line in &lines[lines.len().saturating_sub(LINES)..] {
             write!(f, "\n    {line}")?;
@@ -108,9 +124,17 @@ fn worst(changes: &[Change]) -> Vec<&Change> {
     shown
 }
 
-fn cells(name: &str, ran: Option<&Ran>, seen: &Seen) -> [String; HEAD.len()] {
-    let (exit, took) = ran.map_or_else(Default::default, |ran| (ran.ended.to_string(), milliseconds(ran.took)));
-    [
+fn may_lose(promise: Promise) -> String {
+    format!("{}{}", promise.connections, if promise.may_refuse { "+" } else { "" })
+}
+
+fn cells(name: &str, ran: Option<&Ran>, seen: &Seen) -> Vec<String> {
+    let what = |ran: &Ran| match ran.promise {
+        Some(promise) if ran.ended.is_success() => promise.change.to_owned(),
+        _ => ran.ended.to_string(),
+    };
+    let (exit, took) = ran.map_or_else(Default::default, |ran| (what(ran), milliseconds(ran.took)));
+    vec![
         name.to_owned(),
         exit,
         took,

@@ -40,7 +40,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         broadcast: None,
     };
     let change = |(number, (ended, seen))| {
-        let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned() };
+        let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned(), promise: None };
         Change { number, at: Duration::from_secs(2 * (number - 1)), ran, seen }
     };
     Report {
@@ -160,4 +160,54 @@ fn of_many_changes_the_worst_are_shown() {
     assert!(text.contains("the 20 worst of 50 changes"), "{text}");
     let rows: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(rows.contains(&"31") && rows.contains(&"41"), "{text}");
+}
+
+/// A change in which a process with this number of connections was killed.
+fn killed(report: &mut Report, number: usize, connections: u64, may_refuse: bool) {
+    report.changes[number - 1].ran.promise = Some(Promise { change: "old killed", killed: true, connections, may_refuse });
+}
+
+#[test]
+fn a_killed_process_may_lose_its_own_connections_and_no_others() {
+    // Two failed connects and two lost connections.
+    let lost = || report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(0), lossy())]);
+    let mut all = lost();
+    killed(&mut all, 2, 4, false);
+    let good = "verdict: good, 2 changes, 32 connects, 4 lost with killed processes, which had 4; of all others 0 failed, 0 lost, 0 wrong \
+                bytes (seed 7)";
+    assert_eq!(verdict(&all), good);
+    let mut too_few = lost();
+    killed(&mut too_few, 2, 3, false);
+    assert!(
+        verdict(&too_few).starts_with("verdict: bad: 1 failed connects (1 refused, 1 reset; 1 more with killed processes)"),
+        "{}",
+        verdict(&too_few)
+    );
+    let mut alone = lost();
+    killed(&mut alone, 2, 2, true);
+    assert!(verdict(&alone).starts_with("verdict: good"), "{}", verdict(&alone));
+    let mut none = lost();
+    killed(&mut none, 2, 0, true);
+    assert!(verdict(&none).starts_with("verdict: bad: 2 lost connections"), "{}", verdict(&none));
+    let mut elsewhere = lost();
+    killed(&mut elsewhere, 1, 4, false);
+    assert_eq!(verdict(&elsewhere), good, "clients may see it a moment later");
+    elsewhere.changes.insert(1, elsewhere.changes[0].clone());
+    elsewhere.changes[1].ran.promise = Some(Promise::default());
+    let told = verdict(&elsewhere);
+    assert!(told.contains("2 failed connects (1 refused, 1 reset)") && told.contains("2 lost connections"), "{told}");
+}
+
+#[test]
+fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
+    let mut report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Failed("gone".to_owned()), lossy())]);
+    report.changes[0].ran.promise = Some(Promise { change: "to new", ..Promise::default() });
+    killed(&mut report, 2, 17, true);
+    let table = Table(&report).to_string();
+    let line = |start: &str| table.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default().to_owned();
+    assert!(line("change").contains(" serves ") && line("change").contains(" lost may wrong"), "{table}");
+    assert!(line("1 ").contains("to new") && line("1 ").contains(" 0   0     0"), "{table}");
+    assert!(line("2 ").contains("failed") && line("2 ").contains(" 17+ "), "{table}");
+    assert!(table.contains("\nchange 2 failed:\n    first\n    last"), "{table}");
+    assert!(table.lines().all(|line| line.len() <= 80), "{table}");
 }

@@ -1,0 +1,157 @@
+//! `sockdrawer trial upgrade OLD NEW`: two builds of a program take turns under clients and are killed, and what is lost is held against what
+//! may be.
+
+use crate::program::Program;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sockdrawer");
+const CLIENTS: [&str; 8] = ["-c", "4", "--kept", "20", "--every", "300ms", "--json", "-"];
+
+/// A path to listen at: at a port a build that has to open its own socket would need the port's number.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Place(std::env::temp_dir().join(format!("sockdrawer-builds-at-{}-{number}", std::process::id())))
+    }
+
+    fn at(&self) -> String {
+        format!("unix:{}", self.0.display())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A build of its own: a script that runs this program.
+struct Script(PathBuf);
+
+impl Script {
+    fn new(text: &str) -> Script {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("sockdrawer-build-{}-{number}", std::process::id()));
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is there");
+        Script(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn trial(builds: [&str; 2], options: &[&str], serves: &[&str]) -> (Option<i32>, Value, String) {
+    let words = [&["trial", "upgrade"][..], &builds, &CLIENTS, options, &["--"], serves].concat();
+    let ended = Program::start(&words).end();
+    let report = serde_json::from_str(&ended.stdout).unwrap_or_default();
+    (ended.code, report, format!("{ended:?}"))
+}
+
+/// A busy machine may be too slow for a connect under each change, which is inconclusive; nothing may be lost.
+#[track_caller]
+fn is_good(code: Option<i32>, report: &Value, told: &str) {
+    let reasons = report["reasons"].as_array().cloned().unwrap_or_default();
+    let slow = |reason: &Value| reason.as_str().is_some_and(|reason| reason.starts_with("no connect ended during change"));
+    let is_slow = report["verdict"] == "inconclusive" && reasons.iter().all(slow);
+    assert!(is_slow || (code, &report["verdict"]) == (Some(0), &"good".into()), "{told}");
+}
+
+#[test]
+fn two_builds_take_turns_and_a_killed_process_loses_its_own_connections_at_most() {
+    for model in ["loops", "prefork", "threads"] {
+        let place = Place::new();
+        let serves = ["serve", "echo", "-l", &place.at(), "--model", model];
+        let (code, report, told) = trial([PROGRAM, PROGRAM], &["--changes", "3", "--kills", "6", "--seed", "7"], &serves);
+        is_good(code, &report, &told);
+        let changes = report["per_change"].as_array().expect("all of them");
+        let named = |name: &str| changes.iter().filter(|change| change["change"] == name).count();
+        assert_eq!(named("new killed"), 3, "{told}");
+        assert_eq!(named("old killed"), 3, "{told}");
+        assert_eq!(named("to new") + named("to old"), 3, "{told}");
+        // The old process has them until it is replaced, the new one if it has replaced it: one of the killed ones had some.
+        let had = |change: &Value| change["may_lose"]["connections"].as_u64().unwrap_or_default();
+        assert!(changes.iter().map(had).sum::<u64>() >= 20, "{told}");
+    }
+}
+
+#[test]
+fn upgrades_alone_lose_nothing_under_a_protocol_of_ones_own() {
+    let own = ["--changes", "4", "--kills", "0", "--send", r"{n}\n", "--expect", r"{n}\n"];
+    let (code, report, told) = trial([PROGRAM, PROGRAM], &own, &["serve", "echo", "-l", "127.0.0.1:0"]);
+    is_good(code, &report, &told);
+    assert_eq!(report["workload"], "script", "{told}");
+    assert!(report["kept_round_trips"].as_u64() > Some(30), "{told}");
+}
+
+#[test]
+fn a_build_that_kills_the_old_one_is_found_out() {
+    // The shell that says its number has become this one: its parent is the program that runs.
+    let bad = Script::new(&format!("kill -9 $PPID\nexec {PROGRAM} \"$@\""));
+    let place = Place::new();
+    let (code, report, told) =
+        trial([PROGRAM, bad.name()], &["--changes", "1", "--kills", "0"], &["serve", "echo", "-l", &place.at()]);
+    assert_eq!((code, &report["verdict"]), (Some(1), &"bad".into()), "{told}");
+    let reasons = report["reasons"].to_string();
+    assert!(reasons.contains(" lost connections (") && reasons.contains("1 of 1 upgrades failed"), "{told}");
+}
+
+#[test]
+fn a_build_of_another_protocol_answers_wrong() {
+    let other = Script::new(&format!("shift 2; exec {PROGRAM} serve ping \"$@\""));
+    let (code, report, told) =
+        trial([PROGRAM, other.name()], &["--changes", "1", "--kills", "0"], &["serve", "echo", "-l", "127.0.0.1:0"]);
+    assert_eq!((code, &report["verdict"]), (Some(1), &"bad".into()), "{told}");
+}
+
+#[test]
+fn what_cannot_begin_is_told_in_one_line() {
+    let serves = ["serve", "echo", "-l", "127.0.0.1:0"];
+    let two = [&serves[..], &["-l", "127.0.0.1:0"]].concat();
+    for (builds, options, serves, code, says) in [
+        (["/no/such", PROGRAM], &[][..], &serves[..], 3, "the first build does not serve: /no/such: No such file"),
+        (["/bin/false", PROGRAM], &[], &serves, 3, "the first build does not serve: it ended (exit status: 1)"),
+        ([PROGRAM, PROGRAM], &[], &["serve", "nothing"], 3, "it ended (exit status: 2); it said: error: "),
+        ([PROGRAM, PROGRAM], &[], &two, 3, "name the address of the clients"),
+        ([PROGRAM, PROGRAM], &["--changes", "0", "--kills", "0"], &serves, 2, "nothing would be changed"),
+        ([PROGRAM, PROGRAM], &["--workload", "ping"], &serves, 3, "does not answer as the workload expects"),
+    ] {
+        let (exit, _, told) = trial(builds, options, serves);
+        assert_eq!(exit, Some(code), "{told}");
+        assert!(told.contains(says), "{says}: {told}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_trial_with_all_processes() {
+    let place = Place::new();
+    let at = place.at();
+    let serves = ["--", "serve", "echo", "-l", &at];
+    let words = [&["trial", "upgrade", PROGRAM, PROGRAM][..], &CLIENTS, &serves].concat();
+    let mut trial = Program::start(&words);
+    let begun = trial.error_line();
+    assert!(begun.starts_with("trial of unix:"), "{begun}");
+    trial.signal(Signal::INT);
+    let ended = trial.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(serde_json::from_str::<Value>(&ended.stdout).is_ok_and(|report| report["interrupted"] == true), "{ended:?}");
+    let lines = fs::read_dir("/proc").expect("it is mounted").flatten();
+    let left = lines.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    assert_eq!(left.filter(|line| line.contains(&at)).count(), 0);
+}

@@ -1,0 +1,343 @@
+//! Two builds of a program that replace each other under the clients of a trial, and are killed while they do.
+
+use super::preflight::Refused;
+use super::shell::{Ended, Output, Promise, Ran, TICK, WITHIN, ends};
+use super::victim::{Victim, children};
+use crate::{Random, Stopped};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait};
+use sockdrawer::upgrade::{Replace, Replaced, Takeover};
+use sockdrawer::{Address, Error};
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The time that a build has until it serves.
+const SERVES_WITHIN: Duration = Duration::from_secs(30);
+/// The time that the last build has to end in order.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The time between two looks at what tells of no change.
+const LOOK: Duration = Duration::from_millis(2);
+/// The time that an upgrade is taken to need until one has shown how long.
+const AT_FIRST: Duration = Duration::from_millis(300);
+
+/// Two builds of a program, and how both are started.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The programs: the trial begins with the first.
+    pub builds: [PathBuf; 2],
+    /// The arguments of both, without the program.
+    pub arguments: Vec<OsString>,
+    /// The path at which they meet, [`Upgrade::at`](sockdrawer::Upgrade::at). None: `--upgrade PATH` is added to the arguments.
+    pub path: Option<PathBuf>,
+    /// The names of pools that are not for clients.
+    pub not_for_clients: Vec<String>,
+    /// The number of upgrades that are left alone.
+    pub upgrades: u64,
+    /// The number of upgrades in which one of the two processes is killed, half of them the old one.
+    pub kills: u64,
+    /// The seed of their order and of the moments of kills.
+    pub seed: u64,
+}
+
+/// A change of the build that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Upgrade,
+    KillOld,
+    KillNew,
+}
+
+/// The processes of a program whose builds replace each other. All of them end with it.
+pub struct Builds {
+    programs: Programs,
+    path: PathBuf,
+    folder: PathBuf,
+    output: Output,
+    target: Address,
+    steps: Vec<Step>,
+    random: Random,
+    /// The build that serves, and its process once it does.
+    serving: (usize, Option<Pid>),
+    /// The time that the last upgrade took.
+    took: Duration,
+}
+
+impl Builds {
+    /// Starts the first build, and finds where it listens: at `target`, or at the only address that it has. This process becomes the
+    /// parent of all processes of the program that lose theirs, and waits for all that are its children.
+    ///
+    /// # Errors
+    /// When it does not start, or does not say where it listens.
+    pub fn start(programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, Refused> {
+        let builds = Builds::begin(programs, target, stop);
+        builds.map_err(|why| Refused::Server(format!("the first build does not serve: {why}")))
+    }
+
+    fn begin(mut programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, String> {
+        let folder = std::env::temp_dir().join(format!("sockdrawer-builds-{}", std::process::id()));
+        let failed = |error: io::Error| error.to_string();
+        std::fs::create_dir(&folder).map_err(failed)?;
+        let path = programs.path.clone().unwrap_or_else(|| {
+            let path = folder.join("upgrade.sock");
+            programs.arguments.extend(["--upgrade".into(), path.clone().into()]);
+            path
+        });
+        let _ = set_child_subreaper(Some(getpid()));
+        let mut random = Random::new(programs.seed);
+        let kills = (0..programs.kills).map(|number| if number % 2 == 0 { Step::KillNew } else { Step::KillOld });
+        let mut steps: Vec<Step> = (0..programs.upgrades).map(|_| Step::Upgrade).chain(kills).collect();
+        random.shuffle(&mut steps);
+        let output = Output::new().map_err(failed)?;
+        let none = Address::Tcp(([127, 0, 0, 1], 0).into());
+        let mut builds =
+            Builds { programs, path, folder, output, target: none, steps, random, serving: (0, None), took: AT_FIRST };
+        builds.serve(stop)?;
+        builds.target = match target {
+            Some(target) => target,
+            None => builds.only_address(&Replace::at(&builds.path).look().map_err(|error| error.to_string())?)?,
+        };
+        Ok(builds)
+    }
+
+    /// The address of the clients.
+    pub fn target(&self) -> &Address {
+        &self.target
+    }
+
+    /// Returns the command line by which the builds are started.
+    pub fn line(&self) -> String {
+        let [old, new] = self.programs.builds.each_ref().map(|build| build.display().to_string());
+        let arguments: Vec<_> = self.programs.arguments.iter().map(|word| word.to_string_lossy()).collect();
+        format!("{old} | {new} {}", arguments.join(" "))
+    }
+
+    /// Starts the build that serves next, where none does, and waits until it serves.
+    fn serve(&mut self, stop: Stopped<'_>) -> Result<(), String> {
+        let (out, err) = self.output.pair().map_err(|error| error.to_string())?;
+        let mut command = Command::new(&self.programs.builds[self.serving.0]);
+        command.args(&self.programs.arguments).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+        let mut child =
+            command.spawn().map_err(|error| format!("{}: {error}", self.programs.builds[self.serving.0].display()))?;
+        self.serving.1 = Some(Pid::from_child(&child));
+        let until = Instant::now() + SERVES_WITHIN;
+        while self.meets().is_none() {
+            let over = match child.try_wait() {
+                Ok(None) if Instant::now() < until && !stop(LOOK) => continue,
+                Ok(None) => "it is not met at the path of upgrades".to_owned(),
+                Ok(Some(status)) => format!("it ended ({status})"),
+                Err(error) => error.to_string(),
+            };
+            let said = self.output.tail().unwrap_or_default();
+            return Err(if said.is_empty() {
+                over
+            } else {
+                format!("{over}; it said: {}", said.lines().last().unwrap_or_default())
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the address of the only listener that is for clients.
+    fn only_address(&self, running: &Takeover) -> Result<Address, String> {
+        let pools = running.pools.iter().filter(|pool| !self.programs.not_for_clients.contains(&pool.name));
+        let all: Vec<&str> = pools.flat_map(|pool| &pool.taken_over).map(String::as_str).collect();
+        let one = match all[..] {
+            [one] => one,
+            [] => return Err("it listens nowhere: name the address of the clients".to_owned()),
+            _ => return Err(format!("it listens at {}: name the address of the clients", all.join(", "))),
+        };
+        let address: Address = one.parse().map_err(|error| format!("{one}: {error}"))?;
+        Ok(match address {
+            Address::Tcp(mut at) if at.ip().is_unspecified() => {
+                at.set_ip(if at.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+                Address::Tcp(at)
+            }
+            other => other,
+        })
+    }
+
+    /// A build that had to open a listening socket of its own may have another address: with port 0 each has its own.
+    fn same_address(&self) -> Result<(), Ended> {
+        let running = Replace::at(&self.path).look().map_err(failed)?;
+        let mut listeners = running.pools.iter().flat_map(|pool| &pool.taken_over);
+        let port = self.target.to_string().rsplit_once(':').map(|(_, port)| format!(":{port}"));
+        if port.is_none_or(|port| listeners.any(|address| address.ends_with(&port))) {
+            return Ok(());
+        }
+        let all = running.pools.iter().flat_map(|pool| pool.taken_over.clone()).collect::<Vec<_>>().join(", ");
+        Err(failed(format!("after a kill the next build listens at {all}: have the builds listen at a port that stays")))
+    }
+
+    /// Returns the process that answers at the path.
+    fn meets(&self) -> Option<Pid> {
+        Pid::from_raw(Replace::at(&self.path).build().ok()?.pid.cast_signed())
+    }
+
+    /// Has the other build take over, or one of the two processes killed meanwhile. `tick` is called again and again.
+    pub fn change(&mut self, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
+        let (began, said) = (Instant::now(), self.output.length());
+        let step = self.steps.pop().unwrap_or(Step::Upgrade);
+        let (ended, promise) = match self.step(step, stop, &mut tick) {
+            Ok(promise) => (Ended::Exited(0), promise),
+            Err(ended) => (ended, Promise::default()),
+        };
+        // A process that has lost its parent has this one, which has to wait for it.
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        let mut said = self.output.since(said).unwrap_or_default();
+        if let Ended::Failed(why) = &ended {
+            said = format!("{said}\n{why}").trim().to_owned();
+        }
+        Ran { ended, took: began.elapsed(), said, promise: Some(promise) }
+    }
+
+    fn step(&mut self, step: Step, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Promise, Ended> {
+        let (to, began) = (1 - self.serving.0, Instant::now());
+        let asked = Asked::begin(self, to)?;
+        if step == Step::Upgrade {
+            let replaced = match asked.answer(stop, tick)? {
+                Ok(replaced) => replaced,
+                Err(error) => return self.serves(None, asked.pid(), to, stop, tick).and_then(|()| Err(failed(error))),
+            };
+            self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
+            self.took = began.elapsed();
+            return Ok(Promise { change: if to == 0 { "to old" } else { "to new" }, ..Promise::default() });
+        }
+        let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
+        // Up to twice the time of an upgrade: the new build may also die once it has taken over.
+        let micros = u64::try_from(2 * self.took.as_micros()).unwrap_or(u64::MAX).max(1);
+        wait_until(began + Duration::from_micros(self.random.below(micros)), stop, tick);
+        let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
+        let stopped = Victim::stop(victim, survivor);
+        let (connections, may_refuse) = stopped.has(&self.target, survivor);
+        stopped.kill();
+        // The answer does not matter, but the process that serves now.
+        let _ = asked.answer(stop, tick)?;
+        self.serves(Some(victim), Some(new), to, stop, tick)?;
+        if may_refuse {
+            self.same_address()?;
+        }
+        Ok(Promise { change, killed: true, connections, may_refuse })
+    }
+
+    /// Finds the process that serves, which is not one that is dead, and is of build `to` if it is `new`. Where there is none, the last build is
+    /// started again.
+    fn serves(
+        &mut self,
+        dead: Option<Pid>,
+        new: Option<Pid>,
+        to: usize,
+        stop: Stopped<'_>,
+        tick: &mut impl FnMut(),
+    ) -> Result<(), Ended> {
+        let until = Instant::now() + SERVES_WITHIN;
+        while Instant::now() < until {
+            if let Some(pid) = self.meets().filter(|pid| Some(*pid) != dead) {
+                self.serving = (if Some(pid) == new { to } else { self.serving.0 }, Some(pid));
+                return Ok(());
+            }
+            if stop(LOOK) {
+                return Err(Ended::Stopped);
+            }
+            tick();
+        }
+        self.serve(stop).map_err(Ended::Failed)?;
+        Err(failed(format!("no build served for {SERVES_WITHIN:?}, and the last one was started again")))
+    }
+}
+
+impl Drop for Builds {
+    fn drop(&mut self) {
+        let serving = self.serving.1.and_then(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)));
+        if let Some((pid, end)) = serving
+            && kill_process(pid, Signal::TERM).is_ok()
+        {
+            let _ = ends(&end, ENDS_WITHIN);
+        }
+        loop {
+            children(getpid()).into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+            // Without a child left it fails.
+            if wait(WaitOptions::empty()).is_err() {
+                break;
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn failed(error: impl ToString) -> Ended {
+    Ended::Failed(error.to_string())
+}
+
+fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
+    loop {
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop(left.min(TICK)) {
+            return;
+        }
+        tick();
+    }
+}
+
+/// An upgrade that was asked for.
+struct Asked {
+    answer: Receiver<Result<Replaced, Error>>,
+    /// The file in which the new build's process has its number.
+    child: PathBuf,
+}
+
+impl Asked {
+    fn begin(builds: &Builds, to: usize) -> Result<Asked, Ended> {
+        let child = builds.folder.join("next");
+        let _ = std::fs::remove_file(&child);
+        // The number is there before the program runs, so that it can be killed at any time.
+        let shell = ["sh", "-c", "echo $$ > \"$0\" && exec \"$@\""].map(OsString::from);
+        let words = [child.clone().into_os_string(), builds.programs.builds[to].clone().into_os_string()];
+        let command = shell.into_iter().chain(words).chain(builds.programs.arguments.iter().cloned());
+        let ask = Replace::at(&builds.path).command(command);
+        let (says, answer) = mpsc::channel();
+        let spawned = thread::Builder::new().name("upgrade".to_owned()).spawn(move || drop(says.send(ask.run(|_| ()))));
+        spawned.map_err(failed)?;
+        Ok(Asked { answer, child })
+    }
+
+    /// Waits for what came of it.
+    fn answer(&self, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Result<Replaced, Error>, Ended> {
+        let until = Instant::now() + WITHIN;
+        loop {
+            match self.answer.recv_timeout(TICK) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed("the upgrade has no answer")),
+                Err(RecvTimeoutError::Timeout) if stop(Duration::ZERO) => return Err(Ended::Stopped),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Err(Ended::TimedOut),
+                Err(RecvTimeoutError::Timeout) => tick(),
+            }
+        }
+    }
+
+    /// Returns the new build's process, once it has been started.
+    fn pid(&self) -> Option<Pid> {
+        let said = std::fs::read_to_string(&self.child).ok()?;
+        Pid::from_raw(said.strip_suffix('\n')?.parse().ok()?)
+    }
+
+    /// Waits for the new build's process.
+    fn child(&self, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Pid, Ended> {
+        loop {
+            if let Some(pid) = self.pid() {
+                return Ok(pid);
+            }
+            match self.answer.try_recv() {
+                Ok(Err(error)) => return Err(failed(error)),
+                Ok(Ok(_)) | Err(TryRecvError::Disconnected) => return Err(failed("the new build's process is not known")),
+                Err(TryRecvError::Empty) if stop(LOOK) => return Err(Ended::Stopped),
+                Err(TryRecvError::Empty) => tick(),
+            }
+        }
+    }
+}
