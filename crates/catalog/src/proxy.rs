@@ -5,7 +5,7 @@ mod score;
 mod targets;
 
 pub use score::Balance;
-pub use targets::{Known, Place, Target, TargetStatus, Targets};
+pub use targets::{Known, Place, Target, TargetObserver, TargetStatus, Targets};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
@@ -16,7 +16,7 @@ use sockdrawer::{
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The errno of a connect that found the pool at its limit, which is no fault of the target.
 const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
@@ -112,7 +112,7 @@ impl Service for Proxy {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, made: None };
+        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, since: None, made: None };
         PairSide::Unjoined(Box::new(client))
     }
 
@@ -154,6 +154,8 @@ pub struct Unjoined {
     at: Option<SocketAddr>,
     tried: Vec<usize>,
     place: Option<Place>,
+    /// When the connect to it began.
+    since: Option<Instant>,
     /// The connection to the target, which has to send the header before they are joined.
     made: Option<Handle>,
 }
@@ -170,6 +172,7 @@ impl Unjoined {
         let Some(place) = may.then(|| targets.take(peer, &self.tried, cx.now())).flatten() else { return Step::Abort };
         cx.connect(place.address(), options.connect_timeout);
         self.tried.extend(place.number);
+        self.since = Some(cx.now());
         self.place = Some(place);
         Step::Continue
     }
@@ -177,7 +180,8 @@ impl Unjoined {
     /// Returns the connection that the client is to be joined with, if that is now.
     fn connected(&mut self, made: Handle, cx: &mut Context<'_>) -> Option<Handle> {
         let place = self.place.as_ref()?;
-        if place.succeeded(cx.now()) {
+        let took = self.since.map_or(Duration::ZERO, |since| cx.now().saturating_duration_since(since));
+        if place.succeeded(cx.now(), took) {
             cx.report(format!("target {} is back", place.address()));
         }
         cx.tag(&place.address().to_string());
@@ -196,7 +200,7 @@ impl Unjoined {
             return Step::Abort;
         }
         if let Some(place) = &self.place {
-            let pause = place.failed(cx.now());
+            let pause = place.failed(cx.now(), failure.errno);
             let why = std::io::Error::from_raw_os_error(failure.errno);
             cx.report(format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause)));
         }

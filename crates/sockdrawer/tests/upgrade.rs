@@ -9,6 +9,9 @@ mod crossings;
 mod edges;
 #[path = "upgrade/given_up.rs"]
 mod given_up;
+#[cfg(feature = "tokio")]
+#[path = "upgrade/handlers.rs"]
+mod handlers;
 #[path = "upgrade/joins.rs"]
 mod joins;
 #[path = "upgrade/kills.rs"]

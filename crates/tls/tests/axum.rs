@@ -1,4 +1,4 @@
-//! The example of axum under TLS, over real sockets.
+//! Async code under TLS, over real sockets: the example of axum, and handlers whose connections move to a new build.
 
 #[expect(dead_code, reason = "an example has a main of its own")]
 #[path = "../examples/axum_tls.rs"]
@@ -8,12 +8,16 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use sockdrawer::{Behaviour, Drain, Pool};
+use sockdrawer::tasks::{Connection, Handler};
+use sockdrawer::{
+    Address, Behaviour, CannotRestore, CannotSave, Config, Drain, IntoBehaviour, Model, Pool, Saved, Saver, State, Upgrade,
+};
 use sockdrawer_tls::{ClientCertificates, Identity, Server, ServerOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,8 +37,8 @@ fn signed(by: &Issuer<'_, KeyPair>, name: &str) -> (String, String) {
     (parameters.signed_by(&key, by).expect("a certificate").pem(), key.serialize_pem())
 }
 
-/// What the app answers a client of this certificate, if it has one.
-fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> String {
+/// Connects as a client of this certificate, if it has one.
+fn client(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> StreamOwned<ClientConnection, TcpStream> {
     let certificates = |pem: &str| vec![CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM")];
     let mut roots = RootCertStore::empty();
     certificates(authority).into_iter().for_each(|root| roots.add(root).expect("an authority"));
@@ -52,7 +56,12 @@ fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> 
     let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().expect("a name")).expect("a client");
     let stream = TcpStream::connect(at).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    let mut stream = StreamOwned::new(connection, stream);
+    StreamOwned::new(connection, stream)
+}
+
+/// Returns what the app answers a client of this certificate, if it has one.
+fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> String {
+    let mut stream = client(at, authority, certificate);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("it stands");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an orderly end");
@@ -109,4 +118,75 @@ fn a_certificate_changes_under_an_app() {
     assert!(!served.is_finished());
     pool.shutdown(Drain::within(PATIENCE));
     runtime.block_on(served).expect("no panic").expect("it never fails");
+}
+
+/// Answers each byte by the number of its build and the count of bytes.
+struct Counter(u8);
+
+impl Handler for Counter {
+    type State = u8;
+
+    async fn serve(&self, mut connection: Connection, state: Option<u8>) -> Option<(Connection, u8)> {
+        let (mut count, info) = (state.unwrap_or(0), connection.info().clone());
+        loop {
+            tokio::select! {
+                byte = connection.read_u8() => {
+                    byte.ok()?;
+                    count += 1;
+                    connection.write_all(&[self.0, count]).await.ok()?;
+                }
+                () = info.moving() => return Some((connection, count)),
+            }
+        }
+    }
+
+    fn state(&self) -> State {
+        State::of("counter", 1)
+    }
+
+    fn save(&self, count: &u8, to: &mut Saver) -> Result<(), CannotSave> {
+        to.u8(*count);
+        Ok(())
+    }
+
+    fn restore(&self, from: &mut Saved<'_>) -> Result<u8, CannotRestore> {
+        from.u8()
+    }
+}
+
+#[test]
+fn a_handlers_connection_moves_with_its_keys() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-handler-{}", std::process::id()));
+    let (root, tls) = server();
+    let tls = tls.build().expect("a server");
+    let build = |number: u8, listen: Address| {
+        let upgrade = Upgrade::at(&path).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
+        let behaviour = Behaviour::handler(Counter(number)).layered(tls.clone());
+        let config = Config::accept(behaviour).model(Model::Tasks).loops(1).listen(listen);
+        let pool = upgrade.start("counter", config).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        (upgrade, pool)
+    };
+    let (mut upgrade, mut pool) = build(1, Address::Tcp(([127, 0, 0, 1], 0).into()));
+    let at = at(&pool);
+    let mut client = client(at, &root, None);
+    let mut count = 0;
+    for number in 1..=6 {
+        if number > 1 {
+            let (next, new) = build(number, Address::Tcp(at));
+            assert!(pool.join().is_ok(), "it was replaced");
+            (upgrade, pool) = (next, new);
+        }
+        for _ in 0..10 {
+            count += 1;
+            client.write_all(b"x").expect("it stands");
+            let mut answer = [0; 2];
+            client.read_exact(&mut answer).expect("an answer");
+            assert_eq!(answer, [number, count]);
+        }
+    }
+    assert_eq!(pool.status().counts.moved_in, 5);
+    pool.shutdown(Drain::within(PATIENCE));
+    drop(upgrade);
+    let _ = std::fs::remove_file(path);
 }

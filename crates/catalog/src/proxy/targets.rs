@@ -67,15 +67,47 @@ impl fmt::Display for Target {
     }
 }
 
+/// Hears of targets, on the threads of loops: it must not block.
+pub trait TargetObserver: Send + Sync {
+    /// A client has a place there.
+    fn opened(&self, target: &Address);
+    /// A client has given its place up.
+    fn closed(&self, target: &Address);
+    /// A connect succeeded, after this time.
+    fn connected(&self, target: &Address, took: Duration);
+    /// A connect failed, and the target is left out for this time.
+    fn failed(&self, target: &Address, errno: i32, pause: Duration);
+    /// Nothing names the target any more, and no client has a place there.
+    fn gone(&self, target: &Address);
+}
+
 /// Numbers and health of one target, shared by all that name its address.
-#[derive(Debug)]
 struct TargetState {
     address: Address,
     open: AtomicUsize,
     health: Mutex<Health>,
+    observer: Option<Arc<dyn TargetObserver>>,
+}
+
+impl fmt::Debug for TargetState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TargetState").field("address", &self.address).field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TargetState {
+    fn drop(&mut self) {
+        self.tell(|observer, address| observer.gone(address));
+    }
 }
 
 impl TargetState {
+    fn tell(&self, what: impl FnOnce(&dyn TargetObserver, &Address)) {
+        if let Some(observer) = &self.observer {
+            what(&**observer, &self.address);
+        }
+    }
+
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,15 +140,33 @@ impl Health {
 }
 
 /// Counts and health of targets by their addresses: a change of the configuration keeps counts and health of those that stay.
-#[derive(Clone, Debug, Default)]
-pub struct Known(Arc<Mutex<HashMap<Address, Arc<TargetState>>>>);
+#[derive(Clone, Default)]
+pub struct Known {
+    targets: Arc<Mutex<HashMap<Address, Arc<TargetState>>>>,
+    observer: Option<Arc<dyn TargetObserver>>,
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Known").field(&self.targets).finish()
+    }
+}
 
 impl Known {
+    /// Nothing is known yet; the observer hears what happens to targets from now on.
+    #[must_use]
+    pub fn observed(observer: Arc<dyn TargetObserver>) -> Known {
+        Known { observer: Some(observer), ..Known::default() }
+    }
+
     fn of(&self, address: &Address) -> Arc<TargetState> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
-        let new = || Arc::new(TargetState { address: address.clone(), open: AtomicUsize::new(0), health: Mutex::default() });
+        let new = || {
+            let (open, health, observer) = (AtomicUsize::new(0), Mutex::default(), self.observer.clone());
+            Arc::new(TargetState { address: address.clone(), open, health, observer })
+        };
         known.entry(address.clone()).or_insert_with(new).clone()
     }
 }
@@ -132,6 +182,7 @@ pub struct Place {
 impl Place {
     fn new(number: Option<usize>, shared: Arc<TargetState>) -> Place {
         shared.open.fetch_add(1, Relaxed);
+        shared.tell(|observer, address| observer.opened(address));
         Place { number, shared }
     }
 
@@ -141,8 +192,9 @@ impl Place {
         &self.shared.address
     }
 
-    /// Counts a connect that succeeded. Returns true if the target was left out until now.
-    pub fn succeeded(&self, now: Instant) -> bool {
+    /// Counts a connect that succeeded, after this time. Returns true if the target was left out until now.
+    pub fn succeeded(&self, now: Instant, took: Duration) -> bool {
+        self.shared.tell(|observer, address| observer.connected(address, took));
         let mut health = self.shared.health();
         let was_out = health.until.is_some();
         *health = Health { failures: 0, until: None, back: if was_out { Some(now) } else { health.back } };
@@ -150,11 +202,13 @@ impl Place {
     }
 
     /// Counts a connect that failed. Returns for how long the target is left out.
-    pub fn failed(&self, now: Instant) -> Duration {
+    pub fn failed(&self, now: Instant, errno: i32) -> Duration {
         let mut health = self.shared.health();
         health.failures = health.failures.saturating_add(1);
         let pause = health.pause();
         health.until = now.checked_add(pause);
+        drop(health);
+        self.shared.tell(|observer, address| observer.failed(address, errno, pause));
         pause
     }
 }
@@ -162,6 +216,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.open.fetch_sub(1, Relaxed);
+        self.shared.tell(|observer, address| observer.closed(address));
     }
 }
 

@@ -89,7 +89,7 @@ fn a_target_that_fails_is_left_out_longer_each_time_and_tried_by_one() {
     for _ in 0..7 {
         let tries = std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).take(4);
         let failing: Vec<Place> = tries.filter(|place| place.number == Some(0)).collect();
-        pauses.push(failing[0].failed(now).as_secs());
+        pauses.push(failing[0].failed(now, 111).as_secs());
         assert!(pauses.len() == 1 || failing.len() == 1, "one client tries it: {failing:?}");
         let left_out = targets.status(now)[0].left_out.expect("it failed");
         assert!((0..4).all(|_| number(targets.take(None, &[], now + left_out / 2)) == Some(1)));
@@ -97,7 +97,7 @@ fn a_target_that_fails_is_left_out_longer_each_time_and_tried_by_one() {
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
     let back = std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).find(|place| place.number == Some(0));
-    assert!(back.expect("its pause is over").succeeded(now));
+    assert!(back.expect("its pause is over").succeeded(now, Duration::ZERO));
     assert_eq!((targets.status(now)[0].failures, targets.status(now)[0].left_out), (0, None));
 }
 
@@ -107,12 +107,12 @@ fn a_target_that_is_back_gets_its_share_step_by_step() {
         let targets = targets(balance, &["", ""]);
         let mut now = Instant::now();
         let failing = targets.take(None, &[], now).expect("a target");
-        now += failing.failed(now);
+        now += failing.failed(now, 111);
         drop(failing);
         let mut busy: Vec<Place> = (0..100).map(|_| targets.take(None, &[0], now).expect("a target")).collect();
         let tries =
             std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).find(|place| place.number == Some(0));
-        assert!(tries.expect("its pause is over").succeeded(now));
+        assert!(tries.expect("its pause is over").succeeded(now, Duration::ZERO));
         busy.extend((0..100).map(|_| targets.take(None, &[], now).expect("a target")));
         let share = busy.iter().filter(|place| place.number == Some(0)).count();
         assert!((5..=30).contains(&share), "{balance}: {share} of 100 at once");
@@ -132,10 +132,10 @@ fn a_backup_is_for_when_all_others_are_left_out_and_the_last_is_never() {
         (first.number, number(targets.take(None, &[0], now)), number(targets.take(None, &[0, 1], now))),
         (Some(0), Some(1), None)
     );
-    first.failed(now);
+    first.failed(now, 111);
     let second = targets.take(None, &[], now).expect("a target");
     assert_eq!(second.number, Some(1));
-    second.failed(now + Duration::from_millis(1));
+    second.failed(now + Duration::from_millis(1), 111);
     assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(2))), Some(0), "its pause ends first");
     assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(3))), Some(1), "the other is being tried");
 }
@@ -145,7 +145,7 @@ fn a_change_keeps_what_is_known_of_targets_that_stay() {
     let (known, now) = (Known::default(), Instant::now());
     let before = Targets::new(vec![target("10.0.0.1:1"), target("10.0.0.2:1")], Balance::Least, known.clone());
     let (failing, open) = (before.take(None, &[1], now).expect("a target"), before.take(None, &[0], now).expect("a target"));
-    failing.failed(now);
+    failing.failed(now, 111);
     drop(before);
     let after =
         Targets::new(vec![target("10.0.0.3:1"), target("10.0.0.2:1"), target("10.0.0.1:1")], Balance::Least, known.clone());

@@ -1,7 +1,7 @@
 //! The whole command line: the commands of all programs that serve, and those of this one, with their examples.
 
 use super::Command as Own;
-use crate::protocols::protocols;
+use crate::protocols::{TARGET_METRICS, protocols};
 use crate::thresholds;
 use clap::{Command, Subcommand};
 use sockdrawer_operate::{Document, Operated};
@@ -66,7 +66,13 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
 
 /// Returns this program, as far as it serves. It has no configuration of its own: the command line names a protocol or a file.
 pub(crate) fn program() -> Program {
-    let operated = Operated::with(Document::default()).version(env!("CARGO_PKG_VERSION"));
+    let targets = &*TARGET_METRICS;
+    let operated = Operated::with(Document::default())
+        .version(env!("CARGO_PKG_VERSION"))
+        .metric(&targets.clients)
+        .metric(&targets.left_out)
+        .metric(&targets.connects)
+        .metric(&targets.connect_time);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
         .about("Holds sockets so that the program around them can change")
         .examples(&EXAMPLES)

@@ -80,6 +80,32 @@ fn pairs_go_on_through_reloads_and_upgrades() {
 }
 
 #[test]
+fn each_target_has_metrics_that_go_on_over_an_upgrade() {
+    let (_one, one_at) = echo();
+    let refused = "unix:/none/of/this/name";
+    let server = Operated::start("proxy-metrics", &file("tries = 2", &[&one_at, refused]));
+    let at = server.addresses[0].clone();
+    let mut clients: Vec<_> = (0..4).map(|_| connect(&at)).collect();
+    assert!(clients.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
+    let has = |page: &str, line: &str| assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+    let all_is_told = |connects: usize, clients: usize| {
+        let page = server.metrics();
+        has(&page, &format!("sockdrawer_target_clients{{target=\"{one_at}\"}} {clients}"));
+        has(&page, &format!("sockdrawer_target_connects_total{{target=\"{one_at}\",result=\"ok\"}} {connects}"));
+        has(&page, &format!("sockdrawer_target_connect_duration_seconds_count{{target=\"{one_at}\"}} {connects}"));
+        let failed = format!("sockdrawer_target_connects_total{{target=\"{refused}\",result=\"No such file or directory (os error 2)\"}} ");
+        assert!(page.contains(&failed), "{failed}\n{page}");
+        page
+    };
+    has(&all_is_told(4, 4), &format!("sockdrawer_target_left_out{{target=\"{refused}\"}} 1"));
+    assert_eq!(came(&server.says("upgrade --json")).0, 8);
+    all_is_told(4, 4);
+    let mut late = connect(&at);
+    assert!(echoes(&mut late, 4));
+    all_is_told(5, 5);
+}
+
+#[test]
 fn a_target_is_told_who_the_client_is() {
     for (version, begins) in
         [("v1", &b"PROXY TCP4 127.0.0.1 127.0.0.1 "[..]), ("v2", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01")]

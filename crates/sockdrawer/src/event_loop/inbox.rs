@@ -239,6 +239,10 @@ impl Post for Inbox {
         self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
     }
 
+    fn report(&self, token: u64, message: String) -> bool {
+        self.put_bounded(Box::new(move |event_loop| event_loop.connections.report_one(token, message)))
+    }
+
     fn door(&self) -> Option<Arc<dyn Door>> {
         self.door.get()?.upgrade()
     }

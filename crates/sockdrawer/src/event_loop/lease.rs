@@ -7,7 +7,7 @@ use crate::listen::permit::Permit;
 #[cfg(feature = "tokio")]
 use crate::protocol::Handle;
 use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
@@ -18,6 +18,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
+
+/// The lessee keeps the connection, gives it back for a move if asked, or is asked.
+const STAYS: u8 = 0;
+const MAY_MOVE: u8 = 1;
+const IS_TO_MOVE: u8 = 2;
 
 /// Notes that may wait for the lessee; more are dropped and counted.
 const MOST_NOTES: usize = 1024;
@@ -67,6 +72,8 @@ pub(crate) struct Leased {
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
     ended: AtomicBool,
+    /// Whether it is given back for a move, and is asked for.
+    moves: AtomicU8,
     /// The peer waits: the last that was received is not answered, or what was written is not taken.
     pub(super) owes: AtomicBool,
     pub(super) received: AtomicU64,
@@ -174,6 +181,27 @@ impl Leased {
         lock(&self.state).ends_by = by;
         self.draining.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// The lessee hears when the connection is to move.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn may_move(&self) {
+        self.moves.store(MAY_MOVE, Ordering::Release);
+    }
+
+    pub(super) fn moves_if_asked(&self) -> bool {
+        self.moves.load(Ordering::Acquire) != STAYS
+    }
+
+    pub(crate) fn is_asked_to_move(&self) -> bool {
+        self.moves.load(Ordering::Acquire) == IS_TO_MOVE
+    }
+
+    /// Asks the lessee to give the connection back, once.
+    pub(super) fn ask_to_move(&self) {
+        if self.moves.compare_exchange(MAY_MOVE, IS_TO_MOVE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.wake();
+        }
     }
 
     /// Nothing is read or written from now on.
@@ -338,6 +366,7 @@ impl Lease {
             system,
             draining: AtomicBool::new(draining),
             ended: AtomicBool::new(false),
+            moves: AtomicU8::new(STAYS),
             owes: AtomicBool::new(owes || !kept.is_empty()),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),

@@ -43,6 +43,8 @@ pub(crate) trait Post: Sender {
     fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
+    /// Returns false if the inbox is full.
+    fn report(&self, token: u64, message: String) -> bool;
     /// What judges connections; without a pool there is none.
     fn door(&self) -> Option<Arc<dyn Door>> {
         None
@@ -121,6 +123,12 @@ impl Handle {
     /// Returns false, and does nothing, if the loop's inbox is full.
     pub fn tag(&self, text: &str) -> bool {
         self.post.tag(self.token, tag(text))
+    }
+
+    /// Reports something about the connection, as [`Context::report`](crate::Context::report) does, without blocking. Returns false, and does
+    /// nothing, if the loop's inbox is full.
+    pub fn report(&self, message: impl Into<String>) -> bool {
+        self.post.report(self.token, message.into())
     }
 }
 

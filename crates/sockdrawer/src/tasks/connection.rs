@@ -3,6 +3,7 @@
 use super::info::Info;
 use super::let_fall;
 use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
+use crate::protocol::Note;
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;
@@ -54,6 +55,13 @@ impl Connection {
     pub fn abort(mut self) {
         if let Some(lease) = &mut self.lease {
             lease.outcome = LeaseEnd::Abort;
+        }
+    }
+
+    /// Gives the connection back to its protocol, with this note.
+    pub(super) fn give_back(mut self, note: Note) {
+        if let Some(lease) = &mut self.lease {
+            lease.outcome = LeaseEnd::Note(note);
         }
     }
 

@@ -70,6 +70,11 @@ impl Info {
         self.until(|info| info.is_draining().then_some(())).await;
     }
 
+    /// Waits until the connection is to move to a new build, and its handler can give it back for that: see [`Handler`](super::Handler).
+    pub async fn moving(&self) {
+        self.until(|info| info.leased.is_asked_to_move().then_some(())).await;
+    }
+
     /// Waits for the next note to this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection has ended. At most
     /// 1,024 notes wait to be taken; further ones are dropped and counted.
     pub async fn note(&self) -> Option<Note> {

@@ -8,10 +8,12 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod connection;
+mod handler;
 mod info;
 mod listener;
 
 pub use connection::{Connection, ReadHalf, WriteHalf};
+pub use handler::Handler;
 pub use info::{Info, Notes};
 pub use listener::Listener;
 pub(crate) use listener::Queue;
@@ -30,7 +32,8 @@ use std::task::Poll;
 
 impl Behaviour {
     /// A task for each connection, for [`Model::Tasks`](crate::Model::Tasks): `handler` is called, and its future runs, on the loop that
-    /// accepted the connection. A panic in it resets the connections that its future owns, and no other.
+    /// accepted the connection. A panic in it resets the connections that its future owns, and no other. Its connections stay when a new build takes
+    /// over; those of [`Behaviour::handler`] move.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model, tasks::{Connection, Info}};

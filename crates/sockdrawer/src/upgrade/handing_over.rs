@@ -28,6 +28,10 @@ const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
+/// Code that is asked for a connection gives it back between two messages: the first look is after this time.
+const COMES_BACK: Duration = Duration::from_millis(5);
+/// What is not given back by then is told as staying for now.
+const TELLS_BY: Duration = Duration::from_secs(1);
 /// Another that comes while a successor prepares waits so long for what that has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
 /// Between two words about connections that have ended: at first, and at most, where none has for a while.
@@ -47,6 +51,8 @@ pub(super) struct Conversation<'a> {
     settled: bool,
     /// Connections may be frozen.
     has_frozen: bool,
+    /// Other code was asked for connections, which it gives back.
+    pub(super) awaited: bool,
     /// Observers were told that another process took over.
     was_told: bool,
     /// Where the two met: the next one meets the successor there.
@@ -85,6 +91,7 @@ impl Conversation<'_> {
             replacing,
             settled: false,
             has_frozen: false,
+            awaited: false,
             was_told: false,
             place,
             stays: None,
@@ -401,9 +408,15 @@ impl Conversation<'_> {
                     whole = self.move_together(prepared, again)?;
                 }
                 let moved = self.sweep(prepared, whole, std::mem::take(&mut frozen))?;
-                pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
+                pause = match self.awaited {
+                    true => (began.elapsed() / 4).clamp(COMES_BACK, SWEEPS[0]),
+                    false if moved => SWEEPS[0],
+                    false => (pause * 2).min(longest),
+                };
                 next = self.talk.now() + pause;
-                self.tell_figures(began.elapsed());
+                if !self.awaited || began.elapsed() > TELLS_BY {
+                    self.tell_figures(began.elapsed());
+                }
             }
             if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
                 self.pools.iter().for_each(|named| end(named, how, self.settled));

@@ -64,6 +64,7 @@ impl Conversation<'_> {
     /// `frozen` and cannot be offered now go on here.
     pub(super) fn sweep(&mut self, prepared: &Prepared, whole: bool, frozen: bool) -> Result<bool> {
         let mut moved = 0;
+        self.awaited = false;
         for named in self.pools.clone().iter().filter(|named| whole || !named.pool.state().moves_together()) {
             moved += self.offer_all(named, prepared, &mut Vec::new(), None)?.unwrap_or(0);
             if frozen {
@@ -110,6 +111,7 @@ impl Conversation<'_> {
                     Err(_) => return Ok(None),
                 };
                 from = offered.next;
+                self.awaited |= offered.awaited > 0;
                 if offered.count == 0 {
                     continue;
                 }

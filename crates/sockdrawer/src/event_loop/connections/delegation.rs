@@ -127,7 +127,7 @@ impl Connections {
         }
     }
 
-    fn leased(&self, slot: u32) -> Option<&Arc<Leased>> {
+    pub(super) fn leased(&self, slot: u32) -> Option<&Arc<Leased>> {
         match self.delegation(slot) {
             Some(Delegation::Leased { leased, .. }) => Some(leased),
             _ => None,
@@ -253,6 +253,9 @@ impl Connections {
             self.go_on(slot, outcome);
         } else {
             panics::discard(outcome);
+        }
+        if returned.leased.is_asked_to_move() && self.is_still(slot, version) {
+            self.wait_to_move(slot);
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         self.wake_again(token);

@@ -35,6 +35,8 @@ pub(crate) struct Moving {
     /// Notes that came for frozen connections, in order: one for many connections stands here once.
     notes: Vec<Arc<[u8]>>,
     note_bytes: usize,
+    /// Code that has leased connections was asked for them: what it gives back waits, frozen, for the next offer.
+    asks: bool,
 }
 
 impl Moving {
@@ -86,11 +88,14 @@ enum Later {
 type Act = Box<dyn FnOnce(&mut Connections, u64) + Send>;
 
 /// What came of an offer.
+#[derive(Default)]
 pub(crate) struct Offered {
     /// How many were offered.
     pub(crate) count: usize,
     /// Where the next begins; None: the end of the table was reached.
     pub(crate) next: Option<u64>,
+    /// How many other code was asked for, which gives them back.
+    pub(crate) awaited: usize,
 }
 
 /// What a successor can take.
@@ -136,16 +141,21 @@ impl Connections {
         send: SendOffer,
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
-        let (mut saved, mut bytes, mut next) = (Vec::new(), 0, from);
+        let (mut saved, mut bytes, mut next, mut awaited) = (Vec::new(), 0, from, 0);
         let most = if self.io.shared.process.is_some() { MOST_RECORDS_OF_HELPER } else { MOST_RECORDS };
         while next < self.slots.len() && saved.len() < most && bytes < MOST_BYTES {
             let before = saved.len();
+            if self.comes_back(next, reads) {
+                self.moving.asks = true;
+                self.leased(next).iter().for_each(|leased| leased.ask_to_move());
+                awaited += 1;
+            }
             self.freeze_and_save(next, reads, listeners, &mut saved);
             bytes += saved[before..].iter().map(|(_, record)| record.size()).sum::<usize>();
             next += 1;
         }
         let ids: Vec<(u32, u64)> = saved.iter().map(|(slot, record)| (*slot, record.id)).collect();
-        let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next.into()) };
+        let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next.into()), awaited };
         if ids.is_empty() {
             return Ok(offered);
         }
@@ -158,6 +168,23 @@ impl Connections {
         }
         sent.inspect_err(|_| ids.iter().for_each(|(_, id)| self.thaw(*id)))?;
         Ok(offered)
+    }
+
+    /// Whether the code that has a connection gives it back if asked, so that it can move then.
+    fn comes_back(&mut self, slot: u32, reads: &State) -> bool {
+        let record = self.slots.at(slot);
+        let (table, is_away) = (record.table, record.flags.is(Phase::Leased) && !record.flags.any(Flags::DRAINING));
+        is_away
+            && self.leased(slot).is_some_and(|leased| leased.moves_if_asked())
+            && reads.can_read(&self.generations.at(table).state).is_ok()
+    }
+
+    /// A connection that was given back for a move waits for the next offer.
+    pub(super) fn wait_to_move(&mut self, slot: u32) {
+        let flags = self.slots.at(slot).flags;
+        if self.moving.asks && flags.is(Phase::Open) && !flags.any(Flags::DRAINING.and(Flags::PURGED)) {
+            self.freeze(slot);
+        }
     }
 
     /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those of
@@ -321,6 +348,7 @@ impl Connections {
             let Some(slot) = self.slots.find(token) else { continue };
             match self.why_it_stays(slot, reads) {
                 None => moves += 1,
+                Some(_) if self.comes_back(slot, reads) => moves += 1,
                 Some(why) => *stay.entry(why).or_default() += 1,
             }
         }
@@ -382,7 +410,7 @@ impl Connections {
     #[cold]
     fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
         let (id, version) = (self.slots.at(slot).id.0, self.slots.at(slot).version);
-        let Moving { frozen, gathered, notes, note_bytes } = &mut self.moving;
+        let Moving { frozen, gathered, notes, note_bytes, .. } = &mut self.moving;
         let frozen = frozen.get_mut(&id)?;
         match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => *gathered += 1,
@@ -471,7 +499,7 @@ impl Connections {
 
     /// All that are frozen go on here: the other process does not take them, or is gone.
     pub(crate) fn thaw_all(&mut self) {
-        self.moving.gathered = None;
+        (self.moving.gathered, self.moving.asks) = (None, false);
         self.thaw_those(|_| true);
     }
 

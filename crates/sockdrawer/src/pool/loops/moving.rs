@@ -86,7 +86,7 @@ impl Holder for Inbox {
             // What has moved must be known for sure.
             None => answers.surely(),
         };
-        offered.unwrap_or(Ok(Offered { count: 0, next: None }))
+        offered.unwrap_or(Ok(Offered::default()))
     }
 }
 

@@ -82,7 +82,7 @@ impl Holder for Channel {
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno> {
         let offer = HelperRequest::Offer { reads: reads.state.clone(), listeners: reads.listeners.clone(), from };
         match gather::ask(None, |reply| self.tell(offer, &[], reply)) {
-            Some(Reply::Offered { records, next, .. }) if records.is_empty() => Ok(Offered { count: 0, next }),
+            Some(Reply::Offered { records, next, .. }) if records.is_empty() => Ok(Offered { next, ..Offered::default() }),
             Some(Reply::Offered { records, next, sockets }) => {
                 let count = records.len();
                 let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
@@ -90,11 +90,11 @@ impl Holder for Channel {
                 let sent = if descriptors.len() == count { send(records, next, &descriptors) } else { Err(Errno::NOBUFS) };
                 let this: &dyn Holder = self;
                 sent.inspect_err(|_| _ = this.let_go(Vec::new()))?;
-                Ok(Offered { count, next })
+                Ok(Offered { count, next, ..Offered::default() })
             }
             Some(_) => Err(Errno::BUSY),
             // It is gone, and its connections with it.
-            None => Ok(Offered { count: 0, next: None }),
+            None => Ok(Offered::default()),
         }
     }
 }

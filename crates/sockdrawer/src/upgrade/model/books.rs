@@ -209,7 +209,7 @@ impl Holder for FakeHolder {
         for record in &records {
             self.world.state().books.set(self.side, record.id, Here::Frozen { offered: true });
         }
-        let offered = Offered { count: records.len(), next };
+        let offered = Offered { count: records.len(), next, ..Offered::default() };
         if !records.is_empty() {
             let ids: Vec<u64> = records.iter().map(|record| record.id).collect();
             send(records, next, &[]).inspect_err(|_| ids.iter().for_each(|id| self.world.state().books.acts(self.side, *id)))?;
