@@ -5,7 +5,7 @@ mod score;
 mod targets;
 
 pub use score::Balance;
-pub use targets::{Known, Place, Target, TargetObserver, TargetStatus, Targets};
+pub use targets::{Known, Place, Target, TargetEvent, TargetStatus, Targets};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
@@ -112,7 +112,8 @@ impl Service for Proxy {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, since: None, made: None };
+        let client =
+            Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, since: None, made: None };
         PairSide::Unjoined(Box::new(client))
     }
 

@@ -3,11 +3,11 @@
 use crate::names;
 use sockdrawer::{Address, Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
-use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetObserver};
+use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
 use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
 use sockdrawer_program::executable;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
@@ -46,12 +46,11 @@ pub(crate) const SETTINGS: [Setting; 8] = [
 ];
 
 /// Targets of this program: a reload keeps what is known of those that stay.
-static TARGETS: LazyLock<Known> = LazyLock::new(|| Known::observed(Arc::new(TARGET_METRICS.clone())));
+static TARGETS: LazyLock<Known> = LazyLock::new(|| Known::observed(|target, event| TARGET_METRICS.count(target, event)));
 /// The metrics of targets, which are those of this process.
 pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(TargetMetrics::new);
 
 /// Metrics of each target of a proxy, by its address.
-#[derive(Clone)]
 pub(crate) struct TargetMetrics {
     pub(crate) clients: MetricFamily<Gauge, 1>,
     pub(crate) left_out: MetricFamily<Gauge, 1>,
@@ -62,40 +61,46 @@ pub(crate) struct TargetMetrics {
 impl TargetMetrics {
     fn new() -> TargetMetrics {
         TargetMetrics {
-            clients: Gauge::family("sockdrawer_target_clients", "Clients that have a place at a target of a proxy.", ["target"]),
-            left_out: Gauge::family("sockdrawer_target_left_out", "1 for a target that is left out because connects to it failed.", ["target"]),
-            connects: Counter::family("sockdrawer_target_connects", "Connects to a target, by their result: ok, or the error.", ["target", "result"]),
-            connect_time: Histogram::family("sockdrawer_target_connect_duration_seconds", "How long a target took to accept.", ["target"]),
+            clients: Gauge::family("proxy_target_clients", "Clients that have a place at a target of a proxy.", ["target"]),
+            left_out: Gauge::family(
+                "proxy_target_left_out",
+                "1 for a target that is left out because connects to it failed.",
+                ["target"],
+            ),
+            connects: Counter::family(
+                "proxy_target_connects",
+                "Connects to a target, by their result: ok, or the error.",
+                ["target", "result"],
+            ),
+            connect_time: Histogram::family(
+                "proxy_target_connect_duration_seconds",
+                "How long a target took to accept.",
+                ["target"],
+            ),
         }
     }
 }
 
-impl TargetObserver for TargetMetrics {
-    fn opened(&self, target: &Address) {
-        self.clients.at([&target.to_string()]).add(1.0);
-    }
-
-    fn closed(&self, target: &Address) {
-        self.clients.at([&target.to_string()]).add(-1.0);
-    }
-
-    fn connected(&self, target: &Address, took: Duration) {
+impl TargetMetrics {
+    fn count(&self, target: &Address, event: TargetEvent) {
         let target = target.to_string();
-        self.connects.at([&target, "ok"]).add(1);
-        self.connect_time.at([&target]).observe(took);
-        self.left_out.at([&target]).set(0.0);
-    }
-
-    fn failed(&self, target: &Address, errno: i32, _pause: Duration) {
-        let target = target.to_string();
-        self.connects.at([&target, &std::io::Error::from_raw_os_error(errno).to_string()]).add(1);
-        self.left_out.at([&target]).set(1.0);
-    }
-
-    fn gone(&self, target: &Address) {
-        let target = target.to_string();
-        self.clients.remove([&target]);
-        self.left_out.remove([&target]);
+        match event {
+            TargetEvent::Opened => self.clients.at([&target]).add(1.0),
+            TargetEvent::Closed => self.clients.at([&target]).add(-1.0),
+            TargetEvent::Connected(took) => {
+                self.connects.at([&target, "ok"]).add(1);
+                self.connect_time.at([&target]).observe(took);
+                self.left_out.at([&target]).set(0.0);
+            }
+            TargetEvent::Failed(errno) => {
+                self.connects.at([&target, &std::io::Error::from_raw_os_error(errno).to_string()]).add(1);
+                self.left_out.at([&target]).set(1.0);
+            }
+            TargetEvent::Gone => {
+                self.clients.remove([&target]);
+                self.left_out.remove([&target]);
+            }
+        }
     }
 }
 

@@ -9,9 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sockdrawer::tasks::{Connection, Handler};
-use sockdrawer::{
-    Address, Behaviour, CannotRestore, CannotSave, Config, Drain, IntoBehaviour, Model, Pool, Saved, Saver, State, Upgrade,
-};
+use sockdrawer::{Address, Behaviour, CannotRestore, CannotSave, Config, Drain, Model, Pool, Saved, Saver, State, Upgrade};
 use sockdrawer_tls::{ClientCertificates, Identity, Server, ServerOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -145,12 +143,12 @@ impl Handler for Counter {
     }
 
     fn save(&self, count: &u8, to: &mut Saver) -> Result<(), CannotSave> {
-        to.u8(*count);
+        to.u64((*count).into());
         Ok(())
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<u8, CannotRestore> {
-        from.u8()
+        Ok(from.u64()? as u8)
     }
 }
 
@@ -186,6 +184,7 @@ fn a_handlers_connection_moves_with_its_keys() {
         }
     }
     assert_eq!(pool.status().counts.moved_in, 5);
+    drop(client);
     pool.shutdown(Drain::within(PATIENCE));
     drop(upgrade);
     let _ = std::fs::remove_file(path);

@@ -67,26 +67,30 @@ impl fmt::Display for Target {
     }
 }
 
-/// Hears of targets, on the threads of loops: it must not block.
-pub trait TargetObserver: Send + Sync {
+/// An event of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
     /// A client has a place there.
-    fn opened(&self, target: &Address);
+    Opened,
     /// A client has given its place up.
-    fn closed(&self, target: &Address);
+    Closed,
     /// A connect succeeded, after this time.
-    fn connected(&self, target: &Address, took: Duration);
-    /// A connect failed, and the target is left out for this time.
-    fn failed(&self, target: &Address, errno: i32, pause: Duration);
+    Connected(Duration),
+    /// A connect failed with this errno.
+    Failed(i32),
     /// Nothing names the target any more, and no client has a place there.
-    fn gone(&self, target: &Address);
+    Gone,
 }
+
+/// Hears of targets, on the threads of loops: it must not block.
+type Observer = Arc<dyn Fn(&Address, TargetEvent) + Send + Sync>;
 
 /// Numbers and health of one target, shared by all that name its address.
 struct TargetState {
     address: Address,
     open: AtomicUsize,
     health: Mutex<Health>,
-    observer: Option<Arc<dyn TargetObserver>>,
+    observer: Option<Observer>,
 }
 
 impl fmt::Debug for TargetState {
@@ -97,14 +101,14 @@ impl fmt::Debug for TargetState {
 
 impl Drop for TargetState {
     fn drop(&mut self) {
-        self.tell(|observer, address| observer.gone(address));
+        self.tell(TargetEvent::Gone);
     }
 }
 
 impl TargetState {
-    fn tell(&self, what: impl FnOnce(&dyn TargetObserver, &Address)) {
+    fn tell(&self, event: TargetEvent) {
         if let Some(observer) = &self.observer {
-            what(&**observer, &self.address);
+            observer(&self.address, event);
         }
     }
 
@@ -143,7 +147,7 @@ impl Health {
 #[derive(Clone, Default)]
 pub struct Known {
     targets: Arc<Mutex<HashMap<Address, Arc<TargetState>>>>,
-    observer: Option<Arc<dyn TargetObserver>>,
+    observer: Option<Observer>,
 }
 
 impl fmt::Debug for Known {
@@ -153,10 +157,10 @@ impl fmt::Debug for Known {
 }
 
 impl Known {
-    /// Nothing is known yet; the observer hears what happens to targets from now on.
+    /// Nothing is known yet. The observer hears what happens to targets from now on, on the threads of loops: it must not block.
     #[must_use]
-    pub fn observed(observer: Arc<dyn TargetObserver>) -> Known {
-        Known { observer: Some(observer), ..Known::default() }
+    pub fn observed(observer: impl Fn(&Address, TargetEvent) + Send + Sync + 'static) -> Known {
+        Known { observer: Some(Arc::new(observer)), ..Known::default() }
     }
 
     fn of(&self, address: &Address) -> Arc<TargetState> {
@@ -182,7 +186,7 @@ pub struct Place {
 impl Place {
     fn new(number: Option<usize>, shared: Arc<TargetState>) -> Place {
         shared.open.fetch_add(1, Relaxed);
-        shared.tell(|observer, address| observer.opened(address));
+        shared.tell(TargetEvent::Opened);
         Place { number, shared }
     }
 
@@ -194,7 +198,7 @@ impl Place {
 
     /// Counts a connect that succeeded, after this time. Returns true if the target was left out until now.
     pub fn succeeded(&self, now: Instant, took: Duration) -> bool {
-        self.shared.tell(|observer, address| observer.connected(address, took));
+        self.shared.tell(TargetEvent::Connected(took));
         let mut health = self.shared.health();
         let was_out = health.until.is_some();
         *health = Health { failures: 0, until: None, back: if was_out { Some(now) } else { health.back } };
@@ -208,7 +212,7 @@ impl Place {
         let pause = health.pause();
         health.until = now.checked_add(pause);
         drop(health);
-        self.shared.tell(|observer, address| observer.failed(address, errno, pause));
+        self.shared.tell(TargetEvent::Failed(errno));
         pause
     }
 }
@@ -216,7 +220,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.open.fetch_sub(1, Relaxed);
-        self.shared.tell(|observer, address| observer.closed(address));
+        self.shared.tell(TargetEvent::Closed);
     }
 }
 

@@ -90,14 +90,15 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
     let has = |page: &str, line: &str| assert!(page.lines().any(|one| one == line), "{line}\n{page}");
     let all_is_told = |connects: usize, clients: usize| {
         let page = server.metrics();
-        has(&page, &format!("sockdrawer_target_clients{{target=\"{one_at}\"}} {clients}"));
-        has(&page, &format!("sockdrawer_target_connects_total{{target=\"{one_at}\",result=\"ok\"}} {connects}"));
-        has(&page, &format!("sockdrawer_target_connect_duration_seconds_count{{target=\"{one_at}\"}} {connects}"));
-        let failed = format!("sockdrawer_target_connects_total{{target=\"{refused}\",result=\"No such file or directory (os error 2)\"}} ");
+        has(&page, &format!("proxy_target_clients{{target=\"{one_at}\"}} {clients}"));
+        has(&page, &format!("proxy_target_connects_total{{target=\"{one_at}\",result=\"ok\"}} {connects}"));
+        has(&page, &format!("proxy_target_connect_duration_seconds_count{{target=\"{one_at}\"}} {connects}"));
+        let failed =
+            format!("proxy_target_connects_total{{target=\"{refused}\",result=\"No such file or directory (os error 2)\"}} ");
         assert!(page.contains(&failed), "{failed}\n{page}");
         page
     };
-    has(&all_is_told(4, 4), &format!("sockdrawer_target_left_out{{target=\"{refused}\"}} 1"));
+    has(&all_is_told(4, 4), &format!("proxy_target_left_out{{target=\"{refused}\"}} 1"));
     assert_eq!(came(&server.says("upgrade --json")).0, 8);
     all_is_told(4, 4);
     let mut late = connect(&at);

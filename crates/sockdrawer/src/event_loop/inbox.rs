@@ -240,7 +240,7 @@ impl Post for Inbox {
     }
 
     fn report(&self, token: u64, message: String) -> bool {
-        self.put_bounded(Box::new(move |event_loop| event_loop.connections.report_one(token, message)))
+        self.put_bounded(Box::new(move |event_loop| event_loop.connections.tell_report(token, message)))
     }
 
     fn door(&self) -> Option<Arc<dyn Door>> {

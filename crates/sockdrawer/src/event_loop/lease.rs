@@ -72,7 +72,7 @@ pub(crate) struct Leased {
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
     ended: AtomicBool,
-    /// Whether it is given back for a move, and is asked for.
+    /// Says if the connection is given back for a move, and was asked for.
     moves: AtomicU8,
     /// The peer waits: the last that was received is not answered, or what was written is not taken.
     pub(super) owes: AtomicBool,

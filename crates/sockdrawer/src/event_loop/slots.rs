@@ -1,7 +1,7 @@
 //! The connections of a loop by number, their permits, and what few of them have.
 
 use super::endings::Endings;
-use super::lease::Delegation;
+use super::lease::{Delegation, Leased};
 use super::phase::Phase;
 use super::slot::{Flags, NO_LISTENER, Slot, token};
 use super::timer::{NONE, Node};
@@ -65,6 +65,14 @@ impl Extra {
     /// Returns the nearest deadline by which the connection ends.
     pub(super) fn ends_by(&self) -> Option<Instant> {
         self.endings.iter().map(|endings| endings.until).min()
+    }
+
+    /// Returns the lease of a connection that other code has.
+    pub(super) fn leased(&self) -> Option<&Arc<Leased>> {
+        match &self.delegation {
+            Some(Delegation::Leased { leased, .. }) => Some(leased),
+            _ => None,
+        }
     }
 
     /// Returns the address that a layer learned.

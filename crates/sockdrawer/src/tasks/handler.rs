@@ -1,11 +1,8 @@
 //! Async handlers whose connections move to a new build: at a point of its choice a handler gives its connection back, with its state.
 
 use super::{Connection, guarded};
-use crate::behaviour::{Behaviour, Kind};
 use crate::event_loop::lease::delegate;
-use crate::protocol::{
-    CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step,
-};
+use crate::protocol::{CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step};
 use crate::sync::{Mutex, lock};
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +11,7 @@ use std::time::Duration;
 /// A connection that was given back and did not move goes on after this time, or as soon as something comes in.
 const RESTS: Duration = Duration::from_secs(1);
 
-/// An async handler whose connections move, in an [upgrade](crate::Upgrade), to a new build of the program: see [`Behaviour::handler`].
+/// An async handler whose connections move, in an [upgrade](crate::Upgrade), to a new build of the program: see [`Behaviour::handler`](crate::Behaviour::handler).
 ///
 /// While a new build takes over, [`Info::moving`](super::Info::moving) is ready. The handler returns the connection then, at a point at which
 /// [`Handler::State`] is all that it needs to go on: between two messages, with nothing in a buffer of its own. The handler of the new build goes on
@@ -90,17 +87,10 @@ pub trait Handler: Send + Sync + 'static {
     fn restore(&self, from: &mut Saved<'_>) -> Result<Self::State, CannotRestore>;
 }
 
-impl Behaviour {
-    /// A task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for [`Model::Tasks`](crate::Model::Tasks).
-    pub fn handler(handler: impl Handler) -> Behaviour {
-        Behaviour::of_kind(Handled(Arc::new(handler)), Kind::Task)
-    }
-}
-
 /// The service of a [`Handler`].
-struct Handled<H>(Arc<H>);
+pub(super) struct HandlerService<H>(pub(super) Arc<H>);
 
-impl<H: Handler> Service for Handled<H> {
+impl<H: Handler> Service for HandlerService<H> {
     type Protocol = Resting<H>;
 
     fn open(&self, _peer: &Peer) -> Resting<H> {
@@ -117,7 +107,7 @@ impl<H: Handler> Service for Handled<H> {
 }
 
 /// A connection that no task has: a new one, one that may move, or one that ends.
-struct Resting<H: Handler> {
+pub(super) struct Resting<H: Handler> {
     handler: Arc<H>,
     /// The state with which its handler has given it back.
     state: Option<H::State>,
@@ -125,8 +115,8 @@ struct Resting<H: Handler> {
     notes: Arc<Mutex<Vec<Note>>>,
 }
 
-/// How a handler gives a connection back.
-struct GivenBack<S>(S);
+/// The note by which a handler gives a connection back.
+struct Rested<S>(S);
 
 impl<H: Handler> Resting<H> {
     fn serve(&mut self, cx: &mut Context<'_>) -> Step {
@@ -138,7 +128,7 @@ impl<H: Handler> Resting<H> {
             std::mem::take(&mut *lock(&notes)).into_iter().for_each(|note| _ = lease.leased.put_note(note));
             tokio::task::spawn_local(guarded(async move {
                 if let Some((connection, state)) = handler.serve(Connection::new(lease), state).await {
-                    connection.give_back(Note::value(GivenBack(state)));
+                    connection.give_back(Note::value(Rested(state)));
                 }
             }));
         }))
@@ -180,7 +170,7 @@ impl<H: Handler> Protocol for Resting<H> {
     }
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        match note.take::<GivenBack<H::State>>() {
+        match note.take::<Rested<H::State>>() {
             Ok(given_back) => {
                 self.state = Some(given_back.0);
                 cx.set_timer(RESTS);

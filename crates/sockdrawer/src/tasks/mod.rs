@@ -14,6 +14,7 @@ mod listener;
 
 pub use connection::{Connection, ReadHalf, WriteHalf};
 pub use handler::Handler;
+use handler::HandlerService;
 pub use info::{Info, Notes};
 pub use listener::Listener;
 pub(crate) use listener::Queue;
@@ -52,6 +53,11 @@ impl Behaviour {
         F: Future<Output = ()> + 'static,
     {
         Behaviour::of_kind(Task(Arc::new(handler)), Kind::Task)
+    }
+
+    /// A task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for [`Model::Tasks`](crate::Model::Tasks).
+    pub fn handler(handler: impl Handler) -> Behaviour {
+        Behaviour::of_kind(HandlerService(Arc::new(handler)), Kind::Task)
     }
 
     /// A queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).

@@ -30,7 +30,7 @@ const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Code that is asked for a connection gives it back between two messages: the first look is after this time.
 const COMES_BACK: Duration = Duration::from_millis(5);
-/// What is not given back by then is told as staying for now.
+/// Connections that are not given back by then are told as staying for now.
 const TELLS_BY: Duration = Duration::from_secs(1);
 /// Another that comes while a successor prepares waits so long for what that has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);

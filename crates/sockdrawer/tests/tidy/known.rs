@@ -125,6 +125,7 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::ChildMain", "model/ is below pool/, whose type it calls"),
         ("sockdrawer::Door", "protocol/ knows no limiter"),
         ("sockdrawer::DynService", "erases the type of a service"),
+        ("sockdrawer::Handler", "implemented by users: async code that gives its connections back"),
         ("sockdrawer::Keeper", "erases the kind of members of a pool"),
         ("sockdrawer::LeaseQueue", "the event loop is below pool/ and tasks/, whose queues it fills"),
         ("sockdrawer::Lend", "erases the types of layers"),
@@ -148,7 +149,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("operate", 155),
     ("program", 14),
     ("sockdrawer", 1018),
-    ("tls", 66),
+    ("tls", 65),
     ("trial", 44),
 ];
 

@@ -3,9 +3,7 @@
 use super::common::{PATIENCE, any_port, connect, read_all};
 use super::place::{Place, moved};
 use sockdrawer::tasks::{Connection, Handler};
-use sockdrawer::{
-    Behaviour, CannotRestore, CannotSave, Config, Drain, Group, Model, Pool, Saved, Saver, Selector, State,
-};
+use sockdrawer::{Behaviour, CannotRestore, CannotSave, Config, Drain, Group, Model, Pool, Saved, Saver, Selector, State};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -151,7 +151,8 @@ impl Connections {
             self.connect_for(slot, &target, within);
         }
         if let Some(message) = said.report {
-            self.tell_report(slot, message);
+            let token = self.slots.token(slot);
+            self.tell_report(token, message);
         }
     }
 
@@ -339,9 +340,10 @@ impl Connections {
         self.io.tell_some(&Told::ConnectionPanicked { id, peer, message });
     }
 
-    /// Tells what a protocol reports of its connection.
+    /// Tells what a protocol, or code that has a handle, reports of a connection.
     #[cold]
-    pub(super) fn tell_report(&mut self, slot: u32, message: String) {
+    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, message: String) {
+        let Some(slot) = self.slots.find(token) else { return };
         let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
         self.io.tell_some(&Told::Reported { id, peer, message });
     }

@@ -227,7 +227,8 @@ impl Connections {
         if let Some(said) = self.scratch.said.take() {
             self.count_handshakes(&said.handshakes);
             if let Some(message) = said.report {
-                self.tell_report(slot, message);
+                let token = self.slots.token(slot);
+                self.tell_report(token, message);
             }
         }
         let asks = std::mem::take(&mut self.scratch.asks);

@@ -127,21 +127,14 @@ impl Connections {
         }
     }
 
-    pub(super) fn leased(&self, slot: u32) -> Option<&Arc<Leased>> {
-        match self.delegation(slot) {
-            Some(Delegation::Leased { leased, .. }) => Some(leased),
-            _ => None,
-        }
-    }
-
     /// Bytes that the lessee has received and sent so far.
     pub(super) fn leased_bytes(&self, slot: u32) -> (u64, u64) {
-        self.leased(slot).map_or((0, 0), |leased| leased.bytes())
+        self.slots.extra(slot).and_then(Extra::leased).map_or((0, 0), |leased| leased.bytes())
     }
 
     /// A note for the lessee.
     pub(super) fn note_leased(&mut self, slot: u32, note: Note, urgency: Urgency) {
-        let Some(leased) = self.leased(slot).cloned() else { return };
+        let Some(leased) = self.slots.extra(slot).and_then(Extra::leased).cloned() else { return };
         if let Err(note) = leased.put_note(note) {
             self.io.counters.notes_dropped().add(1);
             panics::discard(note);
@@ -154,7 +147,7 @@ impl Connections {
     /// Asks the lessee to end the connection, by the deadline if there is one; its protocol is asked when it is back.
     pub(super) fn drain_leased(&mut self, slot: u32) {
         let by = self.slots.extra(slot).and_then(Extra::ends_by);
-        if let Some(leased) = self.leased(slot) {
+        if let Some(leased) = self.slots.extra(slot).and_then(Extra::leased) {
             leased.drain(by);
         }
     }
@@ -170,7 +163,7 @@ impl Connections {
 
     /// Whether the lessee has received input that it has not answered yet, or has output that it cannot write.
     pub(super) fn leased_owes(&self, slot: u32) -> bool {
-        self.leased(slot).is_some_and(|leased| leased.owes())
+        self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.owes())
     }
 
     fn delegation(&self, slot: u32) -> Option<&Delegation> {
@@ -254,8 +247,11 @@ impl Connections {
         } else {
             panics::discard(outcome);
         }
-        if returned.leased.is_asked_to_move() && self.is_still(slot, version) {
-            self.wait_to_move(slot);
+        if self.moving.asks && returned.leased.is_asked_to_move() && self.is_still(slot, version) {
+            let flags = self.slots.at(slot).flags;
+            if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.and(Flags::PURGED)) {
+                self.freeze(slot);
+            }
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         self.wake_again(token);

@@ -3,6 +3,7 @@
 use super::Connections;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::slots::Extra;
 use crate::ipc::record::{Marks, Record};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::state::ListenerState;
@@ -35,8 +36,8 @@ pub(crate) struct Moving {
     /// Notes that came for frozen connections, in order: one for many connections stands here once.
     notes: Vec<Arc<[u8]>>,
     note_bytes: usize,
-    /// Code that has leased connections was asked for them: what it gives back waits, frozen, for the next offer.
-    asks: bool,
+    /// Code that has leased connections was asked for them: a connection that it gives back waits, frozen, for the next offer.
+    pub(super) asks: bool,
 }
 
 impl Moving {
@@ -94,7 +95,7 @@ pub(crate) struct Offered {
     pub(crate) count: usize,
     /// Where the next begins; None: the end of the table was reached.
     pub(crate) next: Option<u64>,
-    /// How many other code was asked for, which gives them back.
+    /// Leased connections that were asked for.
     pub(crate) awaited: usize,
 }
 
@@ -147,7 +148,7 @@ impl Connections {
             let before = saved.len();
             if self.comes_back(next, reads) {
                 self.moving.asks = true;
-                self.leased(next).iter().for_each(|leased| leased.ask_to_move());
+                self.slots.extra(next).and_then(Extra::leased).iter().for_each(|leased| leased.ask_to_move());
                 awaited += 1;
             }
             self.freeze_and_save(next, reads, listeners, &mut saved);
@@ -170,21 +171,13 @@ impl Connections {
         Ok(offered)
     }
 
-    /// Whether the code that has a connection gives it back if asked, so that it can move then.
+    /// Returns true if the code that has a connection gives it back for a move when it is asked.
     fn comes_back(&mut self, slot: u32, reads: &State) -> bool {
         let record = self.slots.at(slot);
         let (table, is_away) = (record.table, record.flags.is(Phase::Leased) && !record.flags.any(Flags::DRAINING));
         is_away
-            && self.leased(slot).is_some_and(|leased| leased.moves_if_asked())
+            && self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.moves_if_asked())
             && reads.can_read(&self.generations.at(table).state).is_ok()
-    }
-
-    /// A connection that was given back for a move waits for the next offer.
-    pub(super) fn wait_to_move(&mut self, slot: u32) {
-        let flags = self.slots.at(slot).flags;
-        if self.moving.asks && flags.is(Phase::Open) && !flags.any(Flags::DRAINING.and(Flags::PURGED)) {
-            self.freeze(slot);
-        }
     }
 
     /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those of

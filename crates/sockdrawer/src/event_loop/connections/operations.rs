@@ -190,13 +190,6 @@ impl Connections {
         found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }
 
-    /// Tells what code that has a handle of a connection reports of it.
-    pub(in crate::event_loop) fn report_one(&mut self, token: u64, message: String) {
-        if let Some(slot) = self.slots.find(token) {
-            self.tell_report(slot, message);
-        }
-    }
-
     /// An empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
         let later = tag.clone();
