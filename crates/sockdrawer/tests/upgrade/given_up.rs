@@ -189,11 +189,12 @@ fn one_build_serves_where_the_middle_one_of_three_dies_while_the_last_prepares()
     middle.hear();
     let last = place.upgrade().begin().expect("it begins");
     kill_with_helpers(middle.id());
+    let _new = start(&last, "one", 3, Model::Loops, &[at(listening)]);
+    last.ready().expect("it serves");
+    // It asks at the path what serves now, once the last one answers there.
     let (says, ended) = mpsc::channel();
     std::thread::spawn(move || says.send(old.join().is_ok()));
     assert_eq!(ended.recv_timeout(PATIENCE), Ok(true), "it was replaced for good");
-    let _new = start(&last, "one", 3, Model::Loops, &[at(listening)]);
-    last.ready().expect("it serves");
     (0..20).for_each(|_| assert_eq!(add(&mut connect(listening), 1), (3, 1)));
 }
 
