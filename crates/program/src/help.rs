@@ -23,7 +23,7 @@ fn with_braces(option: Arg) -> Arg {
 
 /// Returns a definition with which a help can be written; [`shown`] is what it says.
 pub fn helping(definition: Command) -> Command {
-    definition.mut_subcommands(|command| command.mut_args(with_braces))
+    definition.mut_subcommands(|command| helping(command.mut_args(with_braces)))
 }
 
 /// Returns a written help as it is shown.

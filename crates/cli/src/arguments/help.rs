@@ -60,7 +60,12 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ("agent", &["agent --join run.example:7000 --token-file token --index 0 --of 3"]),
     (
         "trial",
-        &["trial", "trial --changes 1000 --model prefork", "trial http://127.0.0.1/ --change './reload' --allow idle-close"],
+        &[
+            "trial",
+            "trial --changes 1000 --model prefork",
+            "trial http://127.0.0.1/ --change './reload' --allow idle-close",
+            "trial upgrade ./chat-1 ./chat-2 -- serve --listen :9000",
+        ],
     ),
 ];
 
@@ -132,6 +137,9 @@ mod tests {
         let help = helping(command()).find_subcommand_mut("trial").expect("it is a command").clone().term_width(80).render_help();
         let text = shown(&help.to_string()).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(r"'PING {n}\n'") && text.contains(r"'PONG {n}\n'"), "{text}");
+        let help = helping(command()).try_get_matches_from(["sockdrawer", "trial", "upgrade", "--help"]).expect_err("a help");
+        let text = shown(&help.to_string());
+        assert!(text.contains("{n}") && !text.contains("\n'; \n"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Your protocol")]
 pub(crate) struct ScriptArguments {
-    /// TARGET: the question to ask, with the escapes \r \n \t \0 \\ and \xNN: 'PING {n}\n'; {n} is a number that no other question has.
+    /// The question to ask, with the escapes \r \n \t \0 \\ and \xNN: 'PING {n}\n'; {n} is a number that no other question has.
     ///
     /// In the place of --workload; see [your own protocol](#your-own-protocol). With --expect.
     #[arg(long, value_name = "S", requires = "expect", conflicts_with_all = ["workload", "path"])]

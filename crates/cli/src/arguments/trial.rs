@@ -114,19 +114,19 @@ pub(crate) struct ClientArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// TARGET, builds: a directory for the report and a page of the gaps over time.
+    /// TARGET, upgrade: a directory for the report and a page of the gaps over time.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// TARGET, builds: the protocol of the clients: echo, ping or http [default: echo].
+    /// TARGET, upgrade: the protocol of the clients: echo, ping or http [default: echo].
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) workload: Option<Workload>,
-    /// TARGET, builds: the path of the requests of http [default: /].
+    /// TARGET, upgrade: the path of the requests of http [default: /].
     #[arg(long, value_name = "PATH", alias = "request-path")]
     pub(crate) path: Option<Path>,
-    /// TARGET, builds: a protocol of one's own.
+    /// TARGET, upgrade: a protocol of one's own.
     #[command(flatten)]
     pub(crate) script: ScriptArguments,
-    /// TARGET, builds: TLS with the server.
+    /// TARGET, upgrade: TLS with the server.
     #[command(flatten)]
     pub(crate) tls: TlsArguments,
 }
