@@ -241,8 +241,12 @@ impl Case {
             Act::Stop(_) => 0,
             // Those that it was told were its own.
             Act::Kill(Side::Successor) => all(YOURS).into_iter().filter(|id| before.contains(id)).count(),
-            // Those that it had not offered.
-            Act::Kill(Side::Predecessor) => before.len() - all(OFFER).into_iter().filter(|id| before.contains(id)).count(),
+            // All but those that it had let go of, or offered last: a machine that is too slow for an offer has it taken back.
+            Act::Kill(Side::Predecessor) => {
+                let last = packets.iter().rposition(|one| one.kind == YOURS).map_or(0, |at| at + 1);
+                let offered = packets[last..].iter().filter(|one| one.kind == OFFER).flat_map(|one| &one.ids);
+                before.len() - all(YOURS).into_iter().chain(offered).filter(|id| before.contains(id)).count()
+            }
         }
     }
 
