@@ -38,11 +38,6 @@ pub(crate) fn run_builds(arguments: &BuildsArguments) -> Result<Exit, Failure> {
     if upgrades + kills == 0 {
         return Err(usage("--changes and --kills are 0: nothing would be changed"));
     }
-    if *kills > 0 && clients.script.publish.is_some() {
-        return Err(usage(
-            "--kills and --publish: what a killed process had still to tell is lost with it: add --kills 0, or count no messages",
-        ));
-    }
     let target = arguments.target.as_ref().map(address).transpose()?;
     let seed = clients.seed.unwrap_or_else(chosen_seed);
     let programs = Programs {

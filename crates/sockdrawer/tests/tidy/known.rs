@@ -148,7 +148,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 475),
     ("operate", 155),
     ("program", 14),
-    ("sockdrawer", 1018),
+    ("sockdrawer", 1017),
     ("tls", 65),
     ("trial", 44),
 ];

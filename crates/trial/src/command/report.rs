@@ -271,7 +271,12 @@ impl Judged for Report {
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
-        bad.extend(Deliveries::total(&self.delivered).faults());
+        let mut messages = Deliveries::total(&self.delivered);
+        if self.killed().is_some() {
+            // A killed process takes along what it had still to tell.
+            messages.lost = 0;
+        }
+        bad.extend(messages.faults());
         let failed = self.failed_commands();
         if failed > 0 {
             let all = self.changes.len();
