@@ -209,7 +209,9 @@ fn what_a_program_holds_prints_in_short() {
     }
     assert!(text.len() < 2000, "{} bytes: {text}", text.len());
     let (pool, at) = start(Config::accept(Echo));
-    assert_eq!(format!("{pool:?}"), format!("Pool {{ model: Loops, addresses: [\"{at}\"], .. }}"));
+    // Its supervisor may have it locked for a moment.
+    let shown = format!("Pool {{ model: Loops, addresses: [\"{at}\"], .. }}");
+    assert!(pool.wait(PATIENCE, |_| format!("{pool:?}") == shown), "{pool:?}");
     // Not even an observer waits, which is called while the pool is locked.
     let (tell, told) = std::sync::mpsc::channel();
     let printed = pool.clone();

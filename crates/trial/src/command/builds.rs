@@ -190,6 +190,7 @@ impl Builds {
         // A process that has lost its parent has this one, which has to wait for it.
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         let mut said = self.output.since(said).unwrap_or_default();
+        let _ = self.output.forget();
         if let Ended::Failed(why) = &ended {
             said = format!("{said}\n{why}").trim().to_owned();
         }
