@@ -1,7 +1,7 @@
 //! The pool under test and its clients. Each step is done, and what is seen of it is compared with the reference.
 
 use crate::client::{Client, Outcome};
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, read_all};
 use crate::policies::{By, CLOSED};
 use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::seeds;
@@ -14,6 +14,7 @@ use sockdrawer::{
     restarting::Restarts,
 };
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -231,7 +232,13 @@ impl Tested {
         let listens = |place: &usize| self.before.running && self.before.places.iter().any(|one| one.number == *place);
         for place in (0..PLACES).filter(|place| !listens(place)) {
             if let Some(address) = self.addresses[place] {
-                TcpStream::connect(address).expect_err("nobody listens there");
+                // A helper that another lane starts has copies of all sockets until its exec, and then the connection is reset.
+                let end = TcpStream::connect(address).and_then(|mut client| {
+                    client.set_read_timeout(Some(PATIENCE))?;
+                    read_all(&mut client)
+                });
+                let end = end.expect_err("nobody listens there").kind();
+                assert!(matches!(end, ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset), "nobody listens there: {end}");
             }
         }
     }

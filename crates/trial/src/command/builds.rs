@@ -5,7 +5,7 @@ use super::shell::{Ended, Output, Promise, Ran, TICK, WITHIN, ends};
 use super::victim::{Victim, children};
 use crate::{Random, Stopped};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait};
-use sockdrawer::upgrade::{Replace, Replaced, Takeover};
+use sockdrawer::upgrade::{Replace, Replaced};
 use sockdrawer::{Address, Error};
 use std::ffi::OsString;
 use std::io;
@@ -100,7 +100,7 @@ impl Builds {
         builds.serve(stop)?;
         builds.target = match target {
             Some(target) => target,
-            None => builds.only_address(&Replace::at(&builds.path).look().map_err(|error| error.to_string())?)?,
+            None => builds.only_address()?,
         };
         Ok(builds)
     }
@@ -143,11 +143,17 @@ impl Builds {
         Ok(())
     }
 
+    /// Returns where the build that serves listens for clients.
+    fn listeners(&self) -> Result<Vec<String>, String> {
+        let running = Replace::at(&self.path).look().map_err(|error| error.to_string())?;
+        let pools = running.pools.into_iter().filter(|pool| !self.programs.not_for_clients.contains(&pool.name));
+        Ok(pools.flat_map(|pool| pool.taken_over).collect())
+    }
+
     /// Returns the address of the only listener that is for clients.
-    fn only_address(&self, running: &Takeover) -> Result<Address, String> {
-        let pools = running.pools.iter().filter(|pool| !self.programs.not_for_clients.contains(&pool.name));
-        let all: Vec<&str> = pools.flat_map(|pool| &pool.taken_over).map(String::as_str).collect();
-        let one = match all[..] {
+    fn only_address(&self) -> Result<Address, String> {
+        let all = self.listeners()?;
+        let one = match &all[..] {
             [one] => one,
             [] => return Err("it listens nowhere: name the address of the clients".to_owned()),
             _ => return Err(format!("it listens at {}: name the address of the clients", all.join(", "))),
@@ -164,13 +170,12 @@ impl Builds {
 
     /// A build that had to open a listening socket of its own may have another address: with port 0 each has its own.
     fn same_address(&self) -> Result<(), Ended> {
-        let running = Replace::at(&self.path).look().map_err(failed)?;
-        let mut listeners = running.pools.iter().flat_map(|pool| &pool.taken_over);
+        let all = self.listeners().map_err(Ended::Failed)?;
         let port = self.target.to_string().rsplit_once(':').map(|(_, port)| format!(":{port}"));
-        if port.is_none_or(|port| listeners.any(|address| address.ends_with(&port))) {
+        if port.is_none_or(|port| all.iter().any(|address| address.ends_with(&port))) {
             return Ok(());
         }
-        let all = running.pools.iter().flat_map(|pool| pool.taken_over.clone()).collect::<Vec<_>>().join(", ");
+        let all = all.join(", ");
         Err(failed(format!("after a kill the next build listens at {all}: have the builds listen at a port that stays")))
     }
 
