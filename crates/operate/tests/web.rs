@@ -100,16 +100,28 @@ fn an_axum_app_is_operated() {
     assert!(first.contains("2\n") && first.contains("BEGIN CERTIFICATE"), "{first}");
     let mut slow = connect(plain);
     slow.write_all(b"GET / HTTP/1.1\r\nHo").expect("it reads");
+    let mut silent = connect(plain);
     let began = Instant::now();
-    assert!(matches!(slow.read(&mut [0; 64]), Ok(0) | Err(_)) && began.elapsed() < PATIENCE / 2, "a head that does not end");
+    for late in [&mut slow, &mut silent] {
+        assert!(matches!(late.read(&mut [0; 64]), Ok(0) | Err(_)) && began.elapsed() < PATIENCE / 2, "a head that does not end");
+    }
 
     certificate(&scene.folder);
+    scene.configure(&configuration.replace("head = \"1s\"", "head = \"20s\""));
     assert_eq!(scene.ask("POST", "/reload").0, 200);
     let second = over_tls(tls);
     assert!(second.contains("BEGIN CERTIFICATE") && second != first, "{second}");
 
     let mut kept = connect(plain);
     ask(&mut kept);
+    let mut left = web_socket(plain);
+    left.write_all(&[0x88, 0x82, 0, 0, 0, 0, 3, 0xe8]).expect("it reads");
+    let mut goodbye = [0; 4];
+    left.read_exact(&mut goodbye).expect("it answers");
+    assert_eq!((goodbye, left.read(&mut [0]).expect("an orderly end")), ([0x88, 2, 3, 0xe8], 0));
+    drop(web_socket(plain));
+    let connections = || scene.ask("GET", "/status").1;
+    eventually("a WebSocket whose client has gone ends", || connections().contains("\"connections\":1,"));
     let mut socket = web_socket(plain);
     socket.write_all(&[0x82, 0x81, 0, 0, 0, 0, b'x']).expect("it reads");
     let mut echo = [0; 3];
@@ -117,7 +129,7 @@ fn an_axum_app_is_operated() {
     assert_eq!(echo, [0x82, 1, b'x']);
     let page = || scene.ask("GET", "/metrics").1;
     eventually("the app's own counters", || page().contains("web_requests_total{of=\"page\"} 4\n"));
-    assert!(page().contains("web_requests_total{of=\"chat\"} 1\n"), "{}", page());
+    assert!(page().contains("web_requests_total{of=\"chat\"} 3\n"), "{}", page());
 
     let began = Instant::now();
     assert_eq!(scene.ask("POST", "/stop").0, 200);

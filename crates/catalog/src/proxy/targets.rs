@@ -119,8 +119,10 @@ impl TargetState {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Health {
-    /// Connects that failed since the last that did not.
+    /// Connects that failed since the last that did not. Of those that were under way at the same time, one.
     failures: u32,
+    /// Time of the last failure that was counted.
+    counted: Option<Instant>,
     /// The time until which it is left out. Then one client tries it, and meanwhile it is left out for the next pause.
     until: Option<Instant>,
     /// Time of the first connect that succeeded after a failure.
@@ -180,14 +182,16 @@ impl Known {
 pub struct Place {
     /// Number of the target among the targets; of one that is among them no more, None.
     pub number: Option<usize>,
+    /// The time at which it was taken; None for a client that came from another process.
+    taken: Option<Instant>,
     shared: Arc<TargetState>,
 }
 
 impl Place {
-    fn new(number: Option<usize>, shared: Arc<TargetState>) -> Place {
+    fn new(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
         shared.open.fetch_add(1, Relaxed);
         shared.tell(TargetEvent::Opened);
-        Place { number, shared }
+        Place { number, taken, shared }
     }
 
     /// Returns where the target listens.
@@ -201,19 +205,23 @@ impl Place {
         self.shared.tell(TargetEvent::Connected(took));
         let mut health = self.shared.health();
         let was_out = health.until.is_some();
-        *health = Health { failures: 0, until: None, back: if was_out { Some(now) } else { health.back } };
+        *health = Health { back: if was_out { Some(now) } else { health.back }, ..Health::default() };
         was_out
     }
 
-    /// Counts a connect that failed. Returns for how long the target is left out.
+    /// Counts a connect that failed. Returns for how long the target is left out. Failures of connects that were under way at the same time double the pause
+    /// once.
     pub fn failed(&self, now: Instant, errno: i32) -> Duration {
         let mut health = self.shared.health();
-        health.failures = health.failures.saturating_add(1);
-        let pause = health.pause();
-        health.until = now.checked_add(pause);
+        if health.counted.is_none_or(|counted| self.taken.is_none_or(|taken| taken >= counted)) {
+            health.failures = health.failures.saturating_add(1);
+            health.counted = Some(now);
+            health.until = now.checked_add(health.pause());
+        }
+        let left = health.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         drop(health);
         self.shared.tell(TargetEvent::Failed(errno));
-        pause
+        left
     }
 }
 
@@ -281,7 +289,7 @@ impl Targets {
             let mut health = shared.health();
             health.until = now.checked_add(health.pause());
         }
-        Some(Place::new(Some(number), shared.clone()))
+        Some(Place::new(Some(number), Some(now), shared.clone()))
     }
 
     /// Returns the place that a client had at this address in another process.
@@ -289,7 +297,7 @@ impl Targets {
     pub fn place_of(&self, address: &Address) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
-        Place::new(number, shared)
+        Place::new(number, None, shared)
     }
 
     fn due(&self, candidates: &[usize], health: &[Health], peer: Option<IpAddr>, now: Instant) -> usize {

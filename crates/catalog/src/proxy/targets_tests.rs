@@ -102,6 +102,20 @@ fn a_target_that_fails_is_left_out_longer_each_time_and_tried_by_one() {
 }
 
 #[test]
+fn connects_that_fail_at_once_double_the_pause_once() {
+    let (targets, now) = (targets(Balance::Least, &[""]), Instant::now());
+    let at = |millis| now + Duration::from_millis(millis);
+    let take = |millis| targets.take(None, &[], at(millis)).expect("the last one is never left out");
+    let burst: Vec<Place> = (0..60).map(take).collect();
+    let pauses: Vec<u64> =
+        burst.iter().zip(500..).map(|(place, millis)| place.failed(at(millis), 110).as_millis() as u64).collect();
+    assert_eq!(pauses, (0..60).map(|after| 1000 - after).collect::<Vec<_>>());
+    assert_eq!(targets.status(at(560))[0].failures, 1);
+    // It began after that.
+    assert_eq!(take(600).failed(at(1100), 110), Duration::from_secs(2));
+}
+
+#[test]
 fn a_target_that_is_back_gets_its_share_step_by_step() {
     for balance in [Balance::Least, Balance::Rotate] {
         let targets = targets(balance, &["", ""]);
