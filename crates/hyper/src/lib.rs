@@ -43,7 +43,7 @@ use tokio::time::{sleep, timeout};
 use tower_service::Service;
 use written::Written;
 
-/// How long a client may keep a connection without using it. Each time is above zero.
+/// Times after which a client that does not use its connection loses it. Each is above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For the whole head of a request, from the accept or from the end of the answer before it: in HTTP/1.1 also how long a connection may rest between
@@ -69,7 +69,7 @@ pub struct Server<S> {
     timeouts: Arc<Mutex<Timeouts>>,
 }
 
-/// What came on a connection.
+/// Requests that came on a connection.
 #[derive(Default)]
 struct Seen {
     /// The version of the requests, or none.

@@ -95,7 +95,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     setting(
         "listen",
         Kind::List(LISTEN),
-        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME; of a path ,mode=0660 ,owner=USER:GROUP; and layers of its own: ,proxy-protocol=SOURCES and the settings of TLS, such as ,tls-cert=FILE ,tls-key=FILE. In files also a table, { address = \"0.0.0.0:9443\", tls-cert = \"chain.pem\" }. May be repeated",
+        "The address to listen at: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path, unix:@name or systemd:NAME. Options follow: ,limit=N ,v6-only=true ,freebind=true ,transparent=true ,device=NAME; of a path ,mode=0660 ,owner=USER:GROUP; and layers of its own: ,proxy-protocol=SOURCES and the settings of TLS, such as ,tls-cert=FILE ,tls-key=FILE. In files also a table, which alone holds settings of several values: { address = \"0.0.0.0:9443\", tls-cert = \"chain.pem\", tls-alpn = [\"h2\", \"http/1.1\"] }. May be repeated",
         "127.0.0.1:9000",
         listen_at,
     )

@@ -242,6 +242,6 @@ fn an_idle_timeout_is_refused_where_the_loop_does_not_see_what_is_read() {
     #[cfg(feature = "tokio")]
     {
         refused(sockdrawer::Behaviour::task(|_, _| async {}), Model::Tasks, "tokio::time::timeout");
-        refused(sockdrawer::Behaviour::listener(), Model::Tasks, "timeout for heads");
+        refused(sockdrawer::Behaviour::listener(), Model::Tasks, "sockdrawer_hyper::Timeouts");
     }
 }

@@ -96,7 +96,7 @@ fn validate_idle(config: &Config) -> Result<(), Error> {
         Kind::Program => "another program reads its connection itself: leave idle out, and bound its reads there",
         #[cfg(feature = "tokio")]
         Kind::Task => {
-            "async code reads its connection itself: leave idle out, and put tokio::time::timeout around its reads; HTTP servers have a timeout for heads"
+            "async code reads its connection itself: leave idle out, and put tokio::time::timeout around its reads; for HTTP, sockdrawer_hyper::Timeouts does"
         }
     };
     let refused = || Error::Invalid { setting: "settings.idle", reason: instead.to_owned() };
