@@ -1,11 +1,13 @@
 //! `proxy`: each client gets a connection to one of several targets, and the two are joined: what either sends goes to the other, through a buffer of the loop.
 //! A pair goes on through reloads, and moves to a new build whole.
 
+mod queue;
 mod score;
 mod targets;
 
+pub use queue::Waiting;
 pub use score::Balance;
-pub use targets::{Known, Place, Target, TargetEvent, TargetStatus, Targets};
+pub use targets::{Known, NoPlace, Place, Target, TargetEvent, TargetStatus, Targets};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
@@ -32,22 +34,26 @@ pub struct ProxyOptions {
     pub connect_timeout: Duration,
     /// Targets that are tried for a client before it is reset.
     pub tries: usize,
+    /// Time that a client waits for a place where each target has as many clients as its limit.
+    pub queue_timeout: Duration,
     /// The version of the PROXY header by which targets are told of the client.
     pub header: Option<Version>,
 }
 
 impl ProxyOptions {
-    /// Connects within 5 s, two tries, no header.
+    /// Connects within 5 s, two tries, 5 s in the queue, no header.
     #[must_use]
     pub fn to(targets: Vec<Target>) -> ProxyOptions {
-        ProxyOptions { targets, balance: Balance::default(), connect_timeout: Duration::from_secs(5), tries: 2, header: None }
+        let (connect_timeout, queue_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
+        ProxyOptions { targets, balance: Balance::default(), connect_timeout, tries: 2, queue_timeout, header: None }
     }
 
     fn words(&self) -> String {
         let header = self.header.map_or("none".to_owned(), |version| version.to_string());
         let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
         let (balance, connect_timeout, tries) = (self.balance, self.connect_timeout.as_nanos(), self.tries);
-        format!("{balance} {connect_timeout} {tries} {header} {}", targets.join(" "))
+        let queue_timeout = self.queue_timeout.as_nanos();
+        format!("{balance} {connect_timeout} {tries} {queue_timeout} {header} {}", targets.join(" "))
     }
 
     fn from_words(words: &str) -> Option<ProxyOptions> {
@@ -55,12 +61,13 @@ impl ProxyOptions {
         let balance = words.next()?.parse().ok()?;
         let connect_timeout = Duration::from_nanos(words.next()?.parse().ok()?);
         let tries = words.next()?.parse().ok()?;
+        let queue_timeout = Duration::from_nanos(words.next()?.parse().ok()?);
         let header = match words.next()? {
             "none" => None,
             version => Some(version.parse().ok()?),
         };
         let targets = words.map(|word| word.parse().ok()).collect::<Option<Vec<Target>>>()?;
-        Some(ProxyOptions { targets, balance, connect_timeout, tries, header })
+        Some(ProxyOptions { targets, balance, connect_timeout, tries, queue_timeout, header })
     }
 }
 
@@ -112,8 +119,8 @@ impl Service for Proxy {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let client =
-            Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried: Vec::new(), place: None, since: None, made: None };
+        let (tried, place, waiting, since, made) = (Vec::new(), None, None, None, None);
+        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried, place, waiting, since, made };
         PairSide::Unjoined(Box::new(client))
     }
 
@@ -155,6 +162,8 @@ pub struct Unjoined {
     at: Option<SocketAddr>,
     tried: Vec<usize>,
     place: Option<Place>,
+    /// Its turn, while no target has a place.
+    waiting: Option<Waiting>,
     /// When the connect to it began.
     since: Option<Instant>,
     /// The connection to the target, which has to send the header before they are joined.
@@ -164,18 +173,44 @@ pub struct Unjoined {
 /// Note to the connection to a target: a header to send, and the client to be told of that.
 struct SendHeader(Vec<u8>, Handle);
 
+/// Note to a client that waits for a place.
+struct YourTurn;
+
 impl Unjoined {
     /// Connects to the next target, or resets the client.
     fn connect(&mut self, cx: &mut Context<'_>) -> Step {
         self.place = None;
         let Parts { options, targets } = &*self.proxy.0;
-        let (peer, may) = (self.peer.map(|peer| peer.ip()), self.tried.len() < options.tries);
-        let Some(place) = may.then(|| targets.take(peer, &self.tried, cx.now())).flatten() else { return Step::Abort };
-        cx.connect(place.address(), options.connect_timeout);
+        if self.tried.len() >= options.tries {
+            return Step::Abort;
+        }
+        match targets.take(self.peer.map(|peer| peer.ip()), &self.tried, cx.now()) {
+            Ok(place) => self.connect_to(place, cx),
+            Err(NoPlace::Full) => {
+                let itself = cx.handle();
+                // Where the note is lost, the timer finds the place.
+                self.waiting = Some(targets.wait(&self.tried, move || drop(itself.notify(Note::value(YourTurn)))));
+                cx.set_timer(options.queue_timeout);
+                Step::Continue
+            }
+            Err(NoPlace::NoTarget) => Step::Abort,
+        }
+    }
+
+    fn connect_to(&mut self, place: Place, cx: &mut Context<'_>) -> Step {
+        cx.connect(place.address(), self.proxy.0.options.connect_timeout);
         self.tried.extend(place.number);
         self.since = Some(cx.now());
         self.place = Some(place);
         Step::Continue
+    }
+
+    /// Connects, if a place came free.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Option<Step> {
+        let place = self.waiting.as_ref()?.place(cx.now())?;
+        self.waiting = None;
+        cx.clear_timer();
+        Some(self.connect_to(place, cx))
     }
 
     /// Returns the connection that the client is to be joined with, if that is now.
@@ -243,7 +278,20 @@ impl Protocol for PairSide {
         Step::Continue
     }
 
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        let PairSide::Unjoined(client) = self else { return Step::Continue };
+        client.turn(cx).unwrap_or_else(|| {
+            cx.report("each target has as many clients as its limit, and no place came free in time");
+            Step::Abort
+        })
+    }
+
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        let note = match (&mut *self, note.take::<YourTurn>()) {
+            (PairSide::Unjoined(client), Ok(_)) => return client.turn(cx).unwrap_or(Step::Continue),
+            (_, Ok(_)) => return Step::Continue,
+            (_, Err(note)) => note,
+        };
         match (&mut *self, note.take::<SendHeader>()) {
             (PairSide::Target, Ok(SendHeader(header, client))) => {
                 cx.send(&header);

@@ -13,20 +13,20 @@ use std::time::Duration;
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().map(drop).map_err(|error| error.to_string()) };
-const TARGET: Text = Text { form: "ADDR[,weight=N][,backup]", check: |text| text.parse::<Target>().map(drop) };
+const TARGET: Text = Text { form: "ADDR[,weight=N][,limit=N][,backup]", check: |text| text.parse::<Target>().map(drop) };
 const WORDS: Text = Text { form: "PROGRAM", check: |_| Ok(()) };
 pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
-pub(crate) const SETTINGS: [Setting; 8] = [
+pub(crate) const SETTINGS: [Setting; 9] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
     Setting::new(
         "to",
         Kind::List(TARGET),
-        "proxy: a target; may be given several times. A backup gets clients while all others are left out",
+        "proxy: a target; may be given several times. At its limit clients wait for a place; a backup gets them while all others are left out",
     ),
     Setting::new(
         "balance",
@@ -36,6 +36,12 @@ pub(crate) const SETTINGS: [Setting; 8] = [
     .unless_given("least"),
     Setting::new("connect-timeout", Kind::PositiveTime, "proxy: how long a target has to accept").unless_given("5s"),
     Setting::new("tries", Kind::Count(1), "proxy: how many targets are tried for a client before it is reset").unless_given("2"),
+    Setting::new(
+        "queue-timeout",
+        Kind::PositiveTime,
+        "proxy: how long a client waits for a place, where each target has as many clients as its limit",
+    )
+    .unless_given("5s"),
     Setting::new(
         "proxy-protocol-out",
         Kind::Choice(&["v1", "v2"]),
@@ -53,6 +59,7 @@ pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(Target
 /// Metrics of each target of a proxy, by its address.
 pub(crate) struct TargetMetrics {
     pub(crate) clients: MetricFamily<Gauge, 1>,
+    pub(crate) waiting: MetricFamily<Gauge, 1>,
     pub(crate) left_out: MetricFamily<Gauge, 1>,
     pub(crate) connects: MetricFamily<Counter, 2>,
     pub(crate) connect_time: MetricFamily<Histogram, 1>,
@@ -62,6 +69,11 @@ impl TargetMetrics {
     fn new() -> TargetMetrics {
         TargetMetrics {
             clients: Gauge::family("proxy_target_clients", "Clients that have a place at a target of a proxy.", ["target"]),
+            waiting: Gauge::family(
+                "proxy_target_waiting",
+                "Clients that wait for a place at a target that has as many as its limit; each perhaps at several.",
+                ["target"],
+            ),
             left_out: Gauge::family(
                 "proxy_target_left_out",
                 "1 for a target that is left out because connects to it failed.",
@@ -87,6 +99,8 @@ impl TargetMetrics {
         match event {
             TargetEvent::Opened => self.clients.at([&target]).add(1.0),
             TargetEvent::Closed => self.clients.at([&target]).add(-1.0),
+            TargetEvent::Waits => self.waiting.at([&target]).add(1.0),
+            TargetEvent::WaitsNoMore => self.waiting.at([&target]).add(-1.0),
             TargetEvent::Connected(took) => {
                 self.connects.at([&target, "ok"]).add(1);
                 self.connect_time.at([&target]).observe(took);
@@ -98,6 +112,7 @@ impl TargetMetrics {
             }
             TargetEvent::Gone => {
                 self.clients.remove([&target]);
+                self.waiting.remove([&target]);
                 self.left_out.remove([&target]);
             }
         }
@@ -106,7 +121,7 @@ impl TargetMetrics {
 
 /// What can be served.
 pub(crate) fn protocols() -> [Protocol; 7] {
-    let [slow_duration, ack, to, balance, connect_timeout, tries, header, program] = SETTINGS;
+    let [slow_duration, ack, to, balance, connect_timeout, tries, queue_timeout, header, program] = SETTINGS;
     let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
         Protocol::new(protocol.name(), help, build)
     };
@@ -121,7 +136,7 @@ pub(crate) fn protocols() -> [Protocol; 7] {
             Ok(Config::accept(Acks { pattern }.behaviour()))
         })
         .setting(ack),
-        [to, balance, connect_timeout, tries, header]
+        [to, balance, connect_timeout, tries, queue_timeout, header]
             .into_iter()
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
             .sees("model"),
@@ -155,6 +170,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
     options.tries = values.count("tries").unwrap_or(options.tries);
+    options.queue_timeout = values.time("queue-timeout").unwrap_or(options.queue_timeout);
     options.header = values.text("proxy-protocol-out").and_then(|version| version.parse().ok());
     Ok(Config::accept(Proxy::new(options, TARGETS.clone()).behaviour()))
 }

@@ -1,5 +1,6 @@
 //! Targets of a proxy: which one a client gets, and which are left out because connects to them fail. No I/O, and no clock of its own.
 
+use super::queue::{Queue, Waiting, Wanted};
 use super::score::{self, Balance};
 use sockdrawer::Address;
 use std::collections::HashMap;
@@ -17,13 +18,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Time in which a target that is back gets its share step by step.
 const SLOW_START: Duration = Duration::from_secs(10);
 
-/// A target as it is written: an address, then `weight=N` or `backup` with commas between.
+/// A target as it is written: an address, then `weight=N`, `limit=N` or `backup` with commas between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The address at which it listens.
     pub address: Address,
     /// The share of the clients that it gets, beside the other targets' weights. 0: new clients go elsewhere, those that it has stay.
     pub weight: u32,
+    /// Maximum of clients that it has at once from this process, of all pools together. Others wait for a place. None: no maximum.
+    pub limit: Option<usize>,
     /// True for a target that gets clients only while every target that is no backup is left out.
     pub backup: bool,
 }
@@ -32,7 +35,7 @@ impl Target {
     /// A target of weight 1.
     #[must_use]
     pub fn new(address: Address) -> Target {
-        Target { address, weight: 1, backup: false }
+        Target { address, weight: 1, limit: None, backup: false }
     }
 }
 
@@ -49,8 +52,13 @@ impl FromStr for Target {
                     let why = |_| format!("weight={weight} is no weight: write a number from 0 to 4294967295");
                     target.weight = weight.parse().map_err(why)?;
                 }
+                Some(("limit", limit)) => {
+                    let limit = limit.parse().ok().filter(|limit| *limit > 0);
+                    let why = || format!("{part} is no limit: write how many clients the target may have, 1 or more");
+                    target.limit = Some(limit.ok_or_else(why)?);
+                }
                 None if part == "backup" => target.backup = true,
-                _ => return Err(format!("unknown `{part}` behind {address}: there are weight=N, backup")),
+                _ => return Err(format!("unknown `{part}` behind {address}: there are weight=N, limit=N, backup")),
             }
         }
         Ok(target)
@@ -62,6 +70,9 @@ impl fmt::Display for Target {
         self.address.fmt(f)?;
         if self.weight != 1 {
             write!(f, ",weight={}", self.weight)?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ",limit={limit}")?;
         }
         if self.backup { f.write_str(",backup") } else { Ok(()) }
     }
@@ -78,6 +89,10 @@ pub enum TargetEvent {
     Connected(Duration),
     /// A connect failed with this errno.
     Failed(i32),
+    /// A client waits for a place there, and perhaps at others.
+    Waits,
+    /// A client does not wait any more.
+    WaitsNoMore,
     /// Nothing names the target any more, and no client has a place there.
     Gone,
 }
@@ -86,10 +101,11 @@ pub enum TargetEvent {
 type Observer = Arc<dyn Fn(&Address, TargetEvent) + Send + Sync>;
 
 /// Numbers and health of one target, shared by all that name its address.
-struct TargetState {
+pub(super) struct TargetState {
     address: Address,
     open: AtomicUsize,
     health: Mutex<Health>,
+    queue: Arc<Queue>,
     observer: Option<Observer>,
 }
 
@@ -106,10 +122,29 @@ impl Drop for TargetState {
 }
 
 impl TargetState {
-    fn tell(&self, event: TargetEvent) {
+    pub(super) fn tell(&self, event: TargetEvent) {
         if let Some(observer) = &self.observer {
             observer(&self.address, event);
         }
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Counts one more client, if that is within the limit.
+    pub(super) fn reserve(&self, limit: usize) -> bool {
+        self.open.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok()
+    }
+
+    /// A client gave its place up.
+    pub(super) fn free(&self) {
+        self.open.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether connects to it failed last.
+    pub(super) fn is_out(&self) -> bool {
+        self.health().until.is_some()
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -149,6 +184,7 @@ impl Health {
 #[derive(Clone, Default)]
 pub struct Known {
     targets: Arc<Mutex<HashMap<Address, Arc<TargetState>>>>,
+    queue: Arc<Queue>,
     observer: Option<Observer>,
 }
 
@@ -170,8 +206,8 @@ impl Known {
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
         let new = || {
-            let (open, health, observer) = (AtomicUsize::new(0), Mutex::default(), self.observer.clone());
-            Arc::new(TargetState { address: address.clone(), open, health, observer })
+            let (open, health, queue) = (AtomicUsize::new(0), Mutex::default(), self.queue.clone());
+            Arc::new(TargetState { address: address.clone(), open, health, queue, observer: self.observer.clone() })
         };
         known.entry(address.clone()).or_insert_with(new).clone()
     }
@@ -188,8 +224,17 @@ pub struct Place {
 }
 
 impl Place {
-    fn new(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
-        shared.open.fetch_add(1, Relaxed);
+    /// The place is counted already.
+    pub(super) fn reserved(number: usize, shared: Arc<TargetState>) -> Place {
+        Place::counted(Some(number), None, shared)
+    }
+
+    pub(super) fn taken_at(mut self, now: Instant) -> Place {
+        self.taken = Some(now);
+        self
+    }
+
+    fn counted(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
         shared.tell(TargetEvent::Opened);
         Place { number, taken, shared }
     }
@@ -206,6 +251,10 @@ impl Place {
         let mut health = self.shared.health();
         let was_out = health.until.is_some();
         *health = Health { back: if was_out { Some(now) } else { health.back }, ..Health::default() };
+        drop(health);
+        if was_out {
+            self.shared.queue.fill(&self.shared);
+        }
         was_out
     }
 
@@ -227,9 +276,18 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.open.fetch_sub(1, Relaxed);
         self.shared.tell(TargetEvent::Closed);
+        self.shared.queue.pass_on(&self.shared);
     }
+}
+
+/// A client gets no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPlace {
+    /// Each target has as many clients as it may have: the client may [wait](Targets::wait).
+    Full,
+    /// Each target was tried, or has no weight.
+    NoTarget,
 }
 
 /// State of a target, as it is told.
@@ -243,6 +301,12 @@ pub struct TargetStatus {
     pub failures: u32,
     /// Time for which it is left out still.
     pub left_out: Option<Duration>,
+}
+
+/// Targets among which a client's is.
+struct Class {
+    numbers: Vec<usize>,
+    all_left_out: bool,
 }
 
 /// The targets of a proxy.
@@ -265,31 +329,70 @@ impl Targets {
     }
 
     /// Takes a place for a client at the target that is due, but for those that were `tried`. Where every other one is left out, at that which is left out no
-    /// longer soonest: the last target is never left out. None: there is no other.
-    #[must_use]
-    pub fn take(&self, peer: Option<IpAddr>, tried: &[usize], now: Instant) -> Option<Place> {
-        let health: Vec<Health> = self.all.iter().map(|(_, shared)| *shared.health()).collect();
-        let may = |number: &usize| !tried.contains(number) && self.all[*number].0.weight > 0;
+    /// longer soonest: the last target is never left out.
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub fn take(&self, peer: Option<IpAddr>, tried: &[usize], now: Instant) -> Result<Place, NoPlace> {
+        loop {
+            let health: Vec<Health> = self.all.iter().map(|(_, shared)| *shared.health()).collect();
+            let class = self.class(tried, |number| health[number].is_left_out(now));
+            let with_room: Vec<usize> = class.numbers.iter().copied().filter(|number| self.has_room(*number)).collect();
+            if class.numbers.is_empty() {
+                return Err(NoPlace::NoTarget);
+            }
+            let number = match class.all_left_out {
+                true => with_room.into_iter().min_by_key(|number| health[*number].until),
+                false if with_room.is_empty() => None,
+                false => Some(self.due(&with_room, &health, peer, now)),
+            };
+            let number = number.ok_or(NoPlace::Full)?;
+            let shared = &self.all[number].1;
+            if !shared.reserve(self.limit(number)) {
+                // Another loop was faster.
+                continue;
+            }
+            if health[number].until.is_some() {
+                // This client tries it, and no other does before that is known.
+                let mut health = shared.health();
+                health.until = now.checked_add(health.pause());
+            }
+            return Ok(Place::counted(Some(number), Some(now), shared.clone()));
+        }
+    }
+
+    /// Waits for a place at a target, but for those that were `tried`, after [`NoPlace::Full`]: the first that waits gets the next place. `wake` is called
+    /// when there is one, on any thread: it must not block. Nothing limits for how long a client waits, nor how many do.
+    pub fn wait(&self, tried: &[usize], wake: impl FnOnce() + Send + 'static) -> Waiting {
+        let class = self.class(tried, |number| self.all[number].1.is_out());
+        let backups = class.all_left_out || class.numbers.iter().any(|number| self.all[*number].0.backup);
+        let may = |number: &usize| self.may(*number, tried) && (backups || !self.all[*number].0.backup);
+        let wanted = |number| Wanted { number, limit: self.limit(number), state: self.all[number].1.clone() };
+        self.known.queue.wait((0..self.all.len()).filter(may).map(wanted).collect(), wake)
+    }
+
+    /// Returns the targets that a client may have now: those that are no backup, else the backups, else those that are left out.
+    fn class(&self, tried: &[usize], is_out: impl Fn(usize) -> bool) -> Class {
+        let may = |number: &usize| self.may(*number, tried);
         let of = |backup: bool| {
-            let healthy = |number: &usize| self.all[*number].0.backup == backup && !health[*number].is_left_out(now);
+            let healthy = |number: &usize| self.all[*number].0.backup == backup && !is_out(*number);
             (0..self.all.len()).filter(may).filter(healthy).collect::<Vec<_>>()
         };
-        let mut candidates = of(false);
-        if candidates.is_empty() {
-            candidates = of(true);
-        }
-        let number = if candidates.is_empty() {
-            (0..self.all.len()).filter(may).min_by_key(|number| health[*number].until)?
-        } else {
-            self.due(&candidates, &health, peer, now)
-        };
-        let shared = &self.all[number].1;
-        if health[number].until.is_some() {
-            // This client tries it, and no other does before that is known.
-            let mut health = shared.health();
-            health.until = now.checked_add(health.pause());
-        }
-        Some(Place::new(Some(number), Some(now), shared.clone()))
+        let healthy = [of(false), of(true)].into_iter().find(|numbers| !numbers.is_empty());
+        let all_left_out = healthy.is_none();
+        Class { numbers: healthy.unwrap_or_else(|| (0..self.all.len()).filter(may).collect()), all_left_out }
+    }
+
+    fn may(&self, number: usize, tried: &[usize]) -> bool {
+        !tried.contains(&number) && self.all[number].0.weight > 0
+    }
+
+    fn limit(&self, number: usize) -> usize {
+        self.all[number].0.limit.unwrap_or(usize::MAX)
+    }
+
+    fn has_room(&self, number: usize) -> bool {
+        self.all[number].1.open() < self.limit(number)
     }
 
     /// Returns the place that a client had at this address in another process.
@@ -297,7 +400,8 @@ impl Targets {
     pub fn place_of(&self, address: &Address) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
-        Place::new(number, None, shared)
+        shared.open.fetch_add(1, Relaxed);
+        Place::counted(number, None, shared)
     }
 
     fn due(&self, candidates: &[usize], health: &[Health], peer: Option<IpAddr>, now: Instant) -> usize {

@@ -23,19 +23,24 @@ fn spread(targets: &Targets, clients: usize, stay: bool) -> Vec<usize> {
     got
 }
 
-fn number(place: Option<Place>) -> Option<usize> {
-    place?.number
+fn number(place: Result<Place, NoPlace>) -> Option<usize> {
+    place.ok()?.number
 }
 
 #[test]
 fn a_target_is_written_with_options() {
-    for text in
-        ["10.0.0.1:6379", "10.0.0.1:6379,weight=3", "unix:/run/x.sock,weight=0", "[::1]:5,backup", "[::1]:5,weight=2,backup"]
-    {
+    for text in [
+        "10.0.0.1:6379",
+        "10.0.0.1:6379,weight=3",
+        "unix:/run/x.sock,weight=0",
+        "[::1]:5,backup",
+        "[::1]:5,weight=2,limit=7,backup",
+    ] {
         assert_eq!(target(text).to_string(), text);
     }
     for (text, why) in [
-        ("10.0.0.1:6379,wieght=3", "unknown `wieght=3` behind 10.0.0.1:6379: there are weight=N, backup"),
+        ("10.0.0.1:6379,wieght=3", "unknown `wieght=3` behind 10.0.0.1:6379: there are weight=N, limit=N, backup"),
+        ("10.0.0.1:6379,limit=0", "limit=0 is no limit: write how many clients the target may have, 1 or more"),
         ("10.0.0.1:6379,weight=-1", "weight=-1 is no weight: write a number from 0 to 4294967295"),
     ] {
         assert_eq!(text.parse::<Target>().expect_err(text), why);
@@ -113,6 +118,93 @@ fn connects_that_fail_at_once_double_the_pause_once() {
     assert_eq!(targets.status(at(560))[0].failures, 1);
     // It began after that.
     assert_eq!(take(600).failed(at(1100), 110), Duration::from_secs(2));
+}
+
+/// Waits, and counts the calls that say that there is a place.
+fn waits(targets: &Targets, tried: &[usize]) -> (Waiting, Arc<AtomicUsize>) {
+    let calls = Arc::<AtomicUsize>::default();
+    let counts = calls.clone();
+    (targets.wait(tried, move || _ = counts.fetch_add(1, Relaxed)), calls)
+}
+
+#[test]
+fn a_place_that_comes_free_goes_to_the_client_that_waits_longest() {
+    let (targets, now) = (targets(Balance::Least, &[",limit=2", ",limit=1", ",backup"]), Instant::now());
+    let take = || targets.take(None, &[], now);
+    let mut places: Vec<Place> = (0..3).map(|_| take().expect("a place")).collect();
+    assert_eq!(take().expect_err("the backup is for when the others fail"), NoPlace::Full);
+    let [first, left, second, only_second] =
+        [waits(&targets, &[]), waits(&targets, &[]), waits(&targets, &[]), waits(&targets, &[0])];
+    drop(left.0);
+    let of_second = places.remove(places.iter().position(|place| place.number == Some(1)).expect("it has one"));
+    drop(of_second);
+    let place = first.0.place(now).expect("its turn");
+    assert_eq!((place.number, first.1.load(Relaxed), second.1.load(Relaxed)), (Some(1), 1, 0));
+    assert_eq!(take().expect_err("it went to the one that waits"), NoPlace::Full);
+    drop(places.pop());
+    assert_eq!(second.0.place(now).expect("its turn").number, Some(0), "and it is dropped at once");
+    assert!(only_second.0.place(now).is_none() && left.1.load(Relaxed) == 0);
+    drop(place);
+    assert_eq!(only_second.0.place(now).expect("its turn").number, Some(1));
+    let open = || targets.status(now).iter().map(|status| status.open).collect::<Vec<_>>();
+    assert_eq!(open(), [1, 0, 0]);
+    // A place that was given and never taken goes on, too.
+    let place = targets.take(None, &[0], now).expect("a place");
+    let (given, next) = (waits(&targets, &[0]), waits(&targets, &[0]));
+    drop(place);
+    assert_eq!((given.1.load(Relaxed), next.1.load(Relaxed)), (1, 0));
+    drop(given.0);
+    assert!(next.0.place(now).is_some());
+    drop(places);
+    assert_eq!(open(), [0, 0, 0]);
+}
+
+#[test]
+fn a_target_that_is_back_serves_clients_that_wait() {
+    let (targets, now) = (targets(Balance::Least, &[",limit=1", ",limit=2"]), Instant::now());
+    let places = [0, 1].map(|number| targets.take(None, &[1 - number], now).expect("a place"));
+    places[1].failed(now, 111);
+    assert_eq!(targets.take(None, &[], now).expect_err("the other is left out"), NoPlace::Full);
+    let (waiting, calls) = waits(&targets, &[]);
+    assert_eq!(calls.load(Relaxed), 0);
+    assert!(places[1].succeeded(now, Duration::ZERO));
+    assert_eq!(waiting.place(now).expect("its turn").number, Some(1));
+}
+
+#[test]
+fn no_place_and_no_client_is_lost_by_threads() {
+    let targets = targets(Balance::Least, &[",limit=2", ",limit=3"]);
+    let (now, most) = (Instant::now(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for round in 0..2_000 {
+                    let place = targets.take(None, &[], now).unwrap_or_else(|_| {
+                        let (wakes, woken) = std::sync::mpsc::channel();
+                        // Some give up, at any moment.
+                        let waiting = targets.wait(&[], move || drop(wakes.send(())));
+                        if round % 5 == 0 {
+                            drop(waiting);
+                            let (wakes, woken) = std::sync::mpsc::channel();
+                            let waiting = targets.wait(&[], move || drop(wakes.send(())));
+                            woken.recv_timeout(Duration::from_secs(60)).expect("a place comes free");
+                            return waiting.place(now).expect("it was said");
+                        }
+                        woken.recv_timeout(Duration::from_secs(60)).expect("a place comes free");
+                        waiting.place(now).expect("it was said")
+                    });
+                    let open: Vec<usize> = targets.status(now).iter().map(|status| status.open).collect();
+                    assert!(open[0] <= 2 && open[1] <= 3, "{open:?}");
+                    most.fetch_max(open[0] + open[1], Relaxed);
+                    // On one core, too, the others come meanwhile.
+                    std::thread::yield_now();
+                    drop(place);
+                }
+            });
+        }
+    });
+    assert_eq!(most.load(Relaxed), 5, "all places were used");
+    assert!(targets.status(now).iter().all(|status| status.open == 0));
 }
 
 #[test]

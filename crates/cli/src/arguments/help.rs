@@ -75,6 +75,7 @@ pub(crate) fn program() -> Program {
     let operated = Operated::with(Document::default())
         .version(env!("CARGO_PKG_VERSION"))
         .metric(&targets.clients)
+        .metric(&targets.waiting)
         .metric(&targets.left_out)
         .metric(&targets.connects)
         .metric(&targets.connect_time);

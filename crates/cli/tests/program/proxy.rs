@@ -3,9 +3,10 @@
 use crate::operated::Operated;
 use crate::program::Program;
 use crate::upgrade::tls::came;
+use rustix::net::sockopt::set_socket_linger;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CLIENTS: usize = 20;
@@ -104,6 +105,49 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
     let mut late = connect(&at);
     assert!(echoes(&mut late, 4));
     all_is_told(5, 5);
+}
+
+/// Waits until a metric of a target has this value.
+fn eventually(server: &Operated, metric: &str, target: &str, value: usize) {
+    let (line, began) = (format!("{metric}{{target=\"{target}\"}} {value}"), Instant::now());
+    while !server.metrics().lines().any(|one| one == line) {
+        assert!(began.elapsed() < PATIENCE, "{line}: {}", server.metrics());
+        // waits because: the page of metrics tells nothing by itself.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn clients_wait_for_a_place_at_a_full_target() {
+    let ((_one, one_at), (_two, two_at)) = (echo(), echo());
+    let limited = [format!("{one_at},limit=2"), format!("{two_at},limit=1")];
+    let settings = |time: &str| file(&format!("loops = 1\nqueue-timeout = \"{time}\""), &[&limited[0], &limited[1]]);
+    let mut server = Operated::told("proxy-full", &settings("20s"), |_| {});
+    let at = server.addresses[0].clone();
+    let mut served: Vec<_> = (0..3).map(|_| connect(&at)).collect();
+    assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
+    let mut waiting: Vec<_> = (0..4).map(|_| connect(&at)).collect();
+    eventually(&server, "proxy_target_waiting", &two_at, 4);
+    for _ in 0..3 {
+        drop(served.remove(0));
+        eventually(&server, "proxy_target_waiting", &two_at, waiting.len() - 1);
+        let next = waiting.remove(0);
+        served.push(next);
+        assert!(echoes(served.last_mut().expect("it was added"), 7), "it is joined");
+    }
+    eventually(&server, "proxy_target_clients", &one_at, 2);
+    eventually(&server, "proxy_target_clients", &two_at, 1);
+    // A client that resets its connection gives its turn up.
+    waiting.iter().for_each(|client| set_socket_linger(client, Some(Duration::ZERO)).expect("it stands"));
+    drop(waiting);
+    eventually(&server, "proxy_target_waiting", &one_at, 0);
+    server.write(&settings("100ms"));
+    server.says("reload");
+    let mut late = connect(&at);
+    assert_eq!(late.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
+    assert!(told.ends_with(": each target has as many clients as its limit, and no place came free in time"), "{told}");
+    assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they stay");
 }
 
 #[test]

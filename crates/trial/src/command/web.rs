@@ -39,7 +39,9 @@ impl Expected {
         if wrong > 0 {
             let tell = |answer: &Answer| format!("status {} and {} bytes", answer.status, answer.body.len());
             let note = match (tell(first), tell(&answer)) {
-                (first, answer) if first == answer => format!("bodies differ, of {answer}: ask for a page that every client gets alike"),
+                (first, answer) if first == answer => {
+                    format!("bodies differ, of {answer}: ask for a page that every client gets alike")
+                }
                 (first, answer) => format!("an answer had {answer}, the first one {first}"),
             };
             self.note(note);
@@ -195,6 +197,9 @@ mod tests {
         assert!(matches!(judged("200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"), Judgement::Last(_)));
         assert_eq!(judged("200 OK\r\nContent-Length: 2\r\n\r\nax"), Judgement::Wrong(1));
         assert_eq!(judged("502 Bad Gateway\r\nContent-Length: 4\r\n\r\nabcd"), Judgement::Wrong(3));
-        assert_eq!(expected.odd().as_deref(), Some("bodies differ, of status 200 and 2 bytes: ask for a page that every client gets alike"));
+        assert_eq!(
+            expected.odd().as_deref(),
+            Some("bodies differ, of status 200 and 2 bytes: ask for a page that every client gets alike")
+        );
     }
 }

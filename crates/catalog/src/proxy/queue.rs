@@ -1,0 +1,113 @@
+//! Clients that wait for a place at a target, where every target has as many clients as it may have: the longest waiting gets the next place.
+
+use super::targets::{Place, TargetEvent, TargetState};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// A target at which a waiting client takes a place.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// Its number among the client's targets.
+    pub(super) number: usize,
+    pub(super) limit: usize,
+    pub(super) state: Arc<TargetState>,
+}
+
+struct Waiter {
+    wanted: Vec<Wanted>,
+    /// The place that it gets.
+    given: Arc<Mutex<Option<Place>>>,
+    wake: Box<dyn FnOnce() + Send>,
+}
+
+/// Waiting clients, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Queue(Mutex<Vec<Waiter>>);
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.lock().len()).finish()
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        locked(&self.0)
+    }
+
+    /// Waits; `wake` is called once [`Waiting::place`] has one.
+    pub(super) fn wait(self: &Arc<Queue>, wanted: Vec<Wanted>, wake: impl FnOnce() + Send + 'static) -> Waiting {
+        let given = Arc::default();
+        let states: Vec<_> = wanted.iter().map(|wanted| wanted.state.clone()).collect();
+        self.lock().push(Waiter { wanted, given: Arc::clone(&given), wake: Box::new(wake) });
+        states.iter().for_each(|state| state.tell(TargetEvent::Waits));
+        let waiting = Waiting { queue: self.clone(), given, states: states.clone() };
+        // A place that became free before this one waited.
+        states.iter().for_each(|state| self.fill(state));
+        waiting
+    }
+
+    /// Passes the place of a client that has gone on to the first that wants it. If there is none, the place is free.
+    pub(super) fn pass_on(&self, state: &Arc<TargetState>) {
+        // Under the lock: a client that begins to wait now finds the place.
+        self.give(state, |limit| state.open() <= limit, || state.free());
+    }
+
+    /// Gives the free places of a target away.
+    pub(super) fn fill(&self, state: &Arc<TargetState>) {
+        while self.give(state, |limit| state.reserve(limit), || {}) {}
+    }
+
+    fn give(&self, state: &Arc<TargetState>, has_room: impl Fn(usize) -> bool, otherwise: impl FnOnce()) -> bool {
+        let wake = {
+            let mut waiters = self.lock();
+            let wants = |waiter: &Waiter| {
+                let wanted = waiter.wanted.iter().find(|wanted| Arc::ptr_eq(&wanted.state, state))?;
+                // Where all are left out, one of them is tried.
+                let may = !state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
+                may.then_some((wanted.number, wanted.limit))
+            };
+            let first = waiters.iter().enumerate().find_map(|(at, waiter)| Some((at, wants(waiter)?)));
+            let Some((at, (number, _))) = first.filter(|(_, (_, limit))| has_room(*limit)) else {
+                otherwise();
+                return false;
+            };
+            let waiter = waiters.remove(at);
+            *locked(&waiter.given) = Some(Place::reserved(number, state.clone()));
+            waiter.wake
+        };
+        wake();
+        true
+    }
+}
+
+/// A client's turn in the queue, which it gives up when this is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    queue: Arc<Queue>,
+    given: Arc<Mutex<Option<Place>>>,
+    states: Vec<Arc<TargetState>>,
+}
+
+impl Waiting {
+    /// Takes the place that came free, if the client's turn has come.
+    #[must_use]
+    pub fn place(&self, now: Instant) -> Option<Place> {
+        locked(&self.given).take().map(|place| place.taken_at(now))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.queue.lock().retain(|waiter| !Arc::ptr_eq(&waiter.given, &self.given));
+        self.states.iter().for_each(|state| state.tell(TargetEvent::WaitsNoMore));
+        // Outside of the lock: it is passed on.
+        let place = locked(&self.given).take();
+        drop(place);
+    }
+}
