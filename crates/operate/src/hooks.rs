@@ -18,7 +18,7 @@ pub enum Moment {
     Started,
     /// The configuration was changed: a reload, a rollback, a change by the control socket.
     Changed,
-    /// This program is about to start its next build, because it was asked to. An error refuses that.
+    /// A new build is about to take over, whoever started it; not in a rehearsal. An error refuses that.
     Upgrading,
     /// A new build has taken over. What stays here goes on here until it ends.
     Replaced,
@@ -34,6 +34,7 @@ pub(crate) type Hook = Box<dyn Fn(&Moment) -> Result<(), String> + Send>;
 struct ToldMoment(Option<Moment>, Option<Sender<Result<(), String>>>);
 
 /// The way to the thread of the hooks.
+#[derive(Clone)]
 pub(crate) struct Hooks(Sender<ToldMoment>);
 
 /// Moments, as that thread is told of them.

@@ -2,7 +2,7 @@
 
 use crate::document::{self, Document, Known};
 use crate::failure::Failure;
-use crate::hooks::{self, Hooks, Moment};
+use crate::hooks::{self, Hooks, Moment, Moments};
 use crate::hub::Hub;
 use crate::log::{Form, Log};
 use crate::metric_family::{Measure, MetricFamily};
@@ -33,7 +33,11 @@ use std::time::{Duration, Instant};
 pub struct Operated {
     origin: Origin,
     hooks: Vec<Hook>,
+    carries: Vec<Carry>,
 }
+
+/// State of the program that goes from one build to the next: its name, and what writes and reads it.
+type Carry = (String, Arc<dyn Fn() -> Vec<u8> + Send + Sync>, Arc<dyn Fn(&[u8]) + Send + Sync>);
 
 /// A function that is told of moments, before there is a program that runs.
 type Hook = Arc<dyn Fn(&Moment, &Running) -> Result<(), String> + Send + Sync>;
@@ -57,7 +61,11 @@ impl Operated {
 
     fn of(source: Source) -> Operated {
         let (overriding, known) = (Values::default(), Known::default());
-        Operated { origin: Origin { name: NAME, source, overriding, known, version: String::new() }, hooks: Vec::new() }
+        Operated {
+            origin: Origin { name: NAME, source, overriding, known, version: String::new() },
+            hooks: Vec::new(),
+            carries: Vec::new(),
+        }
     }
 
     /// Names the program: its control socket is `NAME.sock`, unless the configuration says otherwise. Default: `sockdrawer`.
@@ -127,6 +135,19 @@ impl Operated {
     #[must_use]
     pub fn metric<V: Measure, const N: usize>(mut self, family: &MetricFamily<V, N>) -> Operated {
         self.origin.known.metrics.push(Arc::new(family.clone()));
+        self
+    }
+
+    /// Has state that connections share go from one build to the next, under a name that both know: see [`Upgrade::carry`]. Give the state to protocols and hooks as
+    /// clones of one `Arc`.
+    #[must_use]
+    pub fn carry(
+        mut self,
+        name: &str,
+        write: impl Fn() -> Vec<u8> + Send + Sync + 'static,
+        read: impl Fn(&[u8]) + Send + Sync + 'static,
+    ) -> Operated {
+        self.carries.push((name.to_owned(), Arc::new(write), Arc::new(read)));
         self
     }
 
@@ -244,7 +265,8 @@ impl Operated {
         let unheard = is_unheard.then(|| unheard(self.origin.name));
         self.watch_signals(&news, log.clone())?;
         let since = Instant::now();
-        let upgrade = self.begin_upgrade(&program, &document)?;
+        let (hooks, moments) = Hooks::new();
+        let upgrade = self.begin_upgrade(&program, &document, hooks.clone())?;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
@@ -253,7 +275,7 @@ impl Operated {
         let server = Server::new(self.origin.known.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
-        let operator = self.operator(&server, &news)?;
+        let operator = self.operator(&server, &news, hooks, moments)?;
         let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
         if let Some(upgrade) = &upgrade {
             carry::over(upgrade, &operator)?;
@@ -292,8 +314,13 @@ impl Operated {
         end
     }
 
-    fn operator(self, server: &Arc<Server>, news: &Sender<News>) -> Result<Arc<Operator>, Failure> {
-        let (hooks, moments) = Hooks::new();
+    fn operator(
+        self,
+        server: &Arc<Server>,
+        news: &Sender<News>,
+        hooks: Hooks,
+        moments: Moments,
+    ) -> Result<Arc<Operator>, Failure> {
         let operator = Arc::new(Operator {
             server: server.clone(),
             origin: self.origin,
@@ -329,7 +356,7 @@ impl Operated {
         })
     }
 
-    fn begin_upgrade(&self, program: &Values, document: &Document) -> Result<Option<Arc<Upgrade>>, Failure> {
+    fn begin_upgrade(&self, program: &Values, document: &Document, hooks: Hooks) -> Result<Option<Arc<Upgrade>>, Failure> {
         let Some(path) = program.text("upgrade").filter(|path| *path != "none") else { return Ok(None) };
         let mut upgrade = Upgrade::at(path).version(&self.origin.version);
         let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
@@ -341,7 +368,12 @@ impl Operated {
         if let Some(time) = program.time("turns-within") {
             upgrade = upgrade.turns_within(time);
         }
-        Ok(Some(Arc::new(upgrade.begin()?)))
+        upgrade = upgrade.asks(move || hooks.ask(Moment::Upgrading).map_err(|why| format!("a hook refuses it: {why}")));
+        let upgrade = upgrade.begin()?;
+        for (name, write, read) in self.carries.clone() {
+            upgrade.carry(&name, move || write(), move |bytes| read(bytes))?;
+        }
+        Ok(Some(Arc::new(upgrade)))
     }
 }
 

@@ -277,9 +277,7 @@ impl Operator {
         let manager = &self.server.hub.manager;
         manager.reloading();
         let mut plan = None;
-        let refused = self.hooks.ask(Moment::Upgrading).map_err(|why| format!("a hook refuses it: {why}"));
-        let replaced = refused
-            .and_then(|()| Replace::at(upgrade.path()).run(|takeover| plan = Some(takeover)).map_err(|error| error.to_string()));
+        let replaced = Replace::at(upgrade.path()).run(|takeover| plan = Some(takeover)).map_err(|error| error.to_string());
         let result = replaced.map(|replaced| (plan, replaced));
         if let Err(why) = &result {
             self.ledger.upgrade_failed();

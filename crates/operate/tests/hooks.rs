@@ -1,6 +1,7 @@
 //! Hooks of a program that is operated in this process: they are told of each moment, may refuse some, and reach its pools.
 
-use sockdrawer::{Config, Context, Input, Peer, Service, Step};
+use sockdrawer::upgrade::Replace;
+use sockdrawer::{Config, Context, Input, Peer, Service, Step, Upgrade};
 use sockdrawer_operate::client::Client;
 use sockdrawer_operate::{Format, Kind, Moment, Operated, Protocol, Setting};
 use std::path::PathBuf;
@@ -60,6 +61,10 @@ impl Folder {
         })
     }
 
+    fn upgrade(&self) -> PathBuf {
+        self.0.join("u.sock")
+    }
+
     fn post(&self, path: &str) -> (u16, String) {
         let mut client = Client::at(self.0.join("c.sock"));
         let answer = client.send("POST", path, &[], b"").expect("it answers");
@@ -109,6 +114,13 @@ fn hooks_hear_of_each_moment_and_reach_the_pools_of_their_program() {
     let (status, why) = folder.post("/upgrade");
     assert!(status >= 400 && why.contains("a hook refuses it: not at night"), "{status}: {why}");
     assert_eq!(next(&moments), Moment::Upgrading);
+    // As another program asks, such as `chat upgrade PATH`, and as a build does that was started by hand.
+    let refused = Replace::at(folder.upgrade()).command(["/bin/false"]).run(|_| {}).expect_err("the hook refuses it");
+    assert!(refused.to_string().contains("a hook refuses it: not at night"), "{refused}");
+    assert_eq!(next(&moments), Moment::Upgrading);
+    let refused = Upgrade::at(folder.upgrade()).replaces("any").begin().expect_err("the hook refuses it");
+    assert!(refused.to_string().contains("a hook refuses it: not at night"), "{refused}");
+    assert_eq!(next(&moments), Moment::Upgrading);
     assert_eq!(folder.post("/stop").0, 200);
     assert_eq!(next(&moments), Moment::Draining);
     let Moment::Drained(drained) = next(&moments) else { panic!("the end is told with its counts") };
@@ -121,4 +133,28 @@ fn a_hook_that_fails_at_the_start_ends_the_program_before_it_serves() {
     let folder = Folder::new("refused");
     let failure = folder.operated().hook(|_, _| Err("no database".to_owned())).run().expect_err("it may not start");
     assert_eq!((failure.line.as_str(), failure.exit_code()), ("a hook refuses the start: no database", 1));
+}
+
+#[test]
+fn state_that_connections_share_goes_to_the_next_build() {
+    let folder = Folder::new("carry");
+    let (told, moments) = channel();
+    let operated = folder.operated().carry("topics", || b"news 7".to_vec(), |_| panic!("no build is before it"));
+    let operated = operated.hook(move |moment, _| {
+        told.send(moment.clone()).expect("it is heard");
+        Ok(())
+    });
+    let running = std::thread::spawn(|| operated.run());
+    assert_eq!(next(&moments), Moment::Started);
+    let next_build = Upgrade::at(folder.upgrade()).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
+    assert_eq!(next(&moments), Moment::Upgrading);
+    let (carried, topics) = channel();
+    let read = move |bytes: &[u8]| carried.send(bytes.to_vec()).expect("it is awaited");
+    next_build.carry("topics", Vec::new, read).expect("it has begun");
+    let pool = next_build.start("chat", Config::accept(Silent).loops(1).listen("127.0.0.1:0")).expect("it starts");
+    next_build.ready().expect("it takes over");
+    assert_eq!(topics.recv_timeout(PATIENCE).expect("it is carried"), b"news 7");
+    assert_eq!(next(&moments), Moment::Replaced);
+    running.join().expect("no panic").expect("it was replaced");
+    drop(pool);
 }

@@ -119,19 +119,21 @@ impl<W: Witness> Subscriber<W> {
         cx.set_timer(Duration::from_micros(self.random.below(most)));
     }
 
+    /// The shorter of a message and an awaited answer comes first: an expression that passes over what is before a message would take the answer along.
     fn next(&self, bytes: &[u8]) -> Next {
         let message = read(self.broadcast.message(), bytes);
-        if let (Answer::Complete, taken, Some(number)) = message {
-            return Next::Message(taken, number);
-        }
         let awaited = self.broadcast.first().get(self.turn).and_then(|turn| turn.expect.as_ref());
-        match (message.0, awaited.map(|expect| read(expect, bytes))) {
-            (_, Some((Answer::Complete, taken, number)))
-                if number.is_none_or(|number| number == Deliveries::number(self.number, 0)) =>
+        let answer = awaited.map(|expect| read(expect, bytes));
+        let own = |number: &Option<u64>| number.is_none_or(|number| number == Deliveries::number(self.number, 0));
+        match (message, answer) {
+            ((Answer::Complete, taken, Some(_)), Some((Answer::Complete, shorter, number)))
+                if shorter < taken && own(&number) =>
             {
-                Next::Answer(taken)
+                Next::Answer(shorter)
             }
-            (Answer::Partial, _) | (_, Some((Answer::Partial, ..))) => Next::Part,
+            ((Answer::Complete, taken, Some(number)), _) => Next::Message(taken, number),
+            (_, Some((Answer::Complete, taken, number))) if own(&number) => Next::Answer(taken),
+            ((Answer::Partial, ..), _) | (_, Some((Answer::Partial, ..))) => Next::Part,
             _ => Next::Wrong,
         }
     }
@@ -141,6 +143,11 @@ impl<W: Witness> Subscriber<W> {
         self.deliveries.note(format!("{why} `{}` was expected, and `{came}` came", self.broadcast.message()));
         self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
+    }
+
+    fn end(cx: &mut Context<'_>) -> Step {
+        cx.set_timer(PATIENCE);
+        Step::EndOutput
     }
 
     fn fail(&mut self, cause: Cause) -> Step {
@@ -171,6 +178,9 @@ impl<W: Witness> Protocol for Subscriber<W> {
                     input.take(taken);
                     self.turn += 1;
                     self.begin(cx);
+                    if self.stopping && self.has_subscribed() {
+                        return Subscriber::<W>::end(cx);
+                    }
                 }
                 Next::Wrong => return self.wrong(input.bytes(), "a message as"),
             }
@@ -195,8 +205,8 @@ impl<W: Witness> Protocol for Subscriber<W> {
 
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         self.stopping = true;
-        cx.set_timer(PATIENCE);
-        Step::EndOutput
+        // A client that the server never subscribed has failed, which its timer tells.
+        if self.has_subscribed() { Subscriber::<W>::end(cx) } else { Step::Continue }
     }
 
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {

@@ -277,6 +277,10 @@ impl Conversation<'_> {
         if self.meeting.before.count.load(SeqCst) >= MOST_BEHIND {
             return Err(format!("{MOST_BEHIND} processes before it still have connections: end those first"));
         }
+        if self.replacing.is_none() {
+            // Another was asked for before it was started.
+            self.meeting.asked.ask()?;
+        }
         if !self.all_turn(self.meeting.turns_within) {
             return Err(self.hangs());
         }

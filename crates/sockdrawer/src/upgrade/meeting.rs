@@ -4,7 +4,7 @@ use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
 use super::pools::Pools;
 use super::talk::Talk;
-use super::{Carry, MEETS_AT, Named, Place, REPLACES};
+use super::{Asked, Carry, MEETS_AT, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
@@ -47,6 +47,7 @@ pub(super) struct Meeting {
     pub(super) ends: Drain,
     /// How long a loop may be busy that holds an upgrade up.
     pub(super) turns_within: Duration,
+    pub(super) asked: Asked,
 }
 
 impl Meeting {
@@ -93,7 +94,8 @@ impl Meeting {
         let refuse = |reason: String| {
             asking.clone().end(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
         };
-        let mut successor = match start(replace.command, &self.path) {
+        let asked = if rehearsal { Ok(()) } else { self.asked.ask() };
+        let mut successor = match asked.and_then(|()| start(replace.command, &self.path)) {
             Ok(successor) => successor,
             Err(reason) => return refuse(reason),
         };

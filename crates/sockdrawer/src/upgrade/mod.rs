@@ -40,6 +40,7 @@ use meeting::Meeting;
 use pools::Pools;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,6 +95,7 @@ pub struct Upgrade {
     stays: Option<(Duration, Drain)>,
     ends: Drain,
     turns_within: Duration,
+    asked: Asked,
     begun: Option<Begun>,
 }
 
@@ -113,6 +115,23 @@ struct Begun {
 /// The kernel gives a port to two processes only where both asked for it before the first one bound it.
 const MOVES_FIRST: &str =
     "the build that is replaced listens at another address of this port: have it listen there first (reload), then upgrade";
+
+/// Code of the program that may refuse a successor, with its reason.
+#[derive(Clone, Default)]
+struct Asked(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
+
+impl Asked {
+    fn ask(&self) -> Result<(), String> {
+        let ask = |asked: &Arc<dyn Fn() -> _ + Send + Sync>| catch_unwind(AssertUnwindSafe(|| asked()));
+        self.0.as_ref().map_or(Ok(Ok(())), ask).unwrap_or_else(|_| Err("the code that it asks panicked".to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Asked" } else { "None" })
+    }
+}
 
 /// What a service shares among its connections.
 struct Carry {
@@ -171,6 +190,7 @@ impl Upgrade {
             stays: None,
             ends: Drain::within(ENDS_WITHIN),
             turns_within: TURNS_WITHIN,
+            asked: Asked::default(),
             begun: None,
         }
     }
@@ -221,6 +241,14 @@ impl Upgrade {
     /// Default: 5 s.
     pub fn turns_within(mut self, time: Duration) -> Upgrade {
         self.turns_within = time;
+        self
+    }
+
+    /// Has this process ask `whether` a new build may replace it, each time that one comes, but for rehearsals. Its error is the reason that the new build, and the
+    /// program that started it, are told. It is called on a thread of the upgrade; the new build waits meanwhile, no longer than its [`Upgrade::within`]. Default: any
+    /// may.
+    pub fn asks(mut self, whether: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Upgrade {
+        self.asked = Asked(Some(Arc::new(whether)));
         self
     }
 
@@ -439,7 +467,8 @@ impl Upgrade {
         begun.pools.serve(&pools);
         let (version, place, pools) = (self.version.clone(), begun.place.clone(), begun.pools.clone());
         let (path, stays, ends, turns_within) = (self.path.clone(), self.stays, self.ends, self.turns_within);
-        let _ = meet.send(Meeting { path, place, version, pools, before, carries, stays, ends, turns_within });
+        let asked = self.asked.clone();
+        let _ = meet.send(Meeting { path, place, version, pools, before, carries, stays, ends, turns_within, asked });
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,12 @@ enum Step {
     KillNew,
 }
 
-/// The processes of a program whose builds replace each other. All of them end with it.
+/// A process has one set of children: tests that run at the same time take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The processes of a program whose builds replace each other. All of them end with it. Another waits until this one is dropped.
 pub struct Builds {
+    _turn: MutexGuard<'static, ()>,
     programs: Programs,
     path: PathBuf,
     folder: PathBuf,
@@ -80,6 +85,7 @@ impl Builds {
     }
 
     fn begin(mut programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, String> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = std::env::temp_dir().join(format!("sockdrawer-builds-{}", std::process::id()));
         let failed = |error: io::Error| error.to_string();
         std::fs::create_dir(&folder).map_err(failed)?;
@@ -95,8 +101,18 @@ impl Builds {
         random.shuffle(&mut steps);
         let output = Output::new().map_err(failed)?;
         let none = Address::Tcp(([127, 0, 0, 1], 0).into());
-        let mut builds =
-            Builds { programs, path, folder, output, target: none, steps, random, serving: (0, None), took: AT_FIRST };
+        let mut builds = Builds {
+            _turn: turn,
+            programs,
+            path,
+            folder,
+            output,
+            target: none,
+            steps,
+            random,
+            serving: (0, None),
+            took: AT_FIRST,
+        };
         builds.serve(stop)?;
         builds.target = match target {
             Some(target) => target,

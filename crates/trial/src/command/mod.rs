@@ -8,6 +8,7 @@ mod preflight;
 mod report;
 mod shell;
 mod table;
+mod upgrades;
 mod victim;
 mod web;
 
@@ -19,6 +20,7 @@ pub use preflight::Refused;
 pub use report::{Change, Report};
 pub use shell::{Ended, Promise, Ran};
 pub use table::Table;
+pub use upgrades::{Upgrades, upgrades};
 
 use crate::{
     Broadcast, Clients, Delivered, Deliveries, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix,

@@ -20,6 +20,8 @@ enum Fault {
     Doubles,
     /// It is passed on after the next one of its sender.
     Swaps,
+    /// All but the first are told that they have subscribed with the first message that comes to them, in one piece.
+    AnswersLate,
     /// Its number is changed to that of a message that will be published later, if ever.
     Invents,
 }
@@ -29,6 +31,7 @@ enum Fault {
 struct Broker {
     topics: Groups,
     published: Arc<AtomicU64>,
+    subscribed: Arc<AtomicU64>,
     fault: Fault,
 }
 
@@ -36,13 +39,14 @@ struct Client {
     broker: Broker,
     group: Group,
     held: Option<Vec<u8>>,
+    owes_answer: bool,
 }
 
 impl Service for Broker {
     type Protocol = Client;
 
     fn open(&self, _peer: &Peer) -> Client {
-        Client { broker: self.clone(), group: self.topics.get(b"news"), held: None }
+        Client { broker: self.clone(), group: self.topics.get(b"news"), held: None, owes_answer: false }
     }
 }
 
@@ -72,7 +76,11 @@ impl Protocol for Client {
             match (words.next(), words.next()) {
                 (Some(b"SUB"), None) => {
                     cx.join(&self.group);
-                    cx.send(b"OK\n");
+                    let first = self.broker.subscribed.fetch_add(1, Ordering::SeqCst) == 0;
+                    self.owes_answer = self.broker.fault == Fault::AnswersLate && !first;
+                    if !self.owes_answer {
+                        cx.send(b"OK\n");
+                    }
                 }
                 (Some(b"PUB"), Some(text)) => self.publish(text, cx),
                 (Some(b"PING"), Some(number)) => cx.send(&[b"PONG ", number, b"\n"].concat()),
@@ -83,25 +91,20 @@ impl Protocol for Client {
     }
 
     fn notified(&mut self, message: Note, cx: &mut Context<'_>) -> Step {
-        cx.send(message.bytes().unwrap_or_default());
+        let answer: &[u8] = if std::mem::take(&mut self.owes_answer) { b"OK\n" } else { b"" };
+        cx.send(&[answer, message.bytes().unwrap_or_default()].concat());
         Step::Continue
     }
 }
 
-fn news() -> Broadcast {
-    r"
-        >> SUB\n
-        << OK\n
-        > PUB {n}\n
-        < MSG {n}\n
-    "
-    .parse()
-    .expect("a broadcast")
+fn news(message: &str) -> Broadcast {
+    let lines = format!(">> SUB\\n\n<< OK\\n\n> PUB {{n}}\\n\n< {message}\n");
+    lines.parse().expect("a broadcast")
 }
 
 /// A trial of a broker with this fault; each change is applied, then messages are waited for.
 fn tried(fault: Fault, mut apply: impl FnMut(&Pool, &Broker) -> Result<(), String> + 'static) -> Trial {
-    let broker = Broker { topics: Groups::default(), published: Arc::default(), fault };
+    let broker = Broker { topics: Groups::default(), published: Arc::default(), subscribed: Arc::default(), fault };
     let service = broker.clone();
     let change = Change::new("change", move |pool: &Pool| {
         apply(pool, &broker)?;
@@ -114,7 +117,7 @@ fn tried(fault: Fault, mut apply: impl FnMut(&Pool, &Broker) -> Result<(), Strin
     let ping: Script = "> PING {n}\\n\n< PONG {n}\\n".parse().expect("a script");
     trial(service, vec![change])
         .script(ping)
-        .broadcast(news())
+        .broadcast(news(r"MSG {n}\n"))
         .rounds(4)
         .clients(2)
         .configure(|config| config.loops(2).workers(0))
@@ -135,6 +138,14 @@ fn a_sound_broker_passes_each_message_on_once_and_in_order_while_it_changes() {
     let total = total(&report);
     assert_eq!(report.delivered.len(), 16, "each of those that stay is a sender");
     assert!(total.is_clean() && total.published >= 4 * UNDER_A_CHANGE && total.heard > 10 * total.published, "{report}");
+}
+
+#[test]
+fn an_answer_that_comes_with_a_message_is_no_part_of_that() {
+    let tried = tried(Fault::AnswersLate, |_, _| Ok(())).broadcast(news(r"/(?s).*?MSG {n}\n/"));
+    let report = tried.run().expect("it starts");
+    report.assert_nothing_lost();
+    assert!(report.delivered.iter().all(|sender| sender.published > 0), "each has subscribed: {report}");
 }
 
 #[test]

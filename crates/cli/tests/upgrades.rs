@@ -1,0 +1,22 @@
+//! A program's own test of its upgrades, in a test program of its own because it waits for all children of the process.
+
+use sockdrawer_trial::command::upgrades;
+use std::time::Duration;
+
+#[test]
+fn two_builds_of_a_program_take_turns_in_a_test() {
+    let (program, path) =
+        (env!("CARGO_BIN_EXE_sockdrawer"), std::env::temp_dir().join(format!("sockdrawer-own-{}", std::process::id())));
+    let listen = format!("unix:{}", path.display());
+    let trial = upgrades([program, program], ["serve", "echo", "--listen", &listen]).changes(2).kills(2);
+    let report = trial.every(Duration::from_secs(1)).clients(2, 8).run().expect("it serves");
+    report.assert_nothing_lost();
+    assert_eq!((report.changes.len(), report.standing), (4, 8), "{report:?}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_build_that_does_not_serve_is_told() {
+    let refused = upgrades(["/bin/false", "/bin/false"], ["serve"]).run().expect_err("it ends at once").to_string();
+    assert!(refused.contains("the first build does not serve: it ended"), "{refused}");
+}

@@ -1,0 +1,150 @@
+//! The trial of two builds as a test of a program's own.
+
+use super::{Builds, Options, Programs, Refused, Report, Table, Trial, Workload};
+use crate::verdict::Verdict;
+use crate::{Broadcast, Script, Tls, Until};
+use sockdrawer::Address;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A trial of two builds of a program: see [`upgrades`].
+#[derive(Clone, Debug)]
+#[must_use = "it is carried out by run"]
+pub struct Upgrades {
+    programs: Programs,
+    target: Option<Address>,
+    clients: [usize; 2],
+    every: Duration,
+    workload: Workload,
+    tls: Option<Tls>,
+    broadcast: Option<Broadcast>,
+}
+
+/// Has two builds of a program take over from each other under clients, and kills some of their processes: the first build is started with `arguments`, to which
+/// `--upgrade PATH` is added. It is the command `sockdrawer trial upgrade` for a test.
+///
+/// ```no_run
+/// # use sockdrawer_trial::command::upgrades;
+/// let new = env!("CARGO_BIN_EXE_chat");
+/// # /*
+/// let old = "target/last-release/chat";
+/// # */ let old = new;
+/// let script = r"
+///     > PING {n}\n
+///     < PONG {n}\n
+/// ".parse()?;
+/// let trial = upgrades([old, new], ["serve", "--listen", "127.0.0.1:0"]).script(script).changes(4).kills(0);
+/// trial.run()?.assert_nothing_lost();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// This process becomes the parent of all processes of the program, and waits for all of its own children: such tests are alone in their test program, and take turns there. With kills,
+/// have the builds listen at a port that stays, or at a Unix path.
+pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: impl IntoIterator<Item = A>) -> Upgrades {
+    let programs = Programs {
+        builds: builds.map(Into::into),
+        arguments: arguments.into_iter().map(Into::into).collect(),
+        path: None,
+        not_for_clients: ["control", "metrics"].map(str::to_owned).to_vec(),
+        upgrades: 4,
+        kills: 2,
+        seed: 1,
+    };
+    let (every, workload) = (Duration::from_millis(500), Workload::Echo);
+    Upgrades { programs, target: None, clients: [8, 16], every, workload, tls: None, broadcast: None }
+}
+
+impl Upgrades {
+    /// The number of upgrades that are left alone. Default: 4.
+    pub fn changes(mut self, number: u64) -> Upgrades {
+        self.programs.upgrades = number;
+        self
+    }
+
+    /// The number of upgrades in which one of the two processes is killed, the new and the old one in turn. Default: 2.
+    pub fn kills(mut self, number: u64) -> Upgrades {
+        self.programs.kills = number;
+        self
+    }
+
+    /// The time from the start of a change to the start of the next. Default: 500 ms.
+    pub fn every(mut self, time: Duration) -> Upgrades {
+        self.every = time;
+        self
+    }
+
+    /// The number of clients that come and go, and of those that stay. Default: 8, 16.
+    pub fn clients(mut self, come_and_go: usize, stay: usize) -> Upgrades {
+        self.clients = [come_and_go, stay];
+        self
+    }
+
+    /// The seed of all random choices. Default: 1.
+    pub fn seed(mut self, seed: u64) -> Upgrades {
+        self.programs.seed = seed;
+        self
+    }
+
+    /// The address of the clients, where the builds listen at several. Default: their only one.
+    pub fn target(mut self, target: Address) -> Upgrades {
+        self.target = Some(target);
+        self
+    }
+
+    /// The path at which the builds meet, for programs without the option `--upgrade`.
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Upgrades {
+        self.programs.path = Some(path.into());
+        self
+    }
+
+    /// The exchanges of the clients. Default: random bytes that come back.
+    pub fn script(mut self, script: Script) -> Upgrades {
+        self.workload = Workload::Script(script);
+        self
+    }
+
+    /// Messages that the clients that stay publish and hear, in the place of their exchanges.
+    pub fn broadcast(mut self, broadcast: Broadcast) -> Upgrades {
+        self.broadcast = Some(broadcast);
+        self
+    }
+
+    /// TLS of the clients.
+    pub fn tls(mut self, tls: Tls) -> Upgrades {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Carries the trial out.
+    ///
+    /// # Errors
+    /// When the first build does not serve, or does not answer as the clients expect.
+    pub fn run(self) -> Result<Report, Refused> {
+        let Upgrades { programs, target, clients: [connections, kept], every, workload, tls, broadcast } = self;
+        let (seed, until) = (programs.seed, Until::Changes(programs.upgrades + programs.kills));
+        let goes_on: crate::Stopped<'_> = &|within| {
+            // waits because: this is the pause between two looks of the trial, which nothing ends early.
+            std::thread::sleep(within);
+            false
+        };
+        let mut builds = Builds::start(programs, target, goes_on)?;
+        let (target, command, allow_idle_close) = (builds.target().clone(), builds.line(), false);
+        let options =
+            Options { target, workload, command, every, until, connections, kept, allow_idle_close, seed, tls, broadcast };
+        let trial = Trial::start(&options)?;
+        Ok(trial.upgrade(&mut builds, goes_on, |_| {}))
+    }
+}
+
+impl Report {
+    /// Checks that nothing was lost but what killed processes had.
+    ///
+    /// # Panics
+    /// With the table of the trial, unless its verdict is good.
+    #[track_caller]
+    pub fn assert_nothing_lost(&self) {
+        let verdict = Verdict::of(self);
+        assert!(verdict == Verdict::Good, "{}\n{}", Table(self), verdict.line(self));
+    }
+}
