@@ -137,8 +137,8 @@ impl Client {
         assert_eq!(self.0.read(&mut [0; 64]).expect("an orderly end"), 0);
     }
 
-    /// Ends, perhaps after an answer of the server that says so.
-    fn is_ended(mut self) {
+    /// Reads up to the end; an answer may come before it.
+    fn ends_at_last(mut self) {
         self.0.read_to_end(&mut Vec::new()).expect("an orderly end");
     }
 }
@@ -157,7 +157,7 @@ fn the_rest_of_a_head_and_a_connection_at_rest_have_their_time() {
     let scene = Scene::new(Timeouts { head: SOON, ..FAR });
     let mut slow = scene.client();
     slow.0.write_all(&GET[..20]).expect("it reads");
-    slow.is_ended();
+    slow.ends_at_last();
     scene.reported("no request within 200ms");
     let mut rests = scene.client();
     assert!(rests.ask(GET).starts_with("http/1.1 200"));
@@ -166,7 +166,7 @@ fn the_rest_of_a_head_and_a_connection_at_rest_have_their_time() {
     // A preface of HTTP/2 is no request.
     let mut second = scene.client();
     second.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it reads");
-    second.is_ended();
+    second.ends_at_last();
     scene.reported("no request within 200ms");
 }
 

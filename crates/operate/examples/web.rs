@@ -4,10 +4,10 @@
 //! `cargo run -p sockdrawer-operate --example web -- crates/operate/examples/web.toml`, then `curl http://127.0.0.1:9000/`.
 use axum::extract::{Extension, State, WebSocketUpgrade, ws::Message, ws::WebSocket};
 use axum::{Router, response::Response, routing::get};
-use sockdrawer::{Behaviour, Config, Model, tasks::Info};
+use sockdrawer::tasks::Info;
 use sockdrawer_hyper::{Server, Timeouts};
-use sockdrawer_operate::{Counter, Kind, MetricFamily, Moment, Operated, Protocol, Setting};
-use std::{process::ExitCode, time::Duration};
+use sockdrawer_operate::{Counter, Kind, MetricFamily, Operated, Protocol, Setting};
+use std::process::ExitCode;
 use tokio::runtime::Runtime;
 
 const HEAD: Setting = Setting::new("head", Kind::PositiveTime, "How long the head of a request may take").unless_given("10s");
@@ -45,16 +45,16 @@ fn main() -> ExitCode {
     let runtime = Runtime::new().expect("threads for the app");
     let requests = Counter::family("web_requests", "Requests, by what was asked for.", ["of"]);
     let app = Router::new().route("/", get(page)).route("/chat", get(chat)).with_state(requests.clone());
-    let (queue, server) = (Behaviour::listener(), Server::new(app, Timeouts::default()));
-    let web = Protocol::new("web", "a page and a WebSocket", move |_| Ok(Config::accept(queue.clone()).model(Model::Tasks)));
-    let file = std::env::args().nth(1).unwrap_or_else(|| "web.toml".to_owned());
-    let operated = Operated::new(file).protocol(web).setting(HEAD).metric(&requests).hook(move |moment, running| {
+    let server = Server::new(app, Timeouts::default());
+    let (serves, file) = (server.clone(), std::env::args().nth(1).unwrap_or_else(|| "web.toml".to_owned()));
+    // Each pool of the file that names it, also one that a reload adds.
+    let web = Protocol::listener("web", "a page and a WebSocket", move |listener, _| {
+        let server = serves.clone();
+        runtime.spawn(async move { server.serve(listener).await });
+    });
+    let operated = Operated::new(file).protocol(web).setting(HEAD).metric(&requests).hook(move |_, running| {
         let head = running.document().program.time(HEAD.name);
         server.set_timeouts(head.map_or(Timeouts::default(), |head| Timeouts { head, ..Timeouts::default() }));
-        if let (Moment::Started, Some(pool)) = (moment, running.pool("web")) {
-            let server = server.clone();
-            runtime.spawn(async move { server.serve(pool.listener()).await });
-        }
         Ok(())
     });
     operated.version(env!("CARGO_PKG_VERSION")).main()

@@ -107,7 +107,10 @@ impl<V, const N: usize> fmt::Debug for MetricFamily<V, N> {
 
 impl<V: Clone + Default, const N: usize> MetricFamily<V, N> {
     fn new(family: Family, labels: [&'static str; N]) -> MetricFamily<V, N> {
-        MetricFamily { family, labels, metrics: Arc::default() }
+        // The only metric of a family without labels is on the page from the beginning.
+        let only = <[&str; N]>::map(labels, str::to_owned);
+        let metrics: HashMap<_, _> = (N == 0).then(|| (only, V::default())).into_iter().collect();
+        MetricFamily { family, labels, metrics: Arc::new(Mutex::new(metrics)) }
     }
 
     /// The metric with these values of the labels, which begins with 0 when it is asked for first. Keep it where it is counted often: looking it up

@@ -6,6 +6,9 @@ use sockdrawer::{Config, Model};
 use std::fmt;
 use std::sync::Arc;
 
+/// Takes the connections of a listener, of a pool with these values.
+#[cfg(feature = "tokio")]
+type Serve = dyn Fn(sockdrawer::tasks::Listener, &Values) + Send + Sync;
 type Build = dyn Fn(&Values) -> Result<Config, String> + Send + Sync;
 
 /// A protocol that a configuration can name.
@@ -31,6 +34,8 @@ pub struct Protocol {
     pub(crate) settings: Vec<Setting>,
     pub(crate) sees: Vec<&'static str>,
     pub(crate) build: Arc<Build>,
+    #[cfg(feature = "tokio")]
+    pub(crate) serve: Option<Arc<Serve>>,
 }
 
 impl fmt::Debug for Protocol {
@@ -48,7 +53,45 @@ impl Protocol {
         help: &'static str,
         build: impl Fn(&Values) -> Result<Config, String> + Send + Sync + 'static,
     ) -> Protocol {
-        Protocol { name, help, settings: Vec::new(), sees: Vec::new(), build: Arc::new(build) }
+        Protocol {
+            name,
+            help,
+            settings: Vec::new(),
+            sees: Vec::new(),
+            build: Arc::new(build),
+            #[cfg(feature = "tokio")]
+            serve: None,
+        }
+    }
+
+    /// A protocol whose connections are taken by async code on a runtime of the program's own, such as an axum app: `serve` is given the listener of each pool that
+    /// names the protocol, also of one that a reload adds, and a new one for each new generation; it must not block.
+    ///
+    /// ```
+    /// use sockdrawer::tasks::Listener;
+    /// use sockdrawer_operate::Protocol;
+    ///
+    /// async fn take(mut listener: Listener) {
+    ///     while let Some(connection) = listener.accept().await {
+    ///         drop(connection);
+    ///     }
+    /// }
+    ///
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let web = Protocol::listener("web", "a page", move |listener, _values| {
+    ///     runtime.spawn(take(listener));
+    /// });
+    /// # let _ = web;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn listener(
+        name: &'static str,
+        help: &'static str,
+        serve: impl Fn(sockdrawer::tasks::Listener, &Values) + Send + Sync + 'static,
+    ) -> Protocol {
+        let build = |_: &Values| Ok(Config::accept(sockdrawer::Behaviour::listener()).model(Model::Tasks));
+        Protocol { serve: Some(Arc::new(serve)), ..Protocol::new(name, help, build) }
     }
 
     /// Adds a setting of this protocol alone.

@@ -135,6 +135,7 @@ impl Server {
             pools.insert(name.clone(), pool);
             all_tls.extend(tls.map(|tls| (name.clone(), tls)));
         }
+        self.serve_listeners(&document, &pools);
         self.watched.add(&document);
         let file = document.places.file.clone();
         let by = if self.of_command_line { "the command line" } else { &file };
@@ -172,6 +173,21 @@ impl Server {
             (self.started)(name, pool);
         }
     }
+
+    /// Has the program take the connections of pools and generations that have begun.
+    #[cfg(feature = "tokio")]
+    fn serve_listeners(&self, document: &Document, pools: &BTreeMap<String, Pool>) {
+        for (name, pool) in pools {
+            let Some(of) = document.pools.get(name) else { continue };
+            let serve = self.known.protocol(of.protocol).and_then(|protocol| protocol.serve.clone());
+            if let Some((serve, listener)) = serve.zip(sockdrawer::tasks::Listener::first_of(pool)) {
+                serve(listener, &of.values);
+            }
+        }
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    fn serve_listeners(&self, _: &Document, _: &BTreeMap<String, Pool>) {}
 
     fn start_pool(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let config = config.observer(self.observer(name));
@@ -272,6 +288,7 @@ impl Server {
         let removed: Vec<Removed> = removed.collect();
         let mut pools = self.carry_out(&state, work)?;
         removed.iter().for_each(|removed| drop(pools.remove(&removed.name)));
+        self.serve_listeners(&document, &pools);
         self.watched.add(&document);
         // Other files change no configuration.
         let is_same = document == *state.document;

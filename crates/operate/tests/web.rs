@@ -6,6 +6,7 @@ mod common;
 use common::Scene;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -86,6 +87,7 @@ fn an_axum_app_is_operated() {
     );
     let configuration = include_str!("../examples/web.toml")
         .replace("/tmp/web.sock", &scene.control().display().to_string())
+        .replace("/tmp/web.upgrade", &scene.folder.join("upgrade").display().to_string())
         .replace("127.0.0.1:9464", "127.0.0.1:0")
         .replace("listen = \"127.0.0.1:9000\"", &listen)
         .replace("head = \"10s\"", "head = \"1s\"");
@@ -130,6 +132,21 @@ fn an_axum_app_is_operated() {
     let page = || scene.ask("GET", "/metrics").1;
     eventually("the app's own counters", || page().contains("web_requests_total{of=\"page\"} 4\n"));
     assert!(page().contains("web_requests_total{of=\"chat\"} 3\n"), "{}", page());
+
+    // A pool that a reload adds is served, and one that goes takes no other with it.
+    let path = scene.folder.join("second");
+    let second = format!("{configuration}\n[pool.second]\nprotocol = \"web\"\nlisten = \"unix:{}\"\n", path.display());
+    let configuration = configuration.replace("head = \"1s\"", "head = \"20s\"");
+    scene.configure(&second.replace("head = \"1s\"", "head = \"20s\""));
+    assert_eq!(scene.ask("POST", "/reload").0, 200);
+    let mut beside = UnixStream::connect(&path).expect("it listens");
+    beside.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    beside.read_to_string(&mut answer).expect("an orderly end");
+    assert!(answer.contains("you are "), "{answer}");
+    scene.configure(&configuration);
+    assert_eq!(scene.ask("POST", "/reload").0, 200);
+    assert!(ask(&mut connect(plain)).contains("you are "));
 
     let began = Instant::now();
     assert_eq!(scene.ask("POST", "/stop").0, 200);

@@ -182,11 +182,11 @@ fn no_place_and_no_client_is_lost_by_threads() {
                     let place = targets.take(None, &[], now).unwrap_or_else(|_| {
                         let (wakes, woken) = std::sync::mpsc::channel();
                         // Some give up, at any moment.
-                        let waiting = targets.wait(&[], move || drop(wakes.send(())));
+                        let waiting = targets.wait(&[], move || _ = wakes.send(()));
                         if round % 5 == 0 {
                             drop(waiting);
                             let (wakes, woken) = std::sync::mpsc::channel();
-                            let waiting = targets.wait(&[], move || drop(wakes.send(())));
+                            let waiting = targets.wait(&[], move || _ = wakes.send(()));
                             woken.recv_timeout(Duration::from_secs(60)).expect("a place comes free");
                             return waiting.place(now).expect("it was said");
                         }

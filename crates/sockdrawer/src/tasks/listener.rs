@@ -69,6 +69,14 @@ impl Queue {
         (state.deserted, state.ended) = (false, false);
     }
 
+    /// Enters unless a listener was there before.
+    fn enter_first(&self) -> bool {
+        let mut state = lock(&self.0);
+        let is_first = state.listeners == 0 && !state.deserted;
+        state.listeners += usize::from(is_first);
+        is_first
+    }
+
     fn leave(&self) {
         let left = {
             let mut state = lock(&self.0);
@@ -128,6 +136,14 @@ impl Listener {
     pub(crate) fn new(queue: Arc<Queue>, pool: Pool) -> Listener {
         queue.enter();
         Listener { queue, pool }
+    }
+
+    /// The first listener of the behaviour that a pool has in force. None: one was taken before, or the behaviour is none of
+    /// [`Behaviour::listener`](crate::Behaviour::listener). For code that looks after pools which others change.
+    pub fn first_of(pool: &Pool) -> Option<Listener> {
+        let behaviour = pool.config().behaviour;
+        let queue = super::queue(&behaviour).filter(|queue| queue.enter_first())?.clone();
+        Some(Listener { queue, pool: pool.clone() })
     }
 
     /// Waits for the next connection; None at the end. Cancel-safe: no connection is lost when the future is dropped.

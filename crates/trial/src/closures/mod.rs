@@ -13,7 +13,7 @@ use crate::script::{Broadcast, Script, Scripted};
 use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
 use crate::tls::Tls;
-use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool, Selector};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
@@ -39,6 +39,15 @@ impl Change {
     pub fn new<T, E: fmt::Display>(name: impl Into<String>, mut apply: impl FnMut(&Pool) -> Result<T, E> + 'static) -> Change {
         let apply = move |pool: &Pool| apply(pool).map(drop).map_err(|error| error.to_string());
         Change { name: name.into(), apply: Box::new(apply) }
+    }
+
+    /// A new service, which all connections adopt: it fails if one stays with the old service.
+    pub fn adopt<B: IntoBehaviour>(name: impl Into<String>, mut service: impl FnMut() -> B + 'static) -> Change {
+        Change::new(name, move |pool| {
+            pool.reconfigure(pool.config().behaviour(service())).map_err(|error| error.to_string())?;
+            let adopted = pool.adopt(&Selector::All);
+            if adopted.stayed + adopted.unasked == 0 { Ok(()) } else { Err(format!("connections stay: {:?}", adopted.reasons)) }
+        })
     }
 }
 
