@@ -21,15 +21,19 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
     for why in &replaced.not_restored {
         words += &format!("\nsome came back: {why}");
     }
+    let left = plan.map_or(*staying, |plan| {
+        let Share { moved, of, .. } = Share::of(plan, Some(replaced));
+        of.saturating_sub(moved)
+    });
     let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
     for why in plan.iter().flat_map(|plan| Share::of(plan, None).staying) {
         words += &format!("\n{why}");
     }
     words
-        + &match staying {
+        + &match left {
             0 => format!("\npid {pid} serves alone"),
             1 => format!("\npid {pid} serves; 1 connection stays{from}"),
-            more => format!("\npid {pid} serves; {} connections stay{from}", thousands(*more)),
+            more => format!("\npid {pid} serves; {} connections stay{from}", thousands(more)),
         }
 }
 

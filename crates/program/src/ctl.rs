@@ -54,7 +54,11 @@ pub(crate) fn run(program: &'static str, arguments: CtlArguments) -> Result<Exit
             let more = [("within", drain.within.map(time::format)), ("rate", drain.rate.map(|rate| rate.to_string()))];
             asking.end("/drain", drain.chosen, more)
         }
-        Ctl::Purge(purge) => asking.end("/purge", purge.chosen, [("within", purge.within.map(time::format)), ("rate", None)]),
+        Ctl::Purge(purge) => {
+            // Cutting off is its purpose.
+            let more = [("within", purge.within.map(time::format)), ("rate", None)];
+            asking.end("/purge", purge.chosen, more).map(|_| Exit::Ok)
+        }
         Ctl::Kill(chosen) => {
             asking.chosen("/kill", chosen, Vec::new(), |of| format!("{} killed{}", counted(of, "killed"), silent(of)))
         }
@@ -238,8 +242,8 @@ impl Asking {
     /// Asks for something that is done, and says what came of it.
     fn act(&mut self, target: &str, words: impl FnOnce(&Value) -> String) -> Result<Exit, Failure> {
         let (text, _) = self.ask("POST", target, &[], b"")?;
-        let line = if self.json { text.trim_end().to_owned() } else { words(&parsed(&text)?) };
-        print::line(line).map(|()| Exit::Ok)
+        let words = words(&parsed(&text)?);
+        print::line(if self.json { text.trim_end().to_owned() } else { words }).map(|()| Exit::Ok)
     }
 
     fn accepting(&mut self, path: &str, at: At, done: &str) -> Result<Exit, Failure> {
@@ -271,10 +275,15 @@ impl Asking {
 
     fn end(&mut self, path: &str, chosen: Chosen, more: [(&'static str, Option<String>); 2]) -> Result<Exit, Failure> {
         let more = more.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let mut exit = Exit::Ok;
         self.chosen(path, chosen, more, |of| {
+            if of["cut"] != 0 {
+                exit = Exit::Failed;
+            }
             let [asked, ended, cut] = ["asked", "ended", "cut"].map(|key| counted(of, key));
             format!("{asked} asked, {ended} ended, {cut} cut{}", silent(of))
-        })
+        })?;
+        Ok(exit)
     }
 
     fn upgrade(&mut self, by: &UpgradeBy) -> Result<Exit, Failure> {

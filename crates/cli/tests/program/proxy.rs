@@ -148,6 +148,9 @@ fn clients_wait_for_a_place_at_a_full_target() {
     let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
     assert!(told.ends_with(": each target has as many clients as its limit, and no place came free in time"), "{told}");
     assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they stay");
+    // A pair ends when its sides do: a script learns that these had to be cut off.
+    let drained = server.ctl(&format!("drain --tag {two_at} --within 50ms"));
+    assert_eq!((drained.code, drained.stdout.as_str()), (Some(1), "1 asked, 0 ended, 1 cut\n"), "{drained:?}");
 }
 
 #[test]
