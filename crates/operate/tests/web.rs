@@ -77,6 +77,22 @@ fn eventually(what: &str, is: impl Fn() -> bool) {
     }
 }
 
+/// A pool that a reload adds is served, and one that goes takes no other with it.
+fn a_pool_comes_and_goes_by_reloads(scene: &Scene, configuration: &str, plain: &str) {
+    let path = scene.folder.join("second");
+    let second = format!("{configuration}\n[pool.second]\nprotocol = \"web\"\nlisten = \"unix:{}\"\n", path.display());
+    scene.configure(&second);
+    assert_eq!(scene.ask("POST", "/reload").0, 200);
+    let mut beside = UnixStream::connect(&path).expect("it listens");
+    beside.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    beside.read_to_string(&mut answer).expect("an orderly end");
+    assert!(answer.contains("you are "), "{answer}");
+    scene.configure(configuration);
+    assert_eq!(scene.ask("POST", "/reload").0, 200);
+    assert!(ask(&mut connect(plain)).contains("you are "));
+}
+
 #[test]
 fn an_axum_app_is_operated() {
     let scene = Scene::new("web");
@@ -133,21 +149,7 @@ fn an_axum_app_is_operated() {
     eventually("the app's own counters", || page().contains("web_requests_total{of=\"page\"} 4\n"));
     assert!(page().contains("web_requests_total{of=\"chat\"} 3\n"), "{}", page());
 
-    // A pool that a reload adds is served, and one that goes takes no other with it.
-    let path = scene.folder.join("second");
-    let second = format!("{configuration}\n[pool.second]\nprotocol = \"web\"\nlisten = \"unix:{}\"\n", path.display());
-    let configuration = configuration.replace("head = \"1s\"", "head = \"20s\"");
-    scene.configure(&second.replace("head = \"1s\"", "head = \"20s\""));
-    assert_eq!(scene.ask("POST", "/reload").0, 200);
-    let mut beside = UnixStream::connect(&path).expect("it listens");
-    beside.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    beside.read_to_string(&mut answer).expect("an orderly end");
-    assert!(answer.contains("you are "), "{answer}");
-    scene.configure(&configuration);
-    assert_eq!(scene.ask("POST", "/reload").0, 200);
-    assert!(ask(&mut connect(plain)).contains("you are "));
-
+    a_pool_comes_and_goes_by_reloads(&scene, &configuration.replace("head = \"1s\"", "head = \"20s\""), plain);
     let began = Instant::now();
     assert_eq!(scene.ask("POST", "/stop").0, 200);
     let mut goodbye = [0];

@@ -142,7 +142,7 @@ impl TargetState {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// Whether connects to it failed last.
+    /// Returns true if the last connect to it failed.
     pub(super) fn is_out(&self) -> bool {
         self.health().until.is_some()
     }

@@ -4,7 +4,7 @@ use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
 use super::pools::Pools;
 use super::talk::Talk;
-use super::{Asked, Carry, MEETS_AT, Named, Place, REPLACES};
+use super::{Carry, Consent, MEETS_AT, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;
@@ -47,7 +47,7 @@ pub(super) struct Meeting {
     pub(super) ends: Drain,
     /// How long a loop may be busy that holds an upgrade up.
     pub(super) turns_within: Duration,
-    pub(super) asked: Asked,
+    pub(super) asked: Consent,
 }
 
 impl Meeting {

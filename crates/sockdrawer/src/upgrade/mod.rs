@@ -95,7 +95,7 @@ pub struct Upgrade {
     stays: Option<(Duration, Drain)>,
     ends: Drain,
     turns_within: Duration,
-    asked: Asked,
+    asked: Consent,
     begun: Option<Begun>,
 }
 
@@ -118,18 +118,18 @@ const MOVES_FIRST: &str =
 
 /// Code of the program that may refuse a successor, with its reason.
 #[derive(Clone, Default)]
-struct Asked(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
+struct Consent(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
 
-impl Asked {
+impl Consent {
     fn ask(&self) -> Result<(), String> {
         let ask = |asked: &Arc<dyn Fn() -> _ + Send + Sync>| catch_unwind(AssertUnwindSafe(|| asked()));
         self.0.as_ref().map_or(Ok(Ok(())), ask).unwrap_or_else(|_| Err("the code that it asks panicked".to_owned()))
     }
 }
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for Consent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Asked" } else { "None" })
+        f.write_str(if self.0.is_some() { "Consent" } else { "None" })
     }
 }
 
@@ -190,7 +190,7 @@ impl Upgrade {
             stays: None,
             ends: Drain::within(ENDS_WITHIN),
             turns_within: TURNS_WITHIN,
-            asked: Asked::default(),
+            asked: Consent::default(),
             begun: None,
         }
     }
@@ -248,7 +248,7 @@ impl Upgrade {
     /// program that started it, are told. It is called on a thread of the upgrade; the new build waits meanwhile, no longer than its [`Upgrade::within`]. Default: any
     /// may.
     pub fn asks(mut self, whether: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Upgrade {
-        self.asked = Asked(Some(Arc::new(whether)));
+        self.asked = Consent(Some(Arc::new(whether)));
         self
     }
 

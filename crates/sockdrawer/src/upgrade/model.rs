@@ -13,7 +13,7 @@ use super::meeting::Meeting;
 use super::pools::Pools;
 use super::taking_over::Predecessor;
 use super::talk::Talk;
-use super::{Asked, Named, Place};
+use super::{Consent, Named, Place};
 use crate::ipc::messages::{FORMATS, Hello};
 use crate::operation::Drain;
 use crate::sync::Mutex;
@@ -56,7 +56,7 @@ fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
         stays: None,
         ends: Drain::within(Duration::from_secs(30)),
         turns_within: Duration::from_secs(5),
-        asked: Asked::default(),
+        asked: Consent::default(),
     };
     let talk = Talk::over(End { world: world.clone(), side: OLD });
     let (lowest_format, highest_format) = FORMATS;

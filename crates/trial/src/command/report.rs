@@ -72,6 +72,16 @@ impl Report {
         self.changes.iter().filter(failed).count()
     }
 
+    /// Checks that nothing was lost but what killed processes had.
+    ///
+    /// # Panics
+    /// With the table of the trial, unless its verdict is good.
+    #[track_caller]
+    pub fn assert_nothing_lost(&self) {
+        let verdict = Verdict::of(self);
+        assert!(verdict == Verdict::Good, "{}\n{}", super::Table(self), verdict.line(self));
+    }
+
     /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if
     /// it alone listened, any connect may fail.
     pub(crate) fn bill(&self) -> Bill {

@@ -1,7 +1,6 @@
 //! The trial of two builds as a test of a program's own.
 
-use super::{Builds, Options, Programs, Refused, Report, Table, Trial, Workload};
-use crate::verdict::Verdict;
+use super::{Builds, Options, Programs, Refused, Report, Trial, Workload};
 use crate::{Broadcast, Script, Tls, Until};
 use sockdrawer::Address;
 use std::ffi::OsString;
@@ -134,17 +133,5 @@ impl Upgrades {
             Options { target, workload, command, every, until, connections, kept, allow_idle_close, seed, tls, broadcast };
         let trial = Trial::start(&options)?;
         Ok(trial.upgrade(&mut builds, goes_on, |_| {}))
-    }
-}
-
-impl Report {
-    /// Checks that nothing was lost but what killed processes had.
-    ///
-    /// # Panics
-    /// With the table of the trial, unless its verdict is good.
-    #[track_caller]
-    pub fn assert_nothing_lost(&self) {
-        let verdict = Verdict::of(self);
-        assert!(verdict == Verdict::Good, "{}\n{}", Table(self), verdict.line(self));
     }
 }
