@@ -25,10 +25,8 @@ pub struct Upgrades {
 ///
 /// ```no_run
 /// # use sockdrawer_trial::command::upgrades;
-/// let new = env!("CARGO_BIN_EXE_chat");
-/// # /*
-/// let old = "target/last-release/chat";
-/// # */ let old = new;
+/// // In a test of the program, the new build is env!("CARGO_BIN_EXE_chat").
+/// let [old, new] = ["target/last-release/chat", "target/debug/chat"];
 /// let script = r"
 ///     > PING {n}\n
 ///     < PONG {n}\n
