@@ -123,7 +123,9 @@ impl<H: Handler> Resting<H> {
         let (handler, state, notes, handle) = (self.handler.clone(), self.state.take(), self.notes.clone(), cx.handle());
         Step::Delegate(delegate(false, move |mut lease| {
             lease.handle = Some(handle);
-            lease.leased.may_move();
+            if handler.state() != State::none() {
+                lease.leased.may_move();
+            }
             // A note that finds no room is dropped, as any is that waits for a task.
             std::mem::take(&mut *lock(&notes)).into_iter().for_each(|note| _ = lease.leased.put_note(note));
             tokio::task::spawn_local(guarded(async move {

@@ -21,10 +21,11 @@ pub(crate) use listener::Queue;
 
 use crate::behaviour::{AnyService, Behaviour, DynService, Kind, Panicked, Slabs, TableBox};
 use crate::event_loop::lease::{Lease, LeaseEnd, delegate};
-use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, State, Step};
+use crate::protocol::{self, CannotRestore, CannotSave, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 use crate::sys::panics;
 use std::any::Any;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -52,7 +53,7 @@ impl Behaviour {
         H: Fn(Connection, Info) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + 'static,
     {
-        Behaviour::of_kind(Task(Arc::new(handler)), Kind::Task)
+        Behaviour::handler(Task(handler))
     }
 
     /// A task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for [`Model::Tasks`](crate::Model::Tasks).
@@ -68,24 +69,32 @@ impl Behaviour {
     }
 }
 
-/// The service of an async handler: each connection gets a task.
-struct Task<H>(Arc<H>);
+/// A function as a [`Handler`] that gives no connection back.
+struct Task<F>(F);
 
-impl<H> Clone for Task<H> {
-    fn clone(&self) -> Task<H> {
-        Task(self.0.clone())
-    }
-}
-
-impl<H, F> Service for Task<H>
+impl<H, F> Handler for Task<H>
 where
     H: Fn(Connection, Info) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + 'static,
 {
-    type Protocol = Given<Task<H>>;
+    type State = Infallible;
 
-    fn open(&self, _peer: &Peer) -> Given<Task<H>> {
-        Given(self.clone())
+    async fn serve(&self, connection: Connection, _: Option<Infallible>) -> Option<(Connection, Infallible)> {
+        let info = connection.info().clone();
+        (self.0)(connection, info).await;
+        None
+    }
+
+    fn state(&self) -> State {
+        State::none()
+    }
+
+    fn save(&self, state: &Infallible, _to: &mut Saver) -> Result<(), CannotSave> {
+        match *state {}
+    }
+
+    fn restore(&self, _from: &mut Saved<'_>) -> Result<Infallible, CannotRestore> {
+        Err(CannotRestore::because("its handler has no state"))
     }
 }
 
@@ -94,10 +103,10 @@ where
 struct Queued(Arc<Queue>);
 
 impl Service for Queued {
-    type Protocol = Given<Queued>;
+    type Protocol = Queueing;
 
-    fn open(&self, _peer: &Peer) -> Given<Queued> {
-        Given(self.clone())
+    fn open(&self, _peer: &Peer) -> Queueing {
+        Queueing(self.0.clone())
     }
 }
 
@@ -152,41 +161,15 @@ impl Drop for Source {
     }
 }
 
-/// Takes connections from the event loop.
-trait Taker: Clone + Send + 'static {
-    fn take(self, lease: Lease);
-}
+/// A protocol that puts its connection into the queue as soon as it opens.
+struct Queueing(Arc<Queue>);
 
-impl<H, F> Taker for Task<H>
-where
-    H: Fn(Connection, Info) -> F + Send + Sync + 'static,
-    F: Future<Output = ()> + 'static,
-{
-    fn take(self, lease: Lease) {
-        let handler = self.0;
-        tokio::task::spawn_local(guarded(async move {
-            let connection = Connection::new(lease);
-            let info = connection.info().clone();
-            handler(connection, info).await;
-        }));
-    }
-}
-
-impl Taker for Queued {
-    fn take(self, lease: Lease) {
-        self.0.put(lease);
-    }
-}
-
-/// A protocol that delegates its connection as soon as it opens.
-struct Given<T>(T);
-
-impl<T: Taker> Protocol for Given<T> {
+impl Protocol for Queueing {
     fn opened(&mut self, cx: &mut protocol::Context<'_>) -> Step {
-        let (taker, handle) = (self.0.clone(), cx.handle());
+        let (queue, handle) = (self.0.clone(), cx.handle());
         Step::Delegate(delegate(false, move |mut lease| {
             lease.handle = Some(handle);
-            taker.take(lease);
+            queue.put(lease);
         }))
     }
 

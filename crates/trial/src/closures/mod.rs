@@ -32,13 +32,20 @@ type Applied = Result<(), String>;
 pub struct Change {
     name: String,
     apply: Box<dyn FnMut(&Pool) -> Applied>,
+    may_lose: u64,
 }
 
 impl Change {
     /// `apply` is called once per round. Of its result only the error is used; a panic in it ends the trial.
     pub fn new<T, E: fmt::Display>(name: impl Into<String>, mut apply: impl FnMut(&Pool) -> Result<T, E> + 'static) -> Change {
         let apply = move |pool: &Pool| apply(pool).map(drop).map_err(|error| error.to_string());
-        Change { name: name.into(), apply: Box::new(apply) }
+        Change { name: name.into(), apply: Box::new(apply), may_lose: 0 }
+    }
+
+    /// Allows that so many clients lose their connection, or fail to connect, each time that the change is applied: as where the backend of a proxy dies under them.
+    #[must_use]
+    pub fn may_lose(self, clients: u64) -> Change {
+        Change { may_lose: clients, ..self }
     }
 
     /// A new service, which all connections adopt: it fails if one stays with the old service.
@@ -180,7 +187,7 @@ impl Trial {
         self.exchanges(kept.whole(), kept)
     }
 
-    /// Lets the clients speak TLS. The service has its own: `service.layered(server)`.
+    /// Lets the clients speak TLS. The service has its own: `Layer::new(server, service)`.
     pub fn tls(self, tls: Tls) -> Trial {
         Trial { tls: Some(tls), ..self }
     }
@@ -234,6 +241,7 @@ fn apply(
         failed: 0,
         error: None,
         longest: Duration::ZERO,
+        may_lose: change.may_lose,
         seen: Seen::default(),
     };
     let mut reports: Vec<ChangeReport> = changes.iter().map(report).collect();

@@ -19,6 +19,8 @@ pub struct ChangeReport {
     pub error: Option<String>,
     /// The longest time that the change took.
     pub longest: Duration,
+    /// Clients that may fail each time: [`Change::may_lose`](crate::Change::may_lose).
+    pub may_lose: u64,
     /// The counts of the clients, from the start of this change to the start of the next.
     pub seen: Seen,
 }
@@ -48,9 +50,16 @@ impl Report {
     /// The reasons why it is not proven that nothing was lost, one per line; empty if it is proven.
     pub fn reasons(&self) -> Vec<String> {
         let total = &self.total;
+        let (mut failed, mut lost) = (total.failed(), total.lost());
+        for change in &self.changes {
+            let may = change.may_lose.saturating_mul(change.times);
+            let allowed = change.seen.lost().min(may);
+            lost -= allowed;
+            failed -= change.seen.failed().min(may - allowed);
+        }
         let columns = [
-            (total.failed(), "failed connects"),
-            (total.lost(), "kept connections lost"),
+            (failed, "failed connects"),
+            (lost, "kept connections lost"),
             (total.wrong_bytes, "wrong bytes"),
             (total.not_begun, "connects not begun: the clients have too few ports or descriptors, use fewer"),
         ];

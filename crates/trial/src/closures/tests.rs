@@ -67,6 +67,10 @@ fn a_change_that_kills_a_connection_shows_as_lost() {
     let report = small(sound(), Change::new("kill", kill)).run().expect("it starts");
     assert_eq!((report.total.lost(), report.total.failed(), report.total.wrong_bytes), (3, 0, 0), "{report}");
     assert!(report.reasons().join("").starts_with("3 kept connections lost"), "{:?}", report.reasons());
+    small(sound(), Change::new("kill", kill).may_lose(1)).run().expect("it starts").assert_nothing_lost();
+    let twice = Change::new("kill two", move |pool: &Pool| kill(pool).and_then(|()| kill(pool))).may_lose(1);
+    let report = small(sound(), twice).run().expect("it starts");
+    assert!(report.reasons().join("").starts_with("3 kept connections lost"), "{:?}", report.reasons());
 }
 
 #[test]

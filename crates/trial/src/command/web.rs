@@ -40,7 +40,7 @@ impl Expected {
             let tell = |answer: &Answer| format!("status {} and {} bytes", answer.status, answer.body.len());
             let note = match (tell(first), tell(&answer)) {
                 (first, answer) if first == answer => {
-                    format!("bodies differ, of {answer}: ask for a page that every client gets alike")
+                    format!("two bodies differ, each of {answer}: the page changed, or each client has its own")
                 }
                 (first, answer) => format!("an answer had {answer}, the first one {first}"),
             };
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(judged("502 Bad Gateway\r\nContent-Length: 4\r\n\r\nabcd"), Judgement::Wrong(3));
         assert_eq!(
             expected.odd().as_deref(),
-            Some("bodies differ, of status 200 and 2 bytes: ask for a page that every client gets alike")
+            Some("two bodies differ, each of status 200 and 2 bytes: the page changed, or each client has its own")
         );
     }
 }
