@@ -137,7 +137,7 @@ fn clients_wait_for_a_place_at_a_full_target() {
     assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
     let mut waiting: Vec<_> = (0..4).map(|_| connect(&at)).collect();
     eventually(&server, "proxy_target_waiting", &two_at, 4);
-    // What they send waits, too. The kernel may have put them into the accept queue in another order than they came in.
+    // Their bytes wait, too. The kernel may have put them into the accept queue in another order than they came in.
     waiting.iter_mut().for_each(|client| client.write_all(b"w").expect("it stands"));
     for _ in 0..3 {
         drop(served.remove(0));
