@@ -442,29 +442,32 @@ impl Lease {
             self.start += count;
             return Ok(count);
         }
-        match self.parts() {
+        let received = match self.parts() {
             (mut wire, Some(filtered)) => filtered.receive(&mut wire, into),
             (wire, None) if *wire.ended || into.is_empty() => Ok(0),
-            (mut wire, None) => Ok(wire.receive(into)?),
-        }
+            (mut wire, None) => wire.receive(into).map_err(io::Error::from),
+        };
+        self.unless_ended(received)
     }
 
     /// Writes what there is room for: `WouldBlock` when there is none.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
-        match self.parts() {
+        let sent = match self.parts() {
             (mut wire, Some(filtered)) => filtered.send(&mut wire, bytes),
-            (mut wire, None) => Ok(wire.send(bytes)?),
-        }
+            (mut wire, None) => wire.send(bytes).map_err(io::Error::from),
+        };
+        self.unless_ended(sent)
     }
 
     /// Writes what a filter has encoded: `WouldBlock` when there is no room for all of it.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.check()?;
-        match self.parts() {
+        let flushed = match self.parts() {
             (mut wire, Some(filtered)) => filtered.flush(&mut wire),
             (_, None) => Ok(()),
-        }
+        };
+        self.unless_ended(flushed)
     }
 
     /// Sends what a filter has encoded, then the end if it was asked for.
@@ -500,6 +503,11 @@ impl Lease {
         };
         let or_panicked = |payload| (Left::default(), LeaseEnd::Panicked(panics::message(payload)));
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(or_panicked)
+    }
+
+    /// The error of a call during which the pool has ended the connection is the pool's, not that of the socket that it has reset.
+    fn unless_ended<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.or_else(|error| self.check().map_err(io::Error::from).and(Err(error)))
     }
 
     fn check(&self) -> Result<(), Errno> {
