@@ -481,10 +481,12 @@ impl Lease {
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.check()?;
         self.finished = true;
-        if let (mut wire, Some(filtered)) = self.parts() {
-            filtered.finish(&mut wire)?;
-        }
-        Ok(self.leased.system.finish(self.as_fd())?)
+        let finished = match self.parts() {
+            (mut wire, Some(filtered)) => filtered.finish(&mut wire),
+            (_, None) => Ok(()),
+        };
+        let finished = finished.and_then(|()| self.leased.system.finish(self.as_fd()).map_err(io::Error::from));
+        self.unless_ended(finished)
     }
 
     /// What goes back with the connection, and whether it still goes as `outcome` says.
