@@ -19,7 +19,7 @@
 //!   [`Timeouts::write`]. All of them are [reported](sockdrawer::Handle::report).
 //! - A connection that is asked to end, by a drain of any kind, an upgrade's `stays` or a purge, tells its client: the next answer of HTTP/1.1 says
 //!   `Connection: close`, and HTTP/2 sends GOAWAY at once. An HTTP/1.1 connection at rest ends after [`Timeouts::last_request`].
-//! - Each request has the [`Info`](sockdrawer::tasks::Info) of its connection as an extension: `Extension(info): Extension<Info>` in axum.
+//! - Each request has the [`Info`] of its connection as an extension: `Extension(info): Extension<Info>` in axum.
 //! - Limits, overall and by peer, TLS, PROXY headers and everything else of a connection are the pool's.
 //!
 //! No time is set for the body of a request, nor for its handler: `tower-http` has layers for both. An HTTP/2 connection that answers pings may rest for
