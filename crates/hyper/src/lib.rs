@@ -117,49 +117,41 @@ where
     pub async fn serve(&self, mut listener: Listener) {
         while let Some(connection) = listener.accept().await {
             let (app, http, timeouts) = (self.app.clone(), self.http.clone(), self.timeouts());
-            tokio::spawn(serve(connection, app, http, timeouts));
+            tokio::spawn(Self::connection(connection, app, http, timeouts));
         }
     }
-}
 
-async fn serve<S, B>(connection: Connection, app: S, mut http: Builder<TokioExecutor>, timeouts: Timeouts)
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let (info, seen) = (connection.info().clone(), Arc::new(Seen::default()));
-    http.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.head);
-    http.http2().timer(TokioTimer::new()).keep_alive_interval(timeouts.head).keep_alive_timeout(timeouts.head);
-    let asked = (info.clone(), seen.clone());
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let (info, version) = (asked.0.clone(), request.version());
-        asked.1.version.store(if version == Version::HTTP_2 { HTTP_2 } else { HTTP_1 }, Ordering::Relaxed);
-        request.extensions_mut().insert(info.clone());
-        let answer = hyper::service::Service::call(&TowerToHyperService::new(app.clone()), request);
-        async move {
-            let mut answer = answer.await?;
-            // HTTP/2 has no such header, and an upgrade needs its own.
-            if info.is_draining() && version != Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    async fn connection(connection: Connection, app: S, mut http: Builder<TokioExecutor>, timeouts: Timeouts) {
+        let (info, seen) = (connection.info().clone(), Arc::new(Seen::default()));
+        http.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.head);
+        http.http2().timer(TokioTimer::new()).keep_alive_interval(timeouts.head).keep_alive_timeout(timeouts.head);
+        let asked = (info.clone(), seen.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (info, version) = (asked.0.clone(), request.version());
+            asked.1.version.store(if version == Version::HTTP_2 { HTTP_2 } else { HTTP_1 }, Ordering::Relaxed);
+            request.extensions_mut().insert(info.clone());
+            let answer = hyper::service::Service::call(&TowerToHyperService::new(app.clone()), request);
+            async move {
+                let mut answer = answer.await?;
+                // HTTP/2 has no such header, and an upgrade needs its own.
+                if info.is_draining() && version != Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, S::Error>(answer)
             }
-            Ok::<_, S::Error>(answer)
+        });
+        let stream = TokioIo::new(Written::new(connection, timeouts.write, seen.clone()));
+        let mut served = pin!(http.serve_connection_with_upgrades(stream, service));
+        let is_silent = tokio::select! {
+            done = served.as_mut() => return report_a_slow_head(&info, &seen, done, timeouts),
+            is_silent = asked_to_end(&info, &seen, timeouts) => is_silent,
+        };
+        if is_silent {
+            return report(&info, timeouts);
         }
-    });
-    let stream = TokioIo::new(Written::new(connection, timeouts.write, seen.clone()));
-    let mut served = pin!(http.serve_connection_with_upgrades(stream, service));
-    let is_silent = tokio::select! {
-        done = served.as_mut() => return report_a_slow_head(&info, &seen, done, timeouts),
-        is_silent = asked_to_end(&info, &seen, timeouts) => is_silent,
-    };
-    if is_silent {
-        return report(&info, timeouts);
+        served.as_mut().graceful_shutdown();
+        report_a_slow_head(&info, &seen, served.await, timeouts);
     }
-    served.as_mut().graceful_shutdown();
-    report_a_slow_head(&info, &seen, served.await, timeouts);
 }
 
 /// Waits until a connection is to end. True: because no request came.

@@ -21,12 +21,10 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
     for why in &replaced.not_restored {
         words += &format!("\nsome came back: {why}");
     }
-    let left = plan.map_or(*staying, |plan| {
-        let Share { moved, of, .. } = Share::of(plan, Some(replaced));
-        of.saturating_sub(moved)
-    });
+    let share = plan.map(|plan| Share::of(plan, Some(replaced)));
+    let left = share.as_ref().map_or(*staying, |share| share.of.saturating_sub(share.moved));
     let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
-    for why in plan.iter().flat_map(|plan| Share::of(plan, None).staying) {
+    for why in share.iter().flat_map(|share| &share.staying) {
         words += &format!("\n{why}");
     }
     words

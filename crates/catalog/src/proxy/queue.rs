@@ -31,7 +31,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -46,9 +46,9 @@ impl Queue {
         let states: Vec<_> = wanted.iter().map(|wanted| wanted.state.clone()).collect();
         self.lock().push(Waiter { wanted, given: Arc::clone(&given), wake: Box::new(wake) });
         states.iter().for_each(|state| state.tell(TargetEvent::Waits));
-        let waiting = Waiting { queue: self.clone(), given, states: states.clone() };
+        let waiting = Waiting { queue: self.clone(), given, states };
         // A place that became free before this one waited.
-        states.iter().for_each(|state| self.fill(state));
+        waiting.states.iter().for_each(|state| self.fill(state));
         waiting
     }
 
@@ -78,7 +78,7 @@ impl Queue {
                 return false;
             };
             let waiter = waiters.remove(at);
-            *locked(&waiter.given) = Some(Place::reserved(number, state.clone()));
+            *locked(&waiter.given) = Some(Place::counted(Some(number), None, state.clone()));
             waiter.wake
         };
         wake();

@@ -1,6 +1,6 @@
 //! Targets of a proxy: which one a client gets, and which are left out because connects to them fail. No I/O, and no clock of its own.
 
-use super::queue::{Queue, Waiting, Wanted};
+use super::queue::{Queue, Waiting, Wanted, locked};
 use super::score::{self, Balance};
 use sockdrawer::Address;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Pause after the first failed connect; each further one doubles it.
@@ -148,7 +148,7 @@ impl TargetState {
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.health)
     }
 }
 
@@ -202,7 +202,7 @@ impl Known {
     }
 
     fn of(&self, address: &Address) -> Arc<TargetState> {
-        let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.targets);
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
         let new = || {
@@ -224,17 +224,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place is counted already.
-    pub(super) fn reserved(number: usize, shared: Arc<TargetState>) -> Place {
-        Place::counted(Some(number), None, shared)
-    }
-
     pub(super) fn taken_at(mut self, now: Instant) -> Place {
         self.taken = Some(now);
         self
     }
 
-    fn counted(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
+    /// The place is among those of its target already.
+    pub(super) fn counted(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
         shared.tell(TargetEvent::Opened);
         Place { number, taken, shared }
     }
@@ -408,7 +404,7 @@ impl Targets {
         let weight = |number: usize| f64::from(self.all[number].0.weight) * health[number].share(now);
         match self.balance {
             Balance::Least => {
-                let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut turns = locked(&self.turns);
                 // Counted once: other loops take places meanwhile.
                 let load = |number: &usize| self.all[*number].1.open.load(Relaxed) as f64 / weight(*number);
                 let loads: Vec<f64> = candidates.iter().map(load).collect();
@@ -417,7 +413,7 @@ impl Targets {
                     candidates.iter().zip(&loads).filter(|(_, load)| **load <= least).map(|(number, _)| *number).collect();
                 score::rotate(&mut turns, &equal, weight)
             }
-            Balance::Rotate => score::rotate(&mut self.turns.lock().unwrap_or_else(PoisonError::into_inner), candidates, weight),
+            Balance::Rotate => score::rotate(&mut locked(&self.turns), candidates, weight),
             Balance::Hash => {
                 let address = |number: usize| self.all[number].0.address.to_string();
                 score::hash(candidates, peer, |number| f64::from(self.all[number].0.weight), address)

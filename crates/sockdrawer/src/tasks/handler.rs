@@ -88,21 +88,36 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// The service of a [`Handler`].
-pub(super) struct HandlerService<H>(pub(super) Arc<H>);
+pub(super) struct HandlerService<H> {
+    handler: Arc<H>,
+    /// Its connections may move: it declares a state.
+    moves: bool,
+}
+
+impl<H: Handler> HandlerService<H> {
+    pub(super) fn new(handler: H) -> HandlerService<H> {
+        let moves = handler.state() != State::none();
+        HandlerService { handler: Arc::new(handler), moves }
+    }
+
+    fn resting(&self, state: Option<H::State>) -> Resting<H> {
+        Resting { handler: self.handler.clone(), state, notes: self.moves.then(Arc::default) }
+    }
+}
 
 impl<H: Handler> Service for HandlerService<H> {
     type Protocol = Resting<H>;
 
     fn open(&self, _peer: &Peer) -> Resting<H> {
-        Resting { handler: self.0.clone(), state: None, notes: Arc::default() }
+        self.resting(None)
     }
 
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Resting<H>, CannotRestore> {
-        Ok(Resting { handler: self.0.clone(), state: Some(self.0.restore(from)?), notes: Arc::default() })
+        self.handler.restore(from).map(|state| self.resting(Some(state)))
     }
 
     fn state(&self) -> State {
-        self.0.state()
+        self.handler.state()
     }
 }
 
@@ -111,8 +126,8 @@ pub(super) struct Resting<H: Handler> {
     handler: Arc<H>,
     /// The state with which its handler has given it back.
     state: Option<H::State>,
-    /// Notes that the next task is to have.
-    notes: Arc<Mutex<Vec<Note>>>,
+    /// Notes that the next task is to have. None: the connection never moves, so that there is no other task.
+    notes: Option<Arc<Mutex<Vec<Note>>>>,
 }
 
 /// The note by which a handler gives a connection back.
@@ -123,11 +138,11 @@ impl<H: Handler> Resting<H> {
         let (handler, state, notes, handle) = (self.handler.clone(), self.state.take(), self.notes.clone(), cx.handle());
         Step::Delegate(delegate(false, move |mut lease| {
             lease.handle = Some(handle);
-            if handler.state() != State::none() {
+            if let Some(notes) = notes {
                 lease.leased.may_move();
+                // A note that finds no room is dropped, as any is that waits for a task.
+                std::mem::take(&mut *lock(&notes)).into_iter().for_each(|note| _ = lease.leased.put_note(note));
             }
-            // A note that finds no room is dropped, as any is that waits for a task.
-            std::mem::take(&mut *lock(&notes)).into_iter().for_each(|note| _ = lease.leased.put_note(note));
             tokio::task::spawn_local(guarded(async move {
                 if let Some((connection, state)) = handler.serve(Connection::new(lease), state).await {
                     connection.give_back(Note::value(Rested(state)));
@@ -179,7 +194,9 @@ impl<H: Handler> Protocol for Resting<H> {
                 Step::Continue
             }
             Err(note) => {
-                lock(&self.notes).push(note);
+                if let Some(notes) = &self.notes {
+                    lock(notes).push(note);
+                }
                 self.goes_on(cx, Step::Continue)
             }
         }

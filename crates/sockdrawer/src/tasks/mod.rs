@@ -58,7 +58,7 @@ impl Behaviour {
 
     /// A task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for [`Model::Tasks`](crate::Model::Tasks).
     pub fn handler(handler: impl Handler) -> Behaviour {
-        Behaviour::of_kind(HandlerService(Arc::new(handler)), Kind::Task)
+        Behaviour::of_kind(HandlerService::new(handler), Kind::Task)
     }
 
     /// A queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).
