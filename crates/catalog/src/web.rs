@@ -190,9 +190,7 @@ enum Next {
 impl Conversation {
     /// Answers what is wrong with a request, and ends the connection: what follows cannot be told apart from it.
     fn refuse(status: u16, why: &str, cx: &mut Context<'_>) -> Step {
-        let answer = Answer::error(status, why);
-        cx.send(&answer.head(false, true));
-        cx.send(answer.body_bytes());
+        cx.send(&Answer::error(status, why).bytes(&Request::default()));
         Step::Close
     }
 

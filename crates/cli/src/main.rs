@@ -40,7 +40,9 @@ fn main() -> ExitCode {
     sockdrawer::reset_signals();
     // A helper of models that run in other processes goes no further.
     sockdrawer::layers(&[sockdrawer_tls::RECIPE]);
-    sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES].concat());
+    sockdrawer::processes(
+        &[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES, &[sockdrawer_websocket::Echo::RECIPE]].concat(),
+    );
     sockdrawer_load::agent();
     sockdrawer_program::end(run())
 }

@@ -19,6 +19,8 @@ pub(crate) enum Protocol {
     Http,
     /// Messages and their acknowledgements.
     Acks,
+    /// Messages of WebSockets.
+    Ws,
     /// A connection to another server for each client.
     Proxy,
     /// Another program for each connection.
@@ -26,8 +28,16 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) const ALL: [Protocol; 7] =
-        [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks, Protocol::Proxy, Protocol::Exec];
+    pub(crate) const ALL: [Protocol; 8] = [
+        Protocol::Echo,
+        Protocol::Hello,
+        Protocol::Ping,
+        Protocol::Http,
+        Protocol::Acks,
+        Protocol::Ws,
+        Protocol::Proxy,
+        Protocol::Exec,
+    ];
 
     /// Those that load can be put on: nothing is known of what the programs of `exec` answer, or the targets of `proxy`.
     pub(crate) const WORKLOADS: [Protocol; 5] = [Protocol::Ping, Protocol::Echo, Protocol::Hello, Protocol::Http, Protocol::Acks];
@@ -39,6 +49,7 @@ impl Protocol {
             Protocol::Ping => "ping",
             Protocol::Http => "http",
             Protocol::Acks => "acks",
+            Protocol::Ws => "ws",
             Protocol::Proxy => "proxy",
             Protocol::Exec => "exec",
         }

@@ -7,6 +7,7 @@ use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, Tar
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
 use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
 use sockdrawer_program::executable;
+use sockdrawer_websocket as websocket;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -19,10 +20,12 @@ pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
-pub(crate) const SETTINGS: [Setting; 9] = [
+pub(crate) const SETTINGS: [Setting; 11] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
+    Setting::new("publish", Kind::Switch, "ws: each message goes to all clients, and not back alone").unless_given("false"),
+    Setting::new("max-message", Kind::Size, "ws: the longest message that is taken, fragments joined").unless_given("1m"),
     Setting::new(
         "to",
         Kind::List(TARGET),
@@ -120,8 +123,9 @@ impl TargetMetrics {
 }
 
 /// What can be served.
-pub(crate) fn protocols() -> [Protocol; 7] {
-    let [slow_duration, ack, to, balance, connect_timeout, tries, queue_timeout, header, program] = SETTINGS;
+pub(crate) fn protocols() -> [Protocol; 8] {
+    let [slow_duration, ack, publish, max_message, to, balance, connect_timeout, tries, queue_timeout, header, program] =
+        SETTINGS;
     let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
         Protocol::new(protocol.name(), help, build)
     };
@@ -136,6 +140,13 @@ pub(crate) fn protocols() -> [Protocol; 7] {
             Ok(Config::accept(Acks { pattern }.behaviour()))
         })
         .setting(ack),
+        protocol(names::Protocol::Ws, "WebSockets whose messages come back, or go to all", |values| {
+            let echo = websocket::Echo::default().max_message(values.count("max-message").unwrap_or(1 << 20));
+            let echo = if values.switch("publish") == Some(true) { echo.to_all() } else { echo };
+            Ok(Config::accept(echo.behaviour()))
+        })
+        .setting(publish)
+        .setting(max_message),
         [to, balance, connect_timeout, tries, queue_timeout, header]
             .into_iter()
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)

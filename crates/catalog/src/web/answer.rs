@@ -88,6 +88,15 @@ impl Answer {
         self.status
     }
 
+    /// The bytes of a whole answer after which the connection ends; without the body where only the head is asked for. A stream has none.
+    pub fn bytes(&self, request: &Request) -> Vec<u8> {
+        let mut bytes = self.head(false, true);
+        if !request.wants_head {
+            bytes.extend(self.body_bytes());
+        }
+        bytes
+    }
+
     pub(super) fn body_bytes(&self) -> &[u8] {
         if let Body::Whole(bytes) = &self.body { bytes } else { &[] }
     }
@@ -159,7 +168,9 @@ impl<W: Write> Write for Chunks<'_, W> {
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        302 => "Found",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
@@ -170,6 +181,8 @@ fn reason(status: u16) -> &'static str {
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         422 => "Unprocessable Content",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "Internal Server Error",

@@ -1,5 +1,6 @@
 //! Requests: read whole, within bounds.
 
+use super::Answer;
 use sockdrawer::Input;
 
 /// The head of a request may be this long, in bytes.
@@ -25,9 +26,52 @@ pub struct Request {
 }
 
 impl Request {
+    /// Takes a request without a body from the input; None, and nothing is taken, while it is not whole. For protocols that begin as HTTP and become
+    /// another one; [`Web`](super::Web) serves HTTP.
+    ///
+    /// # Errors
+    /// The answer to a request that is malformed or too long.
+    pub fn read(input: &mut Input<'_>) -> Result<Option<Request>, Answer> {
+        match parse(input, 0) {
+            Parsed::Whole(request) => Ok(Some(request)),
+            Parsed::Part { .. } => Ok(None),
+            Parsed::Refused(status, why) => Err(Answer::error(status, why)),
+        }
+    }
+
+    /// Takes the head of a server's answer from the input: its status, and a request that has its fields alone. None, and nothing is taken, while it is
+    /// not whole.
+    ///
+    /// # Errors
+    /// Why the input is no such head, in a line.
+    pub fn read_answer(input: &mut Input<'_>) -> Result<Option<(u16, Request)>, String> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut head = httparse::Response::new(&mut fields);
+        match head.parse(input.bytes()) {
+            Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => {
+                let (status, fields) = (head.code.unwrap_or_default(), owned(head.headers));
+                input.take(length);
+                Ok(Some((status, Request { fields, ..Request::default() })))
+            }
+            Ok(httparse::Status::Partial) if input.bytes().len() < MAX_HEAD => Ok(None),
+            Ok(_) => Err("the head of the answer has more than 8192 bytes".to_owned()),
+            Err(error) => Err(format!("not an answer of HTTP/1.1: {error}")),
+        }
+    }
+
+    /// The values of all fields with this name, which is compared without case, in their order.
+    pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+
+    /// Returns whether the method was `HEAD`: the answer is sent without its body.
+    pub fn wants_head(&self) -> bool {
+        self.wants_head
+    }
+
     /// The value of the first field with this name, which is compared without case.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+        self.fields(name).next()
     }
 
     /// The value of the first parameter with this name.
@@ -61,9 +105,8 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
         Err(httparse::Error::TooManyHeaders) => return refused(431, "the request has more than 64 fields: send fewer"),
         Err(error) => return Parsed::Refused(400, format!("not a request of HTTP/1.1: {error}")),
     };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let mut request = Request { method: head.method.unwrap_or_default().to_owned(), ..Request::default() };
-    request.fields = head.headers.iter().map(|field| (field.name.to_owned(), text(field.value))).collect();
+    request.fields = owned(head.headers);
     let is = |name: &str, value: &str| request.field(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
     let closes = is("Connection", "close") || (head.version == Some(0) && !is("Connection", "keep-alive"));
     let expects_leave = is("Expect", "100-continue");
@@ -75,8 +118,7 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
     if request.field("Transfer-Encoding").is_some() {
         return refused(411, "a body in chunks is not understood: send Content-Length");
     }
-    let lengths: Vec<&String> =
-        request.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-Length")).map(|(_, value)| value).collect();
+    let lengths: Vec<&str> = request.fields("Content-Length").collect();
     let body = match lengths.as_slice() {
         [] => 0,
         [one] if !one.is_empty() && one.bytes().all(|byte| byte.is_ascii_digit()) => one.parse().unwrap_or(usize::MAX),
@@ -95,6 +137,11 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
     request.body = input.bytes()[length..length + body].to_vec();
     input.take(length + body);
     Parsed::Whole(request)
+}
+
+fn owned(fields: &[httparse::Header<'_>]) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    fields.iter().map(|field| (field.name.to_owned(), text(field.value))).collect()
 }
 
 /// The path and the parameters of a target. None: it is neither a path nor a URL with one.

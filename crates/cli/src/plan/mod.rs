@@ -143,7 +143,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
             wanted(&arguments.http, operation, Asks { begun, has_target, urls: &urls, connections: connections(arguments) })
         }
         Protocol::Acks => messages(&arguments.acks, operation, connections(arguments)).map(Workload::Acks),
-        protocol @ (Protocol::Proxy | Protocol::Exec) => {
+        protocol @ (Protocol::Ws | Protocol::Proxy | Protocol::Exec) => {
             let why = format_args!("{protocol} is a protocol to serve, no workload: use ping, echo, hello, http or acks");
             Err(usage(why))
         }

@@ -188,21 +188,16 @@ impl Context<'_> {
         stays.unwrap_or(true)
     }
 
+    /// This context, for as long as what is returned lives: for a type of your own that holds a context by value, as one that knows messages
+    /// does.
+    pub fn reborrow(&mut self) -> Context<'_> {
+        Context { out: &mut *self.out, timer: &mut *self.timer, local: &mut *self.local, ..*self }
+    }
+
     /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
         out.backlog = self.out.backlog + self.out.bytes.len();
-        let result = call(&mut Context {
-            out: &mut *out,
-            timer: &mut *self.timer,
-            local: &mut *self.local,
-            now: self.now,
-            post: self.post,
-            token: self.token,
-            id: self.id,
-            generation: self.generation,
-            max_partial: self.max_partial,
-            draining: self.draining,
-        });
+        let result = call(&mut Context { out: &mut *out, ..self.reborrow() });
         if let Some(inner) = out.said.take() {
             self.out.say().join(*inner);
         }

@@ -136,6 +136,8 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::Movable", "erases what runs the connections of a pool: loops or processes"),
         ("sockdrawer::System", "tests let each system call fail"),
         ("sockdrawer::Table", "erases the type of a service: one virtual call per event"),
+        ("websocket::MessageProtocol", "implemented by users: what they do with messages"),
+        ("websocket::MessageService", "implemented by users: they make a protocol for each WebSocket"),
         ("tls::TakesTickets", "the record layer knows no rustls"),
     ],
 };

@@ -1,0 +1,96 @@
+//! The state of a WebSocket that is not its protocol's.
+
+use crate::frame::{self, Opcode};
+use crate::partial::Partial;
+use crate::settings::Times;
+use crate::{Close, close};
+use sockdrawer::{Context, Side};
+use std::time::{Duration, Instant};
+
+/// The state of a connection that is not its protocol's. Small, because it is kept for each idle one.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) side: Side,
+    /// Looks in a row at which nothing had come since the one before.
+    pub(crate) silent: u8,
+    pub(crate) is_pinged: bool,
+    pub(crate) is_paused: bool,
+    pub(crate) has_job: bool,
+    pub(crate) close_sent: bool,
+    /// The next time at which the connection itself has something to do: a ping, the end of a wait.
+    pub(crate) due: Option<Instant>,
+    extra: Option<Box<Extra>>,
+}
+
+/// State that few connections have.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Extra {
+    /// The protocol's timer.
+    pub(crate) timer: Option<Instant>,
+    /// A message of which a part has come.
+    pub(crate) partial: Option<Partial>,
+    /// The peer's close frame, or none, once the end is certain.
+    pub(crate) closed: Option<Close>,
+    /// Until the connection was told that it goes on here: the times left to what is due, and to the timer.
+    pub(crate) left: Option<[Option<Duration>; 2]>,
+}
+
+impl Link {
+    pub(crate) fn new(side: Side) -> Link {
+        Link { side, silent: 0, is_pinged: false, is_paused: false, has_job: false, close_sent: false, due: None, extra: None }
+    }
+
+    /// Returns whether no message may be given to the protocol now.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_paused || self.has_job
+    }
+
+    pub(crate) fn extra(&self) -> Option<&Extra> {
+        self.extra.as_deref()
+    }
+
+    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Takes something rare out, unless there is nothing.
+    pub(crate) fn take<T>(&mut self, take: impl FnOnce(&mut Extra) -> Option<T>) -> Option<T> {
+        let extra = self.extra.as_mut()?;
+        let taken = take(extra);
+        if **extra == Extra::default() {
+            self.extra = None;
+        }
+        taken
+    }
+
+    pub(crate) fn timer(&self) -> Option<Instant> {
+        self.extra().and_then(|extra| extra.timer)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.extra().is_some_and(|extra| extra.closed.is_some())
+    }
+
+    /// Sets the connection's one timer to the nearer of the two.
+    pub(crate) fn follow(&self, cx: &mut Context<'_>) {
+        match self.due.into_iter().chain(self.timer()).min() {
+            Some(at) => cx.set_timer_at(at),
+            None => cx.clear_timer(),
+        }
+    }
+
+    /// Sets the next time at which something is to be done.
+    pub(crate) fn wait(&mut self, time: Duration, cx: &mut Context<'_>) {
+        self.due = cx.now().checked_add(time);
+        self.follow(cx);
+    }
+
+    /// Sends a close frame, once, and waits for the peer's.
+    pub(crate) fn close(&mut self, code: u16, reason: &str, times: &Times, cx: &mut Context<'_>) {
+        if std::mem::replace(&mut self.close_sent, true) {
+            return;
+        }
+        frame::write(Opcode::Close, &close::payload(code, reason), self.side, cx.out());
+        self.wait(times.close_within, cx);
+    }
+}

@@ -1,0 +1,92 @@
+//! Messages that come in several reads, or in several frames.
+
+use crate::close::Fault;
+use crate::frame::{Header, Message, Opcode};
+use crate::mask;
+use serde::{Deserialize, Serialize};
+use sockdrawer::Input;
+
+/// A data message of which a part has come. Only a connection with such a message has this memory.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Partial {
+    is_text: bool,
+    bytes: Vec<u8>,
+    /// Bytes, from the first, that are known to be whole characters.
+    checked: usize,
+    /// The frame of which a part has come is the last of its message.
+    fin: bool,
+    /// Bytes of that frame which have not come.
+    left: u64,
+    mask: [u8; 4],
+    /// Bytes of that frame which have come: the place in the mask.
+    place: u8,
+}
+
+impl Partial {
+    /// A message that begins with this frame.
+    pub(crate) fn begun_by(header: &Header) -> Partial {
+        let is_text = header.opcode == Opcode::Text;
+        let mut partial = Partial { is_text, bytes: Vec::new(), checked: 0, fin: false, left: 0, mask: [0; 4], place: 0 };
+        partial.next_frame(header);
+        partial
+    }
+
+    /// The bytes of another frame follow.
+    pub(crate) fn next_frame(&mut self, header: &Header) {
+        self.fin = header.fin;
+        self.left = header.payload;
+        self.mask = header.mask.unwrap_or_default();
+        self.place = 0;
+    }
+
+    /// Bytes that the message has at least.
+    pub(crate) fn length(&self) -> u64 {
+        self.left.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// Returns whether the bytes that come next belong to a frame that began.
+    pub(crate) fn is_within_frame(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Returns whether the last byte of the last frame was taken.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.fin && self.left == 0
+    }
+
+    /// Takes what has come of the frame.
+    ///
+    /// # Errors
+    /// When the text cannot become UTF-8, whatever follows.
+    pub(crate) fn take(&mut self, input: &mut Input<'_>) -> Result<(), Fault> {
+        let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.bytes().len());
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(input.take(count));
+        mask::apply(&mut self.bytes[begin..], self.mask, self.place.into());
+        self.left -= count as u64;
+        self.place = self.place.wrapping_add(u8::try_from(count % 4).unwrap_or_default());
+        self.check()
+    }
+
+    /// Looks at characters that became whole.
+    fn check(&mut self) -> Result<(), Fault> {
+        if !self.is_text {
+            return Ok(());
+        }
+        match std::str::from_utf8(&self.bytes[self.checked..]) {
+            Ok(_) => self.checked = self.bytes.len(),
+            Err(error) if error.error_len().is_none() && !self.is_whole() => self.checked += error.valid_up_to(),
+            Err(_) => return Err(Fault::not_utf8()),
+        }
+        Ok(())
+    }
+
+    /// The whole message.
+    pub(crate) fn message(&self) -> Result<Message<'_>, Fault> {
+        if !self.is_text {
+            return Ok(Message::Binary(&self.bytes));
+        }
+        // Looked at piece by piece already; what is left is at most the last character.
+        std::str::from_utf8(&self.bytes).map(Message::Text).map_err(|_| Fault::not_utf8())
+    }
+}

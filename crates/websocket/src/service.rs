@@ -1,0 +1,121 @@
+//! The service: its settings, for servers and clients.
+
+use crate::connection::Connection;
+use crate::handshake::Asked;
+use crate::message::MessageService;
+use crate::settings::{Shared, Times};
+use sockdrawer::connecting::ConnectFailure;
+use sockdrawer::{CannotRestore, Local, Peer, Recipe, Saved, Service, State};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// WebSockets of a [`MessageService`]: a [`Service`] for any pool, below any layer, under any model.
+#[derive(Debug)]
+pub struct WebSocket<S> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: MessageService> WebSocket<S> {
+    /// A server.
+    pub fn new(service: S) -> WebSocket<S> {
+        let times = Times {
+            handshake_within: Duration::from_secs(10),
+            ping_after: Duration::from_secs(30),
+            pong_within: Duration::from_secs(20),
+            close_within: Duration::from_secs(5),
+        };
+        WebSocket { shared: Arc::new(Shared { service, max_message: 1 << 20, times, asked: Asked::default() }) }
+    }
+
+    /// A client, for a pool that connects: this URL, such as `ws://example.org/chat?room=1`, says the host and the target of the request. The address
+    /// to connect to, and TLS, are the pool's.
+    ///
+    /// # Panics
+    /// When it is no such URL.
+    #[track_caller]
+    pub fn client(service: S, url: &str) -> WebSocket<S> {
+        let Some(asked) = Asked::by(url) else {
+            panic!("{url:?} is no URL of a WebSocket: write such as ws://example.org/chat?room=1")
+        };
+        WebSocket::new(service).with(|shared| shared.asked = asked)
+    }
+
+    /// Offers a subprotocol, on the connecting side; those offered first are preferred.
+    #[must_use]
+    pub fn subprotocol(self, name: impl Into<String>) -> WebSocket<S> {
+        self.with(|shared| shared.asked.subprotocols.push(name.into()))
+    }
+
+    /// Adds a field to the request, on the connecting side, such as `Origin`.
+    #[must_use]
+    pub fn field(self, name: impl Into<String>, value: impl Into<String>) -> WebSocket<S> {
+        self.with(|shared| shared.asked.fields.push((name.into(), value.into())))
+    }
+
+    /// Sets the maximum of bytes in a message, fragments joined. A peer that sends more is closed with 1009, before the bytes come where a frame says
+    /// it. Default: 1 MiB.
+    #[must_use]
+    pub fn max_message(self, bytes: usize) -> WebSocket<S> {
+        self.with(|shared| shared.max_message = bytes)
+    }
+
+    /// Sets the time in which a handshake is complete. Default: 10 s.
+    #[must_use]
+    pub fn handshake_within(self, time: Duration) -> WebSocket<S> {
+        self.with(|shared| shared.times.handshake_within = time)
+    }
+
+    /// Sets how long a peer is silent before it is sent a ping, which goes out up to half of the time later. Default: 30 s, so that proxies that end
+    /// what is idle for a minute see a frame.
+    #[must_use]
+    pub fn ping_after(self, time: Duration) -> WebSocket<S> {
+        self.with(|shared| shared.times.ping_after = time)
+    }
+
+    /// Sets how long a pong, or anything else, may take after a ping; then the connection is reset, and reported. Default: 20 s.
+    #[must_use]
+    pub fn pong_within(self, time: Duration) -> WebSocket<S> {
+        self.with(|shared| shared.times.pong_within = time)
+    }
+
+    /// Sets how long the peer's close frame is waited for after this side's. Default: 5 s.
+    #[must_use]
+    pub fn close_within(self, time: Duration) -> WebSocket<S> {
+        self.with(|shared| shared.times.close_within = time)
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Shared<S>)) -> WebSocket<S> {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            set(shared);
+        }
+        self
+    }
+}
+
+impl<S: MessageService> Service for WebSocket<S> {
+    type Protocol = Connection<S>;
+
+    fn open(&self, peer: &Peer) -> Connection<S> {
+        Connection::fresh(self.shared.clone(), peer)
+    }
+
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection<S>, CannotRestore> {
+        Connection::moved(self.shared.clone(), peer, from)
+    }
+
+    fn state(&self) -> State {
+        self.shared.service.state()
+    }
+
+    fn local(&self) -> Box<Local> {
+        self.shared.service.local()
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        self.shared.service.connect_failed(failure, local);
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.shared.service.recipe()
+    }
+}

@@ -1,0 +1,22 @@
+//! Settings of a service, which all of its connections share.
+
+use crate::handshake::Asked;
+use std::time::Duration;
+
+/// All that the connections of a service share.
+#[derive(Debug)]
+pub(crate) struct Shared<S> {
+    pub(crate) service: S,
+    pub(crate) max_message: usize,
+    pub(crate) times: Times,
+    /// On the connecting side.
+    pub(crate) asked: Asked,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    pub(crate) handshake_within: Duration,
+    pub(crate) ping_after: Duration,
+    pub(crate) pong_within: Duration,
+    pub(crate) close_within: Duration,
+}
