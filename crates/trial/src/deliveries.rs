@@ -19,6 +19,9 @@ pub struct Delivered {
     pub heard: u64,
     /// Messages that a client had to hear and did not.
     pub lost: u64,
+    /// Messages that a client did not hear and need not have: they were published while a process was killed, or in the change after that, and the connection
+    /// of the sender or of the client had come in the same time, so that the two may have been in different processes.
+    pub beside_kills: u64,
     /// Messages that a client heard once more.
     pub doubled: u64,
     /// Messages that a client heard after a later one of the same sender.
@@ -43,6 +46,7 @@ impl AddAssign for Delivered {
         self.published += other.published;
         self.heard += other.heard;
         self.lost += other.lost;
+        self.beside_kills += other.beside_kills;
         self.doubled += other.doubled;
         self.out_of_order += other.out_of_order;
     }
@@ -50,8 +54,12 @@ impl AddAssign for Delivered {
 
 impl fmt::Display for Delivered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Delivered { published, heard, lost, doubled, out_of_order } = self;
-        write!(f, "{published} published, {heard} heard, {lost} lost, {doubled} doubled, {out_of_order} out of order")
+        let Delivered { published, heard, lost, beside_kills, doubled, out_of_order } = self;
+        write!(f, "{published} published, {heard} heard, {lost} lost, {doubled} doubled, {out_of_order} out of order")?;
+        match beside_kills {
+            0 => Ok(()),
+            count => write!(f, ", {count} lost beside kills"),
+        }
     }
 }
 
@@ -62,6 +70,26 @@ struct Sender {
     /// The highest count of a message that any client heard.
     known: u64,
     is_gone: bool,
+    /// The change in which the connection came.
+    came: u64,
+    /// The first count of each change in which it published, with the change.
+    firsts: Vec<(u64, u64)>,
+}
+
+impl Sender {
+    /// Returns the change in which a message was published.
+    fn change_of(&self, count: u64) -> u64 {
+        let after = self.firsts.partition_point(|(first, _)| *first <= count);
+        self.firsts[..after].last().map_or(0, |(_, change)| *change)
+    }
+}
+
+/// A message that a client did not hear.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    sender: usize,
+    listener: usize,
+    count: u64,
 }
 
 /// The messages of a sender as a client hears them.
@@ -78,8 +106,8 @@ impl Stream {
         Stream { first: count + 1, next: count + 1, missing: Vec::new() }
     }
 
-    fn lacks(&self, last: u64) -> u64 {
-        self.missing.len() as u64 + (last + 1).saturating_sub(self.next)
+    fn lacks(&self, last: u64) -> impl Iterator<Item = u64> {
+        self.missing.iter().copied().chain(self.next..last + 1)
     }
 }
 
@@ -92,6 +120,10 @@ struct Book {
     echoes: bool,
     /// Nothing more is to be published.
     is_quiet: bool,
+    /// The change that is under way, from 1 on; 0 before the first.
+    change: u64,
+    /// Messages that are certain not to come any more.
+    lost: Vec<Lost>,
 }
 
 impl Book {
@@ -102,13 +134,24 @@ impl Book {
     }
 
     /// Returns what a client lacks of each sender.
-    fn lacks(&self, listener: usize, streams: &[Stream]) -> impl Iterator<Item = (usize, u64)> {
+    fn lacks(&self, listener: usize, streams: &[Stream]) -> impl Iterator<Item = Lost> {
         let due = move |number: &usize| *number != listener || self.echoes;
-        (0..self.senders.len()).filter(due).map(move |number| {
-            let last = Book::last(&self.senders[number]);
+        (0..self.senders.len()).filter(due).flat_map(move |sender| {
+            let last = Book::last(&self.senders[sender]);
             // A sender that came after this client, and of which it heard nothing, has no stream yet.
-            (number, streams.get(number).map_or(last, |stream| stream.lacks(last)))
+            let stream = streams.get(sender).cloned().unwrap_or_else(|| Stream::after(0));
+            let counts: Vec<u64> = stream.lacks(last).collect();
+            counts.into_iter().map(move |count| Lost { sender, listener, count })
         })
+    }
+
+    /// Returns whether a message need not have come, where processes were killed in these changes.
+    fn is_beside_a_kill(&self, lost: &Lost, kills: &[u64]) -> bool {
+        let sender = &self.senders[lost.sender];
+        let published = sender.change_of(lost.count);
+        let ends = [sender.came, self.senders[lost.listener].came];
+        let mut near = kills.iter().filter(|kill| (**kill..=**kill + 1).contains(&published));
+        near.any(|kill| ends.iter().any(|came| (*kill..=*kill + 1).contains(came)))
     }
 
     fn heard(&mut self, listener: usize, number: usize, count: u64) {
@@ -159,8 +202,14 @@ impl Deliveries {
     /// Adds a connection. Returns its number.
     pub(crate) fn comes(&self) -> usize {
         let mut book = self.book();
-        book.senders.push(Sender::default());
+        let came = book.change;
+        book.senders.push(Sender { came, ..Sender::default() });
         book.senders.len() - 1
+    }
+
+    /// Says that the next change begins.
+    pub(crate) fn next_change(&self) {
+        self.book().change += 1;
     }
 
     /// Returns the number of the message of this count.
@@ -181,9 +230,12 @@ impl Deliveries {
         if book.is_quiet {
             return None;
         }
-        let published = &mut book.senders[sender].counts.published;
-        *published += 1;
-        Some(Deliveries::number(sender, *published))
+        let (change, one) = (book.change, &mut book.senders[sender]);
+        one.counts.published += 1;
+        if one.firsts.last().is_none_or(|(_, last)| *last != change) {
+            one.firsts.push((one.counts.published, change));
+        }
+        Some(Deliveries::number(sender, one.counts.published))
     }
 
     /// Counts a message as heard by this connection. Returns false if nobody published it.
@@ -204,8 +256,8 @@ impl Deliveries {
         let mut book = self.book();
         book.senders[number].is_gone = true;
         let streams = book.listening.remove(&number).unwrap_or_default();
-        for (sender, stream) in book.senders.iter_mut().zip(streams) {
-            sender.counts.lost += stream.missing.len() as u64;
+        for (sender, stream) in streams.into_iter().enumerate() {
+            book.lost.extend(stream.missing.into_iter().map(|count| Lost { sender, listener: number, count }));
         }
     }
 
@@ -217,18 +269,25 @@ impl Deliveries {
     /// Returns whether all clients heard all that they had to hear until now.
     pub(crate) fn is_complete(&self) -> bool {
         let book = self.book();
-        book.listening.iter().all(|(listener, streams)| book.lacks(*listener, streams).all(|(_, lacks)| lacks == 0))
+        book.listening.iter().all(|(listener, streams)| book.lacks(*listener, streams).next().is_none())
     }
 
-    /// Ends the book: what the clients lack now is lost, and nothing counts any more.
-    pub(crate) fn close(&self) {
+    /// Ends the book: all that the clients lack now is lost, and nothing counts any more. In these changes a process was killed. Returns how many messages
+    /// of each change were lost.
+    pub(crate) fn close(&self, kills: &[u64]) -> BTreeMap<u64, u64> {
         let mut book = self.book();
-        let lost: Vec<(usize, u64)> =
-            book.listening.iter().flat_map(|(listener, streams)| book.lacks(*listener, streams)).collect();
+        let at_end: Vec<Lost> = book.listening.iter().flat_map(|(listener, streams)| book.lacks(*listener, streams)).collect();
         book.listening.clear();
-        for (sender, lost) in lost {
-            book.senders[sender].counts.lost += lost;
+        let mut by_change = BTreeMap::new();
+        for lost in std::mem::take(&mut book.lost).into_iter().chain(at_end) {
+            if book.is_beside_a_kill(&lost, kills) {
+                book.senders[lost.sender].counts.beside_kills += 1;
+            } else {
+                book.senders[lost.sender].counts.lost += 1;
+                *by_change.entry(book.senders[lost.sender].change_of(lost.count)).or_default() += 1;
+            }
         }
+        by_change
     }
 
     /// Returns the counts of all senders together.
@@ -263,7 +322,7 @@ mod tests {
     fn counts(deliveries: &Deliveries) -> Vec<(u64, u64, u64)> {
         deliveries.be_quiet();
         assert_eq!(deliveries.publishes(0), None, "so that what is counted stays what it is");
-        deliveries.close();
+        deliveries.close(&[]);
         deliveries.by_sender().iter().map(|one| (one.lost, one.doubled, one.out_of_order)).collect()
     }
 
@@ -339,6 +398,26 @@ mod tests {
         assert!(deliveries.hears(1, numbers[0]) && deliveries.hears(1, numbers[2]));
         deliveries.goes(1);
         assert_eq!(counts(&deliveries), [(1, 0, 0), (0, 0, 0)]);
+    }
+
+    /// A kill excuses messages of the time around it, and only those with a connection at either end that came in that time.
+    #[test]
+    fn a_kill_excuses_messages_of_connections_that_came_beside_it() {
+        let deliveries = subscribed(2);
+        // In change 2 a process is killed: one more client comes, and nobody hears anything from then on.
+        deliveries.next_change();
+        deliveries.next_change();
+        let late = deliveries.comes();
+        deliveries.subscribes(late);
+        for _ in 2..=4 {
+            (0..3).for_each(|sender| _ = published(&deliveries, sender));
+            deliveries.next_change();
+        }
+        let by_change = deliveries.close(&[2]);
+        // The first two lack each other's, always; the third's, and to the third, only in change 4.
+        assert_eq!(by_change, BTreeMap::from([(2, 2), (3, 2), (4, 6)]));
+        let counts: Vec<(u64, u64)> = deliveries.by_sender().iter().map(|one| (one.lost, one.beside_kills)).collect();
+        assert_eq!(counts, [(4, 2), (4, 2), (2, 4)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::tally::{Group, Tally};
 use crate::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
 use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,12 +125,22 @@ impl Clients {
     /// Lets clients that hear each other publish no more, and waits until all have heard everything, for at most [`PATIENCE`]. Returns the counts of
     /// each sender.
     pub fn settle(&self) -> Vec<Delivered> {
+        self.settle_beside(&[]).0
+    }
+
+    /// Says that the next change begins.
+    pub(crate) fn next_change(&self) {
+        self.deliveries.next_change();
+    }
+
+    /// Does as [`Clients::settle`], where processes were killed in these changes. Returns also how many messages of each change were lost.
+    pub(crate) fn settle_beside(&self, kills: &[u64]) -> (Vec<Delivered>, BTreeMap<u64, u64>) {
         self.deliveries.be_quiet();
         if let Some(kept) = &self.kept {
             kept.wait(PATIENCE, |_| self.deliveries.is_complete());
         }
-        self.deliveries.close();
-        self.deliveries.by_sender()
+        let lost = self.deliveries.close(kills);
+        (self.deliveries.by_sender(), lost)
     }
 
     /// Ends the churn, each client after its answer, then the connections that stay. Failures of their ends are still counted.

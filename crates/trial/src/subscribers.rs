@@ -182,7 +182,11 @@ impl<W: Witness> Protocol for Subscriber<W> {
                         return Subscriber::<W>::end(cx);
                     }
                 }
-                Next::Wrong => return self.wrong(input.bytes(), "a message as"),
+                Next::Wrong => {
+                    let awaited = self.broadcast.first().get(self.turn).and_then(|turn| turn.expect.as_ref());
+                    let awaited = awaited.map_or_else(String::new, |expect| format!("`{expect}`, or "));
+                    return self.wrong(input.bytes(), &format!("{awaited}a message as"));
+                }
             }
         }
         Step::Continue

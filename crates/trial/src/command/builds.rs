@@ -80,11 +80,20 @@ impl Builds {
     /// # Errors
     /// When it does not start, or does not say where it listens.
     pub fn start(programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, Refused> {
-        let builds = Builds::begin(programs, target, stop);
-        builds.map_err(|why| Refused::Server(format!("the first build does not serve: {why}")))
+        // Found by its path, the second one would be missed only once the clients are there.
+        if let Some(missing) = programs.builds.iter().find(|build| build.components().count() > 1 && !build.is_file()) {
+            return Err(Refused::Server(format!("{}: no such program: name the two builds", missing.display())));
+        }
+        let builds = Builds::begin(programs).and_then(|mut builds| builds.serve(stop).map(|()| builds));
+        let mut builds = builds.map_err(|why| Refused::Server(format!("the first build does not serve: {why}")))?;
+        builds.target = match target {
+            Some(target) => target,
+            None => builds.only_address().map_err(Refused::Server)?,
+        };
+        Ok(builds)
     }
 
-    fn begin(mut programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, String> {
+    fn begin(mut programs: Programs) -> Result<Builds, String> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = std::env::temp_dir().join(format!("sockdrawer-builds-{}", std::process::id()));
         let failed = |error: io::Error| error.to_string();
@@ -101,7 +110,7 @@ impl Builds {
         random.shuffle(&mut steps);
         let output = Output::new().map_err(failed)?;
         let none = Address::Tcp(([127, 0, 0, 1], 0).into());
-        let mut builds = Builds {
+        Ok(Builds {
             _turn: turn,
             programs,
             path,
@@ -112,13 +121,7 @@ impl Builds {
             random,
             serving: (0, None),
             took: AT_FIRST,
-        };
-        builds.serve(stop)?;
-        builds.target = match target {
-            Some(target) => target,
-            None => builds.only_address()?,
-        };
-        Ok(builds)
+        })
     }
 
     /// The address of the clients.
@@ -145,16 +148,19 @@ impl Builds {
         while self.meets().is_none() {
             let over = match child.try_wait() {
                 Ok(None) if Instant::now() < until && !stop(LOOK) => continue,
-                Ok(None) => "it is not met at the path of upgrades".to_owned(),
+                Ok(None) => format!(
+                    "within {SERVES_WITHIN:?} it is not met at {}: name the path that it gives to Upgrade::at (--socket)",
+                    self.path.display()
+                ),
                 Ok(Some(status)) => format!("it ended ({status})"),
                 Err(error) => error.to_string(),
             };
             let said = self.output.tail().unwrap_or_default();
-            return Err(if said.is_empty() {
-                over
-            } else {
-                format!("{over}; it said: {}", said.lines().last().unwrap_or_default())
-            });
+            let said = said.lines().last().map_or_else(String::new, |line| format!("; it said: {line}"));
+            // With nothing but what the trial itself has added.
+            let is_bare = self.programs.path.is_none() && self.programs.arguments.len() == 2;
+            let hint = if is_bare { "; it was started without arguments of yours: write them behind --, as in -- serve" } else { "" };
+            return Err(format!("{over}{said}{hint}"));
         }
         Ok(())
     }
@@ -171,8 +177,8 @@ impl Builds {
         let all = self.listeners()?;
         let one = match &all[..] {
             [one] => one,
-            [] => return Err("it listens nowhere: name the address of the clients".to_owned()),
-            _ => return Err(format!("it listens at {}: name the address of the clients", all.join(", "))),
+            [] => return Err("the first build listens nowhere: name the address of the clients, by --target".to_owned()),
+            _ => return Err(format!("the first build listens at {}: name that of the clients, by --target", all.join(", "))),
         };
         let address: Address = one.parse().map_err(|error| format!("{one}: {error}"))?;
         Ok(match address {
@@ -228,7 +234,8 @@ impl Builds {
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
-            return Ok(Promise { change: if to == 0 { "to old" } else { "to new" }, ..Promise::default() });
+            let change = if to == 0 { "to old" } else { "to new" };
+            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, ..Promise::default() });
         }
         let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
         // Up to twice the time of an upgrade: the new build may also die once it has taken over.
@@ -236,7 +243,7 @@ impl Builds {
         wait_until(began + Duration::from_micros(self.random.below(micros)), stop, tick);
         let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
         let stopped = Victim::stop(victim, survivor);
-        let (connections, may_refuse) = stopped.has(&self.target, survivor);
+        let (connections, may_refuse) = stopped.has(&self.target, survivor, step == Step::KillOld);
         stopped.kill();
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
@@ -244,7 +251,7 @@ impl Builds {
         if may_refuse {
             self.same_address()?;
         }
-        Ok(Promise { change, killed: true, connections, may_refuse })
+        Ok(Promise { change, killed: true, connections, may_refuse, ..Promise::default() })
     }
 
     /// Finds the process that serves, which is not one that is dead, and is of build `to` if it is `new`. Where there is none, the last build is

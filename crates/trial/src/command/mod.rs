@@ -27,6 +27,7 @@ use crate::{
 };
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use web::{Expected, Web};
@@ -189,12 +190,12 @@ impl<'a> Trial<'a> {
         stop: Stopped<'_>,
         tell: impl FnMut(&Progress),
     ) -> Report {
-        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, delivered: Vec::new() };
+        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, messages: Default::default() };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
         let changes = watch.all(&mut change);
-        let (elapsed, delivered) = (watch.begun.elapsed(), watch.delivered);
+        let (elapsed, (delivered, lost_messages)) = (watch.begun.elapsed(), watch.messages);
         let standing = self.clients.standing();
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
         let failures = self.tally.failures();
@@ -212,6 +213,7 @@ impl<'a> Trial<'a> {
             replaced,
             odd: self.expected.odd(),
             delivered,
+            lost_messages,
         }
     }
 }
@@ -227,8 +229,8 @@ struct Watch<'a, T> {
     tell: T,
     begun: Instant,
     changes: u64,
-    /// The messages of each sender, once they are counted.
-    delivered: Vec<Delivered>,
+    /// The messages of each sender, and those that were lost by the change in which they were published, once they are counted.
+    messages: (Vec<Delivered>, BTreeMap<u64, u64>),
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
@@ -238,6 +240,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
         let mut ended = Instant::now();
         while !self.is_over(*until) {
             let start = Instant::now();
+            self.trial.clients.next_change();
             let ran = change(&mut || self.progress());
             ended = Instant::now();
             self.changes += 1;
@@ -250,7 +253,9 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
-        self.delivered = self.trial.clients.settle();
+        let kills = changes.iter().filter(|change| change.ran.promise.is_some_and(|promise| promise.killed));
+        let kills: Vec<u64> = kills.map(|change| change.number).collect();
+        self.messages = self.trial.clients.settle_beside(&kills);
         if let Some(last) = changes.last_mut() {
             last.seen = last.seen.plus(&self.trial.tally.next());
         }

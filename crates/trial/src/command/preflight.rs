@@ -82,12 +82,14 @@ fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
         ),
         other => {
             let why = expected.odd().or_else(|| other.map(|failure| failure.cause.to_string()));
-            let nothing =
-                if plan.broadcast.is_some() { "clients hear nothing of each other" } else { "no answer, or wrong bytes" };
+            let hears = plan.broadcast.is_some() && other.is_none_or(|failure| failure.group == Group::Kept);
+            let (nothing, check) = if hears {
+                ("clients hear nothing of each other", "--subscribe, --publish and what they expect")
+            } else {
+                ("no answer, or wrong bytes", "--workload, or --send and --expect")
+            };
             let why = why.unwrap_or_else(|| nothing.to_owned());
-            format!(
-                "{target} does not answer as the workload expects: {why}; check --workload, or --send and --expect, and the address"
-            )
+            format!("{target} does not answer as the workload expects: {why}; check {check}, and the address")
         }
     };
     Refused::Server(line)

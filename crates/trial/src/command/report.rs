@@ -5,6 +5,8 @@ use super::shell::{Promise, Ran};
 use crate::verdict::{Bill, Judged, Verdict};
 use crate::{Delivered, Deliveries, Failure, Seen};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// A run of the command, or an upgrade, with the counts of the clients from its start to the start of the next. A connection counts where
@@ -44,6 +46,8 @@ pub struct Report {
     pub odd: Option<String>,
     /// The messages of each sender, where kept connections hear each other.
     pub delivered: Vec<Delivered>,
+    /// Messages that were lost, by the number of the change in which they were published; 0 is the time before the first.
+    pub lost_messages: BTreeMap<u64, u64>,
 }
 
 impl Change {
@@ -78,8 +82,7 @@ impl Report {
     /// With the table of the trial, unless its verdict is good.
     #[track_caller]
     pub fn assert_nothing_lost(&self) {
-        let verdict = Verdict::of(self);
-        assert!(verdict == Verdict::Good, "{}\n{}", super::Table(self), verdict.line(self));
+        assert!(Verdict::of(self) == Verdict::Good, "{self}");
     }
 
     /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if
@@ -147,6 +150,8 @@ impl Report {
         });
         if self.options.broadcast.is_some() {
             report["messages"] = messages_json(&self.delivered);
+            let lost = |(change, count): (&u64, &u64)| json!({"change": change, "lost": count});
+            report["messages"]["lost_by_change"] = self.lost_messages.iter().map(lost).collect();
         }
         merge(&mut report, seen_json(&total, self.options.allow_idle_close));
         report
@@ -187,6 +192,7 @@ fn messages_json(delivered: &[Delivered]) -> Value {
             "published": one.published,
             "heard": one.heard,
             "lost": one.lost,
+            "lost_beside_kills": one.beside_kills,
             "doubled": one.doubled,
             "out_of_order": one.out_of_order,
         })
@@ -206,8 +212,10 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
-    if let Some(Promise { change, connections, may_refuse, .. }) = ran.promise {
+    if let Some(Promise { change, connections, may_refuse, moved, stayed, .. }) = ran.promise {
         one["change"] = change.into();
+        one["moved"] = moved.into();
+        one["stayed"] = stayed.into();
         one["may_lose"] = json!({"connections": connections, "connects_may_fail": may_refuse});
     }
     merge(&mut one, seen_json(&change.seen, idle_close));
@@ -221,6 +229,13 @@ fn failure_json((failure, count): &(Failure, u64)) -> Value {
         "cause": failure.cause.to_string(),
         "count": count,
     })
+}
+
+/// The table and the verdict, as the command prints them.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", super::Table(self), Verdict::of(self).line(self))
+    }
 }
 
 impl Judged for Report {
@@ -256,7 +271,7 @@ impl Judged for Report {
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         let (mut bad, bill) = (Vec::new(), self.bill());
-        let others = |paid: u64| if paid == 0 { String::new() } else { format!("; {paid} more with killed processes") };
+        let others = |paid: u64| if paid == 0 { String::new() } else { format!("; {paid} of these with killed processes") };
         if bill.failed > 0 {
             let parts = parts(&[
                 (total.refused, "refused"),
@@ -281,12 +296,7 @@ impl Judged for Report {
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
-        let mut messages = Deliveries::total(&self.delivered);
-        if self.killed().is_some() {
-            // A killed process takes along what it had still to tell.
-            messages.lost = 0;
-        }
-        bad.extend(messages.faults());
+        bad.extend(Deliveries::total(&self.delivered).faults());
         let failed = self.failed_commands();
         if failed > 0 {
             let all = self.changes.len();

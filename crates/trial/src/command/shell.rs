@@ -90,6 +90,10 @@ pub struct Promise {
     pub killed: bool,
     /// The connections of the process that was killed.
     pub connections: u64,
+    /// Connections that moved to the next process, in an upgrade that was left alone.
+    pub moved: u64,
+    /// Connections that stayed in the process before.
+    pub stayed: u64,
     /// It was the only one that listened, so that connects may fail until the next process does.
     pub may_refuse: bool,
 }

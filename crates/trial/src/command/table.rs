@@ -51,14 +51,20 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (total, seconds) = (report.total(), report.elapsed.as_secs_f64());
     let (changes, rate) = (report.changes.len(), report.connects_per_second());
     if report.is_of_upgrades() {
-        writeln!(f, "may: the connections of the killed process; +: and connects may fail, for it")?;
-        writeln!(f, "alone listened")?;
+        writeln!(f, "may: the connections of the killed process, and of those it had taken over")?;
+        writeln!(f, "from; they may be seen to be lost in the change after it, too. +: and connects")?;
+        writeln!(f, "may fail, for it alone listened")?;
     }
     writeln!(f, "{changes} changes in {seconds:.1} s, {rate:.0} connects/s. A connection counts where it ended,")?;
     writeln!(f, "from the start of a change to the start of the next. gap: the longest time in")?;
     writeln!(f, "which no connect led to an answer")?;
     if total.failed_otherwise > 0 {
         writeln!(f, "other: ended before the answer, wrong bytes, or an error of another kind")?;
+    }
+    if report.is_of_upgrades() {
+        let promises = report.changes.iter().filter_map(|change| change.ran.promise);
+        let (moved, stayed) = promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed));
+        writeln!(f, "in upgrades without a kill {moved} connections moved, {stayed} stayed in the old process")?;
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
@@ -82,7 +88,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }
     if report.options.broadcast.is_some() {
-        messages(f, &report.delivered)?;
+        messages(f, report)?;
     }
     failures(f, &report.failures, Failure::to_string)?;
     if let Some(odd) = &report.odd {
@@ -102,9 +108,15 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 }
 
 /// Writes the sums of all messages, and the senders with the most faults.
-fn messages(f: &mut fmt::Formatter<'_>, delivered: &[Delivered]) -> fmt::Result {
+fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let delivered = &report.delivered;
     let (all, senders) = (Deliveries::total(delivered), delivered.len());
     write!(f, "\nmessages of {senders} senders: {all}")?;
+    let changes: Vec<String> = report.lost_messages.iter().map(|(change, count)| format!("{change}: {count}")).collect();
+    if !changes.is_empty() {
+        let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
+        write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
+    }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
     bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))

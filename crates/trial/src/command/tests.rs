@@ -54,6 +54,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         replaced: 3,
         odd: None,
         delivered: Vec::new(),
+        lost_messages: Default::default(),
     }
 }
 
@@ -164,7 +165,8 @@ fn of_many_changes_the_worst_are_shown() {
 
 /// A change in which a process with this number of connections was killed.
 fn killed(report: &mut Report, number: usize, connections: u64, may_refuse: bool) {
-    report.changes[number - 1].ran.promise = Some(Promise { change: "old killed", killed: true, connections, may_refuse });
+    let promise = Promise { change: "old killed", killed: true, connections, may_refuse, ..Promise::default() };
+    report.changes[number - 1].ran.promise = Some(promise);
 }
 
 #[test]
@@ -179,7 +181,7 @@ fn a_killed_process_may_lose_its_own_connections_and_no_others() {
     let mut too_few = lost();
     killed(&mut too_few, 2, 3, false);
     assert!(
-        verdict(&too_few).starts_with("verdict: bad: 1 failed connects (1 refused, 1 reset; 1 more with killed processes)"),
+        verdict(&too_few).starts_with("verdict: bad: 1 failed connects (1 refused, 1 reset; 1 of these with killed processes)"),
         "{}",
         verdict(&too_few)
     );

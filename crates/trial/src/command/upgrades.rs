@@ -96,8 +96,13 @@ impl Upgrades {
     }
 
     /// The exchanges of the clients. Default: random bytes that come back.
-    pub fn script(mut self, script: Script) -> Upgrades {
-        self.workload = Workload::Script(script);
+    pub fn script(self, script: Script) -> Upgrades {
+        self.workload(Workload::Script(script))
+    }
+
+    /// The exchanges of the clients, where they are not those of a script, such as [`Workload::Http`].
+    pub fn workload(mut self, workload: Workload) -> Upgrades {
+        self.workload = workload;
         self
     }
 

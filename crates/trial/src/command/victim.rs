@@ -33,12 +33,15 @@ impl Victim {
         }
     }
 
-    /// Returns how many connections at `target` it has, and whether it alone has a socket that listens there.
-    pub(crate) fn has(&self, target: &Address, survivor: Pid) -> (u64, bool) {
+    /// Returns how many connections at `target` it has, and whether it alone has a socket that listens there. Where it is the one that is taken over from,
+    /// those of older processes count too: their successor dies, and they are drained.
+    pub(crate) fn has(&self, target: &Address, survivor: Pid, is_old: bool) -> (u64, bool) {
         let sockets = |pids: &[Pid]| -> BTreeSet<u64> { pids.iter().flat_map(|pid| descriptors(*pid)).collect() };
         let (own, others) = (sockets(&self.pids), sockets(&family(survivor, None)));
         let there = at(target);
-        let connections = there.iter().filter(|(inode, listens)| !listens && own.contains(inode)).count();
+        // A connection that was not accepted has no number.
+        let is_older = |inode: &u64| is_old && *inode != 0 && !others.contains(inode);
+        let connections = there.iter().filter(|(inode, listens)| !listens && (own.contains(inode) || is_older(inode))).count();
         let alone = |(inode, listens): &(u64, bool)| *listens && own.contains(inode) && !others.contains(inode);
         (connections as u64, there.iter().any(alone))
     }
@@ -118,13 +121,13 @@ mod tests {
         let accepted: Vec<_> = clients.iter().map(|_| listener.accept().expect("a connection")).collect();
         let mut other = Command::new("sleep").arg("100").spawn().expect("it starts");
         let (nothing, this) = (Pid::from_child(&other), rustix::process::getpid());
-        assert_eq!(own().has(&target, nothing), (3, true));
-        assert_eq!(own().has(&target, this), (3, false), "another process has the socket too");
+        assert_eq!(own().has(&target, nothing, false), (3, true));
+        assert_eq!(own().has(&target, this, true), (3, false), "another process has the socket too");
         let path = std::env::temp_dir().join(format!("sockdrawer-victim-{}", std::process::id()));
         let unix = UnixListener::bind(&path).expect("a free name");
         let stream = UnixStream::connect(&path).expect("it listens");
         let one = unix.accept().expect("a connection");
-        assert_eq!(own().has(&Address::Unix(path.clone()), nothing), (1, true));
+        assert_eq!(own().has(&Address::Unix(path.clone()), nothing, false), (1, true));
         std::fs::remove_file(&path).expect("it is there");
         other.kill().expect("it runs");
         other.wait().expect("a child");
