@@ -300,7 +300,11 @@ impl Reader<'_> {
             let names: Vec<&str> = settings.iter().map(|setting| setting.name).chain(table.is_empty().then_some(POOL)).collect();
             let others = self.known.protocols.iter().filter(|other| other.settings.iter().any(|setting| setting.name == key));
             let others: Vec<&str> = others.filter(|_| !table.is_empty()).map(|other| other.name).collect();
+            let is_of_program = self.known.program_settings().any(|setting| setting.name == key);
+            let is_of_pools = SETTINGS.iter().any(|one| one.setting.name == key);
             let why = match others.as_slice() {
+                [] if is_of_program => "a setting of the program: write it above the first [pool.NAME]".to_owned(),
+                [] if is_of_pools => "a setting of a pool: write it below its [pool.NAME]".to_owned(),
                 [] => unknown("setting", key, &names),
                 others => format!("a setting of the protocol {}: leave it out, or choose that protocol", others.join(" and ")),
             };

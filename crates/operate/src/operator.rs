@@ -110,7 +110,11 @@ impl Operator {
             Some(upgrade) => upgrade.start(name, config),
             None => Pool::start(config),
         };
-        started.map_err(Failure::from)
+        // The pool has the name of its setting.
+        started.map_err(|error| {
+            let failure = Failure::from(error);
+            Failure { line: format!("{name}: {}", failure.line), ..failure }
+        })
     }
 
     /// The version of the program.

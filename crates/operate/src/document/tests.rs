@@ -88,6 +88,8 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
             "1:7: `control` is no name of a pool: the program has a pool of its own",
         ),
         ("pool = 5".to_owned(), "1:8: pool is a table of pools"),
+        (pool("metrics = \"1\""), "4:1: pool.web.metrics: a setting of the program: write it above the first [pool.NAME]"),
+        ("limit = 5".to_owned(), "1:1: limit: a setting of a pool: write it below its [pool.NAME]"),
         ("metric = \"1\"".to_owned(), "1:1: metric: unknown setting `metric`: did you mean `metrics`?"),
         (String::new(), "no pool: write one"),
         (

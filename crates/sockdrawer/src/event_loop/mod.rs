@@ -19,7 +19,7 @@ pub(crate) mod lease;
 pub(crate) mod notifier;
 mod phase;
 mod ports;
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
 mod schedules;
 mod shared;
 mod slot;

@@ -1,7 +1,7 @@
 //! Limiter, switch and inbox under many schedules of their threads: `ci/long shuttle`. A thread that is never woken, or never gets
-//! what it waits for, exceeds shuttle's bound of steps, which fails.
+//! what it waits for, exceeds shuttle's bound of steps, which fails. `cargo test` runs them on threads of the system, as they happen to meet.
 
-use super::generation::{Generation, Switch};
+use super::generation::{Generation, Services, Switch};
 use super::inbox::{Inbox, Message};
 use super::slots::Slots;
 use crate::behaviour::Behaviour;
@@ -9,20 +9,31 @@ use crate::config::Settings;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Waiter};
 use crate::listen::permit::Permit;
-use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
+use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step, Urgency};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use crate::sys::{Events, Kernel, System};
 use crate::wake::Wake;
+#[cfg(shuttle)]
 use shuttle::thread;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+#[cfg(not(shuttle))]
+use std::thread;
 use std::time::Duration;
 
 /// Schedules of each kind for each test.
+#[cfg(shuttle)]
 const SCHEDULES: usize = 1_000;
 /// How often threads change over where they need not, in the second kind.
+#[cfg(shuttle)]
 const DEPTH: usize = 3;
 
+#[cfg(not(shuttle))]
+fn check(test: impl Fn() + Send + Sync + 'static) {
+    (0..100).for_each(|_| test());
+}
+
+#[cfg(shuttle)]
 fn check(test: impl Fn() + Send + Sync + 'static) {
     let test = Arc::new(test);
     let again = test.clone();
@@ -164,7 +175,7 @@ impl Protocol for Silent {
 
 fn generation(id: u32) -> Arc<Generation> {
     let service = Behaviour::from(Silent).service().clone();
-    Generation::prepare(id, service, Settings::default(), 1, 0).unwrap_or_else(|_| unreachable!("nothing panics"))
+    Generation::prepare(id, Services { service, own: Vec::new() }, Settings::default(), 1, 0).unwrap_or_else(|_| unreachable!("nothing panics"))
 }
 
 /// Accepts again and again: what was in force when it looked must still be in force, or something newer.
@@ -210,13 +221,13 @@ fn every_accept_after_a_commit_sees_it() {
 
 /// The n-th message of a sender.
 fn message(sender: u64, number: u64) -> Message {
-    Message::Note(sender << 8 | number, Note::value(()))
+    Message::Note(sender << 8 | number, Note::value(()), Urgency::Delivered)
 }
 
 /// The messages of each sender, in their order.
 fn sorted(messages: &[Message], sender: u64) -> Vec<u64> {
     let of = messages.iter().map(|message| match message {
-        Message::Note(token, _) => *token,
+        Message::Note(token, ..) => *token,
         _ => unreachable!("only notes were sent"),
     });
     of.filter(|token| token >> 8 == sender).map(|token| token & 0xff).collect()
