@@ -3,6 +3,9 @@
 #[path = "../../crates/catalog/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
+#[path = "../../crates/websocket/tests/fuzzed/mod.rs"]
+mod websocket_fuzzed;
+
 /// The server of `acks`, with its frame parser.
 pub fn acks(input: &[u8]) {
     fuzzed::acks::check(input);
@@ -26,6 +29,11 @@ pub fn proxy_header(input: &[u8]) {
 /// What a peer sends to an end of TLS.
 pub fn tls(input: &[u8]) {
     sockdrawer_tls::take_bytes(input);
+}
+
+/// What a client of a WebSocket sends after its handshake.
+pub fn websocket(input: &[u8]) {
+    websocket_fuzzed::check(input);
 }
 
 /// What another process says in an upgrade: one message.

@@ -8,8 +8,8 @@ use super::subscribers::Subscribers;
 use super::tally::{Group, Tally};
 use crate::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
-use std::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -46,13 +46,13 @@ fn commands() {
 
 #[test]
 fn protocols() {
-    refused("serve", &["no protocol", "echo, hello, ping, http, acks, proxy or exec", "try: sockdrawer serve --help"]);
+    refused("serve", &["no protocol", "echo, hello, ping, http, acks, ws, proxy or exec", "try: sockdrawer serve --help"]);
     refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
     refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);
     refused("serve exec --proxy-protocol from=::1 -- cat", &["cannot run another program under a layer", "leave out the layer"]);
     refused("serve PING", &["did you mean `ping`?"]);
-    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, proxy, exec"]);
+    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, ws, proxy, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
     refused("load redis", &["unknown workload `redis`: there are ping, echo, hello, http, acks (try: sockdrawer load --help)"]);
     refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello, http or acks"]);

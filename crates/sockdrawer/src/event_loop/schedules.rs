@@ -175,7 +175,8 @@ impl Protocol for Silent {
 
 fn generation(id: u32) -> Arc<Generation> {
     let service = Behaviour::from(Silent).service().clone();
-    Generation::prepare(id, Services { service, own: Vec::new() }, Settings::default(), 1, 0).unwrap_or_else(|_| unreachable!("nothing panics"))
+    Generation::prepare(id, Services { service, own: Vec::new() }, Settings::default(), 1, 0)
+        .unwrap_or_else(|_| unreachable!("nothing panics"))
 }
 
 /// Accepts again and again: what was in force when it looked must still be in force, or something newer.

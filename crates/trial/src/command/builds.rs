@@ -159,7 +159,8 @@ impl Builds {
             let said = said.lines().last().map_or_else(String::new, |line| format!("; it said: {line}"));
             // With nothing but what the trial itself has added.
             let is_bare = self.programs.path.is_none() && self.programs.arguments.len() == 2;
-            let hint = if is_bare { "; it was started without arguments of yours: write them behind --, as in -- serve" } else { "" };
+            let hint =
+                if is_bare { "; it was started without arguments of yours: write them behind --, as in -- serve" } else { "" };
             return Err(format!("{over}{said}{hint}"));
         }
         Ok(())
