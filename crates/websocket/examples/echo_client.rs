@@ -18,7 +18,7 @@ impl MessageService for Echo {
 
     fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
         // The program may have ended.
-        let _ = self.0.send(Err(failure.clone()));
+        let _ = self.0.send(Err(*failure));
     }
 }
 

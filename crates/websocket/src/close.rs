@@ -92,7 +92,7 @@ pub(crate) fn payload(code: u16, reason: &str) -> Vec<u8> {
         return Vec::new();
     }
     let most = reason.floor_char_boundary(MAX_CONTROL - 2);
-    [&code.to_be_bytes(), reason[..most].as_bytes()].concat()
+    [&code.to_be_bytes(), &reason.as_bytes()[..most]].concat()
 }
 
 /// Returns whether a code may stand in a close frame.
