@@ -31,7 +31,7 @@ pub fn tls(input: &[u8]) {
     sockdrawer_tls::take_bytes(input);
 }
 
-/// What a client of a WebSocket sends after its handshake.
+/// A client of a WebSocket after its handshake.
 pub fn websocket(input: &[u8]) {
     websocket_fuzzed::check(input);
 }

@@ -66,6 +66,9 @@ pub enum WrongExpect {
     /// The answer ends with its number.
     #[error("it ends with {{n}}, whose end nothing tells: write what follows the number, as in `PONG {{n}}\\n`")]
     NumberAtEnd,
+    /// Both numbers are in it.
+    #[error("it has {{n}} and {{c}}: write one of them, the other in an answer of its own")]
+    TwoNumbers,
     /// The number is followed by digits.
     #[error("{{n}} cannot be told from the digits behind it: write what stands between them")]
     NumberBesideNumber,

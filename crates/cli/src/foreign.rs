@@ -20,8 +20,8 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
-    let TrialArguments { target, change, every, allow, clients, .. } = arguments;
-    let ClientArguments { workload, path, out, tls, script, .. } = clients;
+    let TrialArguments { target, change, every, clients, .. } = arguments;
+    let ClientArguments { workload, path, allow, out, tls, script, .. } = clients;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
     more || target.is_some() || tls.given() || script.given().is_some() || change.is_some()
 }
@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
 
 /// Runs the trial of two builds that replace each other.
 pub(crate) fn run_builds(arguments: &BuildsArguments) -> Result<Exit, Failure> {
-    let BuildsArguments { old, new, arguments: words, socket, changes: upgrades, kills, every, clients, .. } = arguments;
+    let BuildsArguments { old, new, arguments: words, socket, changes: upgrades, kills, every, require_all, clients, .. } =
+        arguments;
     if upgrades + kills == 0 {
         return Err(usage("--changes and --kills are 0: nothing would be changed"));
     }
@@ -53,7 +54,14 @@ pub(crate) fn run_builds(arguments: &BuildsArguments) -> Result<Exit, Failure> {
     carry_out(clients, |stop| {
         let builds = Builds::start(programs, target, stop).map_err(refused)?;
         let target: Target = builds.target().to_string().parse().map_err(usage)?;
-        let change = Options { command: builds.line(), every: *every, until, seed, ..of_clients(clients, &target)? };
+        let change = Options {
+            command: builds.line(),
+            every: *every,
+            until,
+            seed,
+            require_all: *require_all,
+            ..of_clients(clients, &target)?
+        };
         Ok((change, Some(builds)))
     })
 }
@@ -163,7 +171,6 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         command: command.clone(),
         every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
-        allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
         ..of_clients(&arguments.clients, target)?
     })
 }
@@ -194,7 +201,8 @@ fn of_clients(clients: &ClientArguments, target: &Target) -> Result<Options, Fai
         until: Until::Changes(0),
         connections: clients.connections,
         kept: clients.kept,
-        allow_idle_close: false,
+        allow_idle_close: clients.allow.contains(&Allowed::IdleClose),
+        require_all: false,
         seed: clients.seed.unwrap_or_else(chosen_seed),
         tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
         broadcast,

@@ -45,6 +45,7 @@ pub(crate) fn run(
         connections,
         kept,
         allow_idle_close: false,
+        require_all: false,
         seed,
         tls: None,
         broadcast: None,

@@ -247,7 +247,7 @@ fn the_list_shows_it_with_its_bytes_and_generation() {
     scene.pool.reconfigure(scene.pool.config().behaviour(common::Echo)).expect("it changes");
     let adopted = scene.pool.adopt(&Selector::All);
     assert_eq!((adopted.moved, adopted.stayed, adopted.unasked), (0, 1, 0));
-    assert_eq!(adopted.reasons.into_iter().collect::<Vec<_>>(), [("it is delegated".to_owned(), vec![away.id])]);
+    assert_eq!(adopted.reasons.into_iter().collect::<Vec<_>>(), [("it is in the hands of other code".to_owned(), vec![away.id])]);
     let live = |pool: &Pool| pool.status().generations.iter().map(|one| (one.id, one.connections)).collect::<Vec<_>>();
     assert_eq!(live(&scene.pool), [(1, 1), (2, 0)]);
     assert_eq!(scene.pool.connections(&Selector::Before(2)).len(), 1);

@@ -27,7 +27,8 @@ const SHOWN: usize = 100;
 ///
 /// The bytes have the escapes of [`escapes`]; an answer may be a regular expression between slashes, as an
 /// [`Expect`](sockdrawer_catalog::dialogue::Expect). `{n}` is the number of the question, which no other question of the trial has: an answer with
-/// another number is wrong. Blank lines, lines that begin with `#` and spaces at both ends of a line are left out; `\x20` is a space.
+/// another number is wrong. `{c}` in its place is the number of the connection, which all of its questions share: what it said at its beginning can be asked for
+/// again and again, such as by `>> SET key{c} {c}\n`, and then `> GET key{c}\n` answered by `< {c}\n`. Blank lines, lines that begin with `#` and spaces at both ends of a line are left out; `\x20` is a space.
 ///
 /// An answer with `<<` alone is a greeting; `>>` without an answer is sent together with what follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,12 @@ pub struct Script {
 pub(crate) struct Turn {
     pub(crate) send: Option<Template>,
     pub(crate) expect: Option<Reply>,
+}
+
+impl Turn {
+    fn is_of_connection(&self) -> bool {
+        self.send.as_ref().is_some_and(Template::is_of_connection) || self.expect.as_ref().is_some_and(Reply::is_of_connection)
+    }
 }
 
 /// The reason why exchanges make no [`Script`], in one line that says what to do.
@@ -104,7 +111,12 @@ impl Script {
         self.begins(first)?;
         let in_exchanges = self.turns.len() > self.first;
         let asked = self.turns.last_mut().filter(|turn| turn.expect.is_none() && in_exchanges != first);
-        if expect.has_number() && !asked.as_ref().is_some_and(|turn| turn.send.as_ref().is_some_and(Template::has_number)) {
+        if expect.has_number()
+            && !expect.is_of_connection()
+            && !asked
+                .as_ref()
+                .is_some_and(|turn| turn.send.as_ref().is_some_and(|send| send.has_number() && !send.is_of_connection()))
+        {
             let line = format!(
                 "`{expect}` has the number of a question without one: write {{n}} into what is sent too, or leave it out of the answer"
             );
@@ -227,7 +239,7 @@ impl Broadcast {
         let [Turn { send: Some(publish), expect: Some(message) }] = &exchanges[..] else {
             return Err(WrongScript("clients that hear each other publish one message: write one > and one <".to_owned()));
         };
-        if !message.has_number() {
+        if !message.has_number() || message.is_of_connection() {
             let line =
                 format!("`{message}` has no number, by which messages are told apart: write {{n}} into it and into `{publish}`");
             return Err(WrongScript(line));
@@ -319,7 +331,7 @@ impl Exchange for Scripted {
     }
 
     fn dialogue(&self) -> Speaker {
-        Speaker { scripted: self.clone(), turn: 0, number: 0, reading: Reading::default(), came: Vec::new() }
+        Speaker { scripted: self.clone(), turn: 0, number: 0, connection: None, reading: Reading::default(), came: Vec::new() }
     }
 }
 
@@ -330,6 +342,8 @@ pub struct Speaker {
     turn: usize,
     /// The number of the question under way.
     number: u64,
+    /// The number of the connection, once it was asked for.
+    connection: Option<u64>,
     reading: Reading,
     /// The beginning of the answer, for a description.
     came: Vec<u8>,
@@ -354,7 +368,8 @@ impl Dialogue for Speaker {
         let turns = &self.scripted.script.turns;
         loop {
             let turn = &turns[self.turn];
-            self.number = self.scripted.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+            let next = || self.scripted.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+            self.number = if turn.is_of_connection() { *self.connection.get_or_insert_with(next) } else { next() };
             if let Some(text) = &turn.send {
                 send(&text.bytes(self.number));
             }
@@ -447,6 +462,22 @@ mod tests {
         assert_eq!((asked(&mut churn).as_str(), churn.judge(b"OK 8.")), ("login 8.", Judgement::Next(5)));
         assert_eq!((asked(&mut churn).as_str(), churn.judge(b"a 10.")), ("fast.A 10.", Judgement::Next(5)));
         assert_eq!((asked(&mut churn).as_str(), churn.judge(b"b.")), ("B.", Judgement::Whole(2)));
+    }
+
+    #[test]
+    fn a_connection_asks_again_for_what_it_said_at_its_beginning() {
+        let scripted = Scripted::new(script(">> SET k{c} {c}.\n<< OK.\n> GET k{c}.\n< = {c}.\n> PING {n}.\n< PONG {n}."));
+        let (mut one, mut other) = (scripted.dialogue(), scripted.dialogue());
+        assert_eq!((asked(&mut one), asked(&mut other)), ("SET k1 1.".to_owned(), "SET k2 2.".to_owned()));
+        for (speaker, number, ping) in [(&mut one, 1, 3), (&mut other, 2, 4)] {
+            assert_eq!(speaker.judge(b"OK."), Judgement::Next(3));
+            assert_eq!(asked(speaker), format!("GET k{number}."));
+            assert_eq!(speaker.judge(format!("= {number}.").as_bytes()), Judgement::Whole(4));
+            assert_eq!(asked(speaker), format!("PING {ping}."));
+            speaker.judge(format!("PONG {ping}.").as_bytes());
+        }
+        assert_eq!(asked(&mut one), "GET k1.");
+        assert_eq!(one.judge(b"= 2."), Judgement::Wrong(4), "of another connection");
     }
 
     #[test]

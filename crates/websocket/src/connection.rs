@@ -385,7 +385,11 @@ impl<S: MessageService> Protocol for Connection<S> {
         }
     }
 
-    fn closed(&mut self, _why: Closed, cx: &mut Context<'_>) {
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        if why == Closed::Adopted {
+            // It goes on, with another protocol.
+            return;
+        }
         let close = self.link.take(|extra| extra.closed.take()).unwrap_or_else(Close::abnormal);
         let _ = self.call(cx, |protocol, socket| {
             protocol.closed(&close, socket);

@@ -50,7 +50,8 @@ pub trait MessageProtocol: Send + 'static {
         Step::Continue
     }
 
-    /// The last callback, with what the peer said. What is sent here is ignored.
+    /// The last callback of a connection that has ended, with what the peer said. What is sent here is ignored. It is not called where the connection goes on
+    /// under another service, or in another process: this protocol is dropped then.
     fn closed(&mut self, _close: &Close, _socket: &mut Socket<'_>) {}
 
     /// The connection goes on with this state, which [`MessageService::restore`] made, in the middle of a frame perhaps. Time to join groups

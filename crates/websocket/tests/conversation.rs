@@ -405,6 +405,7 @@ fn a_connection_moves_at_each_byte() {
         server.advance(Duration::from_secs(3));
         let mut sent = server.sent();
         let mut server = server.save_and_restore(WebSocket::new(recorder.clone())).expect("it moves");
+        assert_eq!(recorder.take().iter().filter(|line| line.starts_with("closed")).count(), 0, "moved at {at}");
         server.receive(&stream[at..]);
         sent.extend(server.sent());
         assert_eq!(sent, [ANSWER, b"\x8a\x01p\x81\x03o\xc3\xbc\x81\x013"].concat(), "moved at {at}");

@@ -15,17 +15,36 @@
 use super::{Expect, MAX_ANSWER, Pattern, Seen, WrongExpect};
 use crate::escapes::{self, WrongEscape};
 use crate::pace::Answer;
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 /// The place of the number in a text.
 const NUMBER: &str = "{n}";
+/// The place of the number of the connection, which all of its questions share.
+const OF_CONNECTION: &str = "{c}";
 
-/// Bytes to send. In text: the bytes with the escapes of [`escapes`], and `{n}` for each place of the number; `\x7bn}` is `{n}` itself.
+/// Returns the text with `{n}` for each place of its number, and whether that is the connection's. None: it has both.
+fn told(text: &str) -> Option<(Cow<'_, str>, bool)> {
+    match (text.contains(NUMBER), text.contains(OF_CONNECTION)) {
+        (true, true) => None,
+        (_, false) => Some((text.into(), false)),
+        (false, true) => Some((text.replace(OF_CONNECTION, NUMBER).into(), true)),
+    }
+}
+
+/// Returns the place of the number as it is written.
+fn place(of_connection: bool) -> &'static str {
+    if of_connection { OF_CONNECTION } else { NUMBER }
+}
+
+/// Bytes to send. In text: the bytes with the escapes of [`escapes`], and `{n}` for each place of the number, or `{c}` if that is the number of the
+/// connection; `\x7bn}` is `{n}` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     /// The bytes between the places of the number.
     parts: Vec<Vec<u8>>,
+    of_connection: bool,
 }
 
 /// The reason why a text is no [`Template`].
@@ -35,6 +54,9 @@ pub enum WrongTemplate {
     /// There is nothing to send.
     #[error("no bytes: write what is sent")]
     Empty,
+    /// Both numbers are in it.
+    #[error("it has {{n}} and {{c}}: write one of them, the other in a question of its own")]
+    TwoNumbers,
     /// The bytes cannot be read.
     #[error(transparent)]
     Escape(#[from] WrongEscape),
@@ -50,35 +72,43 @@ impl Template {
     pub fn has_number(&self) -> bool {
         self.parts.len() > 1
     }
+
+    /// Returns whether its number is that of the connection.
+    pub fn is_of_connection(&self) -> bool {
+        self.of_connection
+    }
 }
 
 impl FromStr for Template {
     type Err = WrongTemplate;
 
     fn from_str(text: &str) -> Result<Template, WrongTemplate> {
+        let (text, of_connection) = told(text).ok_or(WrongTemplate::TwoNumbers)?;
         let parts = text.split(NUMBER).map(escapes::parse).collect::<Result<Vec<_>, _>>()?;
-        if text.is_empty() { Err(WrongTemplate::Empty) } else { Ok(Template { parts }) }
+        if text.is_empty() { Err(WrongTemplate::Empty) } else { Ok(Template { parts, of_connection }) }
     }
 }
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = self.parts.iter().map(|part| literal(part)).collect();
-        f.write_str(&parts.join(NUMBER))
+        f.write_str(&parts.join(place(self.of_connection)))
     }
 }
 
 /// Returns bytes as text in which no number has a place.
 fn literal(bytes: &[u8]) -> String {
-    escapes::format(bytes).replace(NUMBER, r"\x7bn}")
+    escapes::format(bytes).replace(NUMBER, r"\x7bn}").replace(OF_CONNECTION, r"\x7bc}")
 }
 
-/// An answer with a number. In text: an [`Expect`], with `{n}` for each place of the number, which has all digits that come there.
+/// An answer with a number. In text: an [`Expect`], with `{n}` for each place of the number, or `{c}` if that is the number of the connection, which has
+/// all digits that come there.
 ///
 /// In a regular expression `{n}` parts it into expressions that follow each other: each begins where the one before has its first match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pieces: Vec<Piece>,
+    of_connection: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +121,11 @@ impl Reply {
     /// Returns whether a number is in it.
     pub fn has_number(&self) -> bool {
         self.pieces.contains(&Piece::Number)
+    }
+
+    /// Returns whether its number is that of the connection.
+    pub fn is_of_connection(&self) -> bool {
+        self.of_connection
     }
 
     /// Takes the bytes that came next, up to the answer's end. Returns how many bytes those are. Numbers that differ are wrong.
@@ -155,11 +190,12 @@ impl FromStr for Reply {
     type Err = WrongExpect;
 
     fn from_str(text: &str) -> Result<Reply, WrongExpect> {
+        let (text, of_connection) = told(text).ok_or(WrongExpect::TwoNumbers)?;
         if !text.contains(NUMBER) {
-            return Ok(Reply { pieces: vec![Piece::Other(text.parse()?)] });
+            return Ok(Reply { pieces: vec![Piece::Other(text.parse()?)], of_connection });
         }
         let pattern = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
-        let parts: Vec<&str> = pattern.unwrap_or(text).split(NUMBER).collect();
+        let parts: Vec<&str> = pattern.unwrap_or(&text).split(NUMBER).collect();
         let [first, between @ .., last] = &parts[..] else { unreachable!("the number is in it") };
         if last.is_empty() {
             return Err(WrongExpect::NumberAtEnd);
@@ -178,7 +214,7 @@ impl FromStr for Reply {
             }
             pieces.extend([Piece::Number, Piece::Other(other)]);
         }
-        Ok(Reply { pieces })
+        Ok(Reply { pieces, of_connection })
     }
 }
 
@@ -195,13 +231,13 @@ fn part(text: &str, in_pattern: bool) -> Result<Expect, WrongExpect> {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [Piece::Other(expect)] = &self.pieces[..] {
-            return f.write_str(&expect.to_string().replace(NUMBER, r"\x7bn}"));
+            return f.write_str(&expect.to_string().replace(NUMBER, r"\x7bn}").replace(OF_CONNECTION, r"\x7bc}"));
         }
         let slash = if self.pieces.iter().any(|piece| matches!(piece, Piece::Other(Expect::Pattern(_)))) { "/" } else { "" };
         f.write_str(slash)?;
         for piece in &self.pieces {
             match piece {
-                Piece::Number => f.write_str(NUMBER)?,
+                Piece::Number => f.write_str(place(self.of_connection))?,
                 Piece::Other(Expect::Pattern(pattern)) => write!(f, "{pattern}")?,
                 Piece::Other(Expect::Literal(bytes)) => f.write_str(&literal(bytes))?,
             }
@@ -239,10 +275,16 @@ mod tests {
 
     #[test]
     fn a_question_has_its_number_at_each_place() {
-        for (text, bytes) in [(r"PING {n}\n", "PING 17\n"), ("{n}", "17"), ("{n}{n}", "1717"), ("{m} {}", "{m} {}")] {
+        for (text, bytes) in
+            [(r"PING {n}\n", "PING 17\n"), ("{n}", "17"), ("{n}{n}", "1717"), ("{m} {}", "{m} {}"), ("GET {c}", "GET 17")]
+        {
             let template: Template = text.parse().expect(text);
             assert_eq!(template.bytes(17), bytes.as_bytes());
-            assert_eq!((template.to_string(), template.has_number()), (text.to_owned(), text.contains("{n}")));
+            assert_eq!(
+                (template.to_string(), template.has_number()),
+                (text.to_owned(), text.contains("{n}") || text.contains("{c}"))
+            );
+            assert_eq!(template.is_of_connection(), text.contains("{c}"));
         }
         let braces: Template = r"\x7bn} {n}".parse().expect("an escape");
         assert_eq!((braces.bytes(1), braces.to_string()), (b"{n} 1".to_vec(), r"\x7bn} {n}".to_owned()));
@@ -275,9 +317,19 @@ mod tests {
 
     #[test]
     fn written_texts_are_read_again() {
-        for text in [r"PONG {n}\n", r"/a{2} {n} (b|c)\r\n/", "{n}.", r"\x7bn} {n} \x00.", "PONG", r"/\d+\n/", r"\x2fa/"] {
+        for text in [
+            r"PONG {n}\n",
+            r"/a{2} {n} (b|c)\r\n/",
+            "{n}.",
+            r"\x7bn} {n} \x00.",
+            "PONG",
+            r"/\d+\n/",
+            r"\x2fa/",
+            "{c}.",
+            r"\x7bc}",
+        ] {
             assert_eq!(reply(text).to_string(), text.replace(r"\x00", r"\0"));
-            assert_eq!(reply(text).has_number(), text.contains(" {n}") || text.starts_with("{n}"));
+            assert_eq!(reply(text).has_number(), text.contains(" {n}") || text.starts_with("{n}") || text.starts_with("{c}"));
         }
         assert_eq!(reply(&reply(r"\x7bn}").to_string()), reply(r"\x7bn}"));
     }
@@ -286,6 +338,7 @@ mod tests {
     fn texts_that_leave_the_number_open_are_refused_with_a_reason() {
         for (text, reason) in [
             ("", "at least one byte"),
+            ("{n} {c}.", "it has {n} and {c}"),
             ("PONG {n}", "whose end nothing tells"),
             ("/PONG {n}/", "whose end nothing tells"),
             ("{n}{n}.", "cannot be told from the digits"),

@@ -23,12 +23,6 @@ pub(crate) struct TrialArguments {
     /// TARGET: the time from the start of a command to the start of the next; 0: back to back [default: 2s].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) every: Option<Duration>,
-    /// TARGET: what the server may do to connections that stay without a bad verdict; may be repeated.
-    ///
-    /// idle-close: while idle, as HTTP allows: between exchanges, as announced, or while the next request is on its way, before a byte of its answer:
-    /// a client has to ask again then, and can where that does no harm (RFC 9112, 9.3.1). They are counted still, and the verdict names both kinds.
-    #[arg(long, value_enum, value_name = "WHAT")]
-    pub(crate) allow: Vec<Allowed>,
     /// End after this number of changes.
     ///
     /// Not with -d.
@@ -93,6 +87,9 @@ pub(crate) struct BuildsArguments {
     /// The time from the start of an upgrade to the start of the next; 0: back to back.
     #[arg(long, value_name = "T", value_parser = time, default_value = "1s")]
     pub(crate) every: Duration,
+    /// Fail if a connection stays behind in an upgrade without a kill, as all do where a build cannot read the other's states.
+    #[arg(long)]
+    pub(crate) require_all: bool,
     #[command(flatten)]
     pub(crate) clients: ClientArguments,
 }
@@ -114,6 +111,12 @@ pub(crate) struct ClientArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+    /// TARGET, upgrade: what the server may do to connections that stay without a bad verdict; may be repeated.
+    ///
+    /// idle-close: while idle, as HTTP allows: between exchanges, as announced, or while the next request is on its way, before a byte of its answer:
+    /// a client has to ask again then, and can where that does no harm (RFC 9112, 9.3.1). They are counted still, and the verdict names both kinds.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) allow: Vec<Allowed>,
     /// TARGET, upgrade: a directory for the report and a page of the gaps over time.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

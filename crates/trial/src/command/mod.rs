@@ -93,6 +93,8 @@ pub struct Options {
     pub kept: usize,
     /// Whether the server may close connections at rest: [`Seen::closed_at_rest`](crate::Seen::closed_at_rest).
     pub allow_idle_close: bool,
+    /// For builds: whether the verdict is bad if a connection stayed behind in an upgrade without a kill.
+    pub require_all: bool,
     /// The seed of all random choices.
     pub seed: u64,
     /// TLS with the server; None: without.

@@ -76,6 +76,11 @@ impl Report {
         self.changes.iter().filter(failed).count()
     }
 
+    /// Returns the reasons of a verdict that is not good, one per line; none: it is good.
+    pub fn reasons(&self) -> Vec<String> {
+        Verdict::of(self).reasons().to_vec()
+    }
+
     /// Checks that nothing was lost but what killed processes had.
     ///
     /// # Panics
@@ -297,6 +302,10 @@ impl Judged for Report {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
+        let stayed: u64 = self.changes.iter().filter_map(|change| change.ran.promise).map(|promise| promise.stayed).sum();
+        if self.options.require_all && stayed > 0 {
+            bad.push(format!("{stayed} connections stayed behind in upgrades without a kill"));
+        }
         let failed = self.failed_commands();
         if failed > 0 {
             let all = self.changes.len();

@@ -35,6 +35,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         connections: 8,
         kept: 8,
         allow_idle_close: false,
+        require_all: false,
         seed: 7,
         tls: None,
         broadcast: None,

@@ -18,6 +18,8 @@ pub struct Upgrades {
     workload: Workload,
     tls: Option<Tls>,
     broadcast: Option<Broadcast>,
+    allow_idle_close: bool,
+    require_all: bool,
 }
 
 /// Has two builds of a program take over from each other under clients, and kills some of their processes: the first build is started with `arguments`, to which
@@ -49,7 +51,17 @@ pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: 
         seed: 1,
     };
     let (every, workload) = (Duration::from_millis(500), Workload::Echo);
-    Upgrades { programs, target: None, clients: [8, 16], every, workload, tls: None, broadcast: None }
+    Upgrades {
+        programs,
+        target: None,
+        clients: [8, 16],
+        every,
+        workload,
+        tls: None,
+        broadcast: None,
+        allow_idle_close: false,
+        require_all: false,
+    }
 }
 
 impl Upgrades {
@@ -118,12 +130,34 @@ impl Upgrades {
         self
     }
 
+    /// Allows the server to close connections that stay while they are idle, as HTTP does, and an app of axum whose process is replaced.
+    pub fn allow_idle_close(mut self) -> Upgrades {
+        self.allow_idle_close = true;
+        self
+    }
+
+    /// Has the trial fail if a connection stayed behind in an upgrade without a kill, as all do where a build cannot read the other's states.
+    pub fn require_all(mut self) -> Upgrades {
+        self.require_all = true;
+        self
+    }
+
     /// Carries the trial out.
     ///
     /// # Errors
     /// When the first build does not serve, or does not answer as the clients expect.
     pub fn run(self) -> Result<Report, Refused> {
-        let Upgrades { programs, target, clients: [connections, kept], every, workload, tls, broadcast } = self;
+        let Upgrades {
+            programs,
+            target,
+            clients: [connections, kept],
+            every,
+            workload,
+            tls,
+            broadcast,
+            allow_idle_close,
+            require_all,
+        } = self;
         let (seed, until) = (programs.seed, Until::Changes(programs.upgrades + programs.kills));
         let goes_on: crate::Stopped<'_> = &|within| {
             // waits because: this is the pause between two looks of the trial, which nothing ends early.
@@ -131,9 +165,21 @@ impl Upgrades {
             false
         };
         let mut builds = Builds::start(programs, target, goes_on)?;
-        let (target, command, allow_idle_close) = (builds.target().clone(), builds.line(), false);
-        let options =
-            Options { target, workload, command, every, until, connections, kept, allow_idle_close, seed, tls, broadcast };
+        let (target, command) = (builds.target().clone(), builds.line());
+        let options = Options {
+            target,
+            workload,
+            command,
+            every,
+            until,
+            connections,
+            kept,
+            allow_idle_close,
+            require_all,
+            seed,
+            tls,
+            broadcast,
+        };
         let trial = Trial::start(&options)?;
         Ok(trial.upgrade(&mut builds, goes_on, |_| {}))
     }

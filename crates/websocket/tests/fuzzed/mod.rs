@@ -42,7 +42,7 @@ pub(crate) fn check(input: &[u8]) {
     let size = usize::from(how % 8) + 1;
     for (sent, closed) in [given([stream].into_iter(), false), given(stream.chunks(size), how & 8 != 0)] {
         let (code, same) = (|bytes: &[u8]| bytes.get(..4).map(<[u8]>::to_vec), sent == expected);
-        // Of a close frame for a fault, the code is compared, and not the words.
+        // A close frame for a fault is compared by its code, and not by its words.
         let tail = sent.strip_prefix(&expected[..]).and_then(code);
         match ends {
             End::No => assert!(same && !closed, "{sent:?}, {closed}; {expected:?} was expected"),
@@ -79,7 +79,26 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What an echo sends of this stream, by RFC 6455, from its first byte to its last.
+/// A close frame with this payload.
+fn closed(payload: &[u8], sent: &mut Vec<u8>) -> End {
+    let code = match payload {
+        [] => &[][..],
+        [_] => return End::Fault(1002),
+        [a, b, reason @ ..] => {
+            if !matches!(u16::from_be_bytes([*a, *b]), 1000..=1003 | 1007..=1014 | 3000..=4999) {
+                return End::Fault(1002);
+            }
+            if !is_text(reason, true) {
+                return End::Fault(1007);
+            }
+            &payload[..2]
+        }
+    };
+    sent.extend(frame(0x88, code));
+    End::Close
+}
+
+/// Returns the bytes that an echo sends of this stream, by RFC 6455, from its first byte to its last.
 fn reference(mut stream: &[u8]) -> (Vec<u8>, End) {
     let mut sent = Vec::new();
     let mut message: Option<(u8, Vec<u8>)> = None;
@@ -115,20 +134,12 @@ fn reference(mut stream: &[u8]) -> (Vec<u8>, End) {
             if !whole {
                 return (sent, End::No);
             }
-            match (opcode, &payload[..]) {
-                (9, _) => sent.extend(frame(0x8a, &payload)),
-                (8, []) => return ([sent, frame(0x88, b"")].concat(), End::Close),
-                (8, [a, b, reason @ ..]) => {
-                    let code = u16::from_be_bytes([*a, *b]);
-                    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
-                        return (sent, End::Fault(1002));
-                    }
-                    if !is_text(reason, true) {
-                        return (sent, End::Fault(1007));
-                    }
-                    return ([sent, frame(0x88, &[*a, *b])].concat(), End::Close);
+            match opcode {
+                8 => {
+                    let end = closed(&payload, &mut sent);
+                    return (sent, end);
                 }
-                (8, _) => return (sent, End::Fault(1002)),
+                9 => sent.extend(frame(0x8a, &payload)),
                 _ => {}
             }
             stream = &rest[there..];
