@@ -140,10 +140,12 @@ fn what_cannot_begin_is_told_in_one_line() {
     let serves = ["serve", "echo", "-l", "127.0.0.1:0"];
     let two = [&serves[..], &["-l", "127.0.0.1:0"]].concat();
     for (builds, options, serves, code, says) in [
-        (["/no/such", PROGRAM], &[][..], &serves[..], 3, "the first build does not serve: /no/such: No such file"),
+        (["/no/such", PROGRAM], &[][..], &serves[..], 3, "/no/such: no such program: name the two builds"),
+        ([PROGRAM, "/no/other"], &[], &serves, 3, "/no/other: no such program: name the two builds"),
         (["/bin/false", PROGRAM], &[], &serves, 3, "the first build does not serve: it ended (exit status: 1)"),
         ([PROGRAM, PROGRAM], &[], &["serve", "nothing"], 3, "it ended (exit status: 2); it said: error: "),
-        ([PROGRAM, PROGRAM], &[], &two, 3, "name the address of the clients"),
+        ([PROGRAM, PROGRAM], &[], &two, 3, "name that of the clients, by --target"),
+        ([PROGRAM, PROGRAM], &[], &[], 3, "it was started without arguments of yours: write them behind --"),
         ([PROGRAM, PROGRAM], &["--changes", "0", "--kills", "0"], &serves, 2, "nothing would be changed"),
         ([PROGRAM, PROGRAM], &["--workload", "ping"], &serves, 3, "does not answer as the workload expects"),
     ] {
