@@ -115,7 +115,11 @@ pub(crate) fn hints(
     (operations, errors): (&Operations, &[Errors]),
     seconds: f64,
 ) -> fmt::Result {
-    if let Some(share) = acks.delayed_ack {
+    let reached = operations.per_second;
+    let behind = |rate: &f64| reached < BEHIND * rate && rate * seconds >= SCHEDULED_AT_LEAST;
+    let behind = acks.rate.filter(behind);
+    // The times of a queue that grows say nothing of the server's acks.
+    if let Some(share) = acks.delayed_ack.filter(|_| behind.is_none()) {
         write!(
             f,
             "\nhint         {:.0} % of the messages waited about 40 ms for their ack: the server seems to write an ack in pieces, and \
@@ -124,9 +128,7 @@ pub(crate) fn hints(
             share * 100.0
         )?;
     }
-    let reached = operations.per_second;
-    let behind = |rate: &f64| reached < BEHIND * rate && rate * seconds >= SCHEDULED_AT_LEAST;
-    if let Some(rate) = acks.rate.filter(behind) {
+    if let Some(rate) = behind {
         write!(
             f,
             "\nhint         {reached:.0} of {rate:.0} messages/s were reached: the times are those of a queue that grows; lower --rate"
