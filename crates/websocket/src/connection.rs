@@ -340,6 +340,7 @@ impl<S: MessageService> Protocol for Connection<S> {
             self.link.due = None;
             let step = match (&self.stage, self.link.side) {
                 (Stage::Open(_), _) => self.due(cx),
+                (Stage::Over, _) => Step::Continue,
                 (_, Side::Accepted) => {
                     let late = sockdrawer_catalog::web::Answer::error(408, "no handshake came in time");
                     self.refuse(&late.bytes(&Request::default()), cx)

@@ -67,8 +67,13 @@ impl<S: MessageService> WebSocket<S> {
 
     /// Sets how long a peer is silent before it is sent a ping, which goes out up to half of the time later. Default: 30 s, so that proxies that end
     /// what is idle for a minute see a frame.
+    ///
+    /// # Panics
+    /// When the time is zero.
     #[must_use]
+    #[track_caller]
     pub fn ping_after(self, time: Duration) -> WebSocket<S> {
+        assert!(!time.is_zero(), "a peer is never silent for no time: give WebSocket::ping_after a time above zero");
         self.with(|shared| shared.times.ping_after = time)
     }
 
