@@ -1,14 +1,15 @@
 //! A WebSocket: the handshake, frames in and out, pings, and the close, around the protocol of a user.
 
-use crate::close::{self, Fault};
-use crate::frame::{self, Header, Message, Opcode};
+use crate::close::Fault;
+use crate::frame::{self, Opcode};
 use crate::handshake::{self, Opening};
 use crate::link::Link;
 use crate::message::{MessageProtocol, MessageService};
 use crate::partial::Partial;
+use crate::received::{self, Received};
 use crate::settings::Shared;
 use crate::socket::Socket;
-use crate::{Close, Frame, code, mask};
+use crate::{Close, Frame, code};
 use serde::{Deserialize, Serialize};
 use sockdrawer::{CannotRestore, CannotSave, Closed, Context, Input, JobResult, Note, Peer, Protocol, Saved, Saver, Side, Step};
 use sockdrawer_catalog::web::Request;
@@ -50,17 +51,6 @@ impl<S: MessageService> std::fmt::Debug for Connection<S> {
         };
         f.debug_struct("Connection").field("stage", &stage).field("link", &self.link).finish_non_exhaustive()
     }
-}
-
-/// The input, in order.
-enum Received<'a> {
-    Data(Message<'a>),
-    Joined(Partial),
-    Ping(&'a [u8]),
-    Pong,
-    Close(u16, String),
-    /// Nothing is whole.
-    Nothing,
 }
 
 impl<S: MessageService> Connection<S> {
@@ -129,48 +119,12 @@ impl<S: MessageService> Connection<S> {
 
     /// Takes what comes next.
     fn next<'a>(&mut self, input: &mut Input<'a>) -> Result<Received<'a>, Fault> {
-        loop {
-            if let Some(partial) = self.partial() {
-                partial.take(input)?;
-                if partial.is_whole() {
-                    return Ok(self.link.take(|extra| extra.partial.take()).map_or(Received::Nothing, Received::Joined));
-                }
-                if partial.is_within_frame() {
-                    return Ok(Received::Nothing);
-                }
-            }
-            let Some(header) = Header::read(input.bytes(), self.link.side)? else { return Ok(Received::Nothing) };
-            let whole = usize::try_from(header.payload).ok().filter(|payload| input.bytes().len() - header.length >= *payload);
-            if header.opcode.is_control() {
-                let Some(payload) = whole else { return Ok(Received::Nothing) };
-                return control(header.opcode, unmasked(&header, payload, input));
-            }
-            let max = self.shared.max_message;
-            let before = self.partial().map_or(0, |partial| partial.length());
-            if before.saturating_add(header.payload) > max as u64 {
-                return Err(Fault::too_long(max));
-            }
-            match (self.partial(), header.opcode, whole) {
-                (None, Opcode::Continuation, _) => return Err(Fault::protocol("a message is continued that never began")),
-                (Some(_), Opcode::Text | Opcode::Binary, _) => {
-                    return Err(Fault::protocol("a message begins before the last one ended"));
-                }
-                (None, opcode, Some(payload)) if header.fin => {
-                    let bytes = unmasked(&header, payload, input);
-                    return Ok(Received::Data(match opcode {
-                        Opcode::Text => Message::Text(std::str::from_utf8(bytes).map_err(|_| Fault::not_utf8())?),
-                        _ => Message::Binary(bytes),
-                    }));
-                }
-                (None, ..) => self.link.extra_mut().partial = Some(Partial::begun_by(&header)),
-                (Some(partial), ..) => partial.next_frame(&header),
-            }
-            input.take(header.length);
+        let mut partial = self.link.take(|extra| extra.partial.take());
+        let received = received::next(input, &mut partial, self.link.side, self.shared.max_message);
+        if partial.is_some() {
+            self.link.extra_mut().partial = partial;
         }
-    }
-
-    fn partial(&mut self) -> Option<&mut Partial> {
-        self.link.extra().is_some_and(|extra| extra.partial.is_some()).then(|| self.link.extra_mut().partial.as_mut()).flatten()
+        received
     }
 
     /// Does what was received asks for. None: there is nothing.
@@ -279,26 +233,6 @@ fn connected<S: MessageService>(
     let mut opening = Opening { request: &answer, peer, subprotocol: chosen, fields: Vec::new() };
     let refused = |_| Refused::Server("the service refused the WebSocket that the server opened".to_owned());
     shared.service.open(&mut opening).map(Some).map_err(refused)
-}
-
-/// Takes a whole frame and returns its payload.
-fn unmasked<'a>(header: &Header, payload: usize, input: &mut Input<'a>) -> &'a [u8] {
-    input.take(header.length);
-    if let Some(key) = header.mask {
-        mask::apply(&mut input.bytes_mut()[..payload], key, 0);
-    }
-    input.take(payload)
-}
-
-fn control(opcode: Opcode, payload: &[u8]) -> Result<Received<'_>, Fault> {
-    Ok(match opcode {
-        Opcode::Ping => Received::Ping(payload),
-        Opcode::Pong => Received::Pong,
-        _ => {
-            let (code, reason) = close::read(payload)?;
-            Received::Close(code, reason)
-        }
-    })
 }
 
 impl<S: MessageService> Protocol for Connection<S> {

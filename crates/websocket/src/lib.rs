@@ -39,6 +39,7 @@
 //!
 //! - Whole frames are unmasked where they were received, and are not copied; fragments are joined up to [`WebSocket::max_message`]. Text is checked as
 //!   it comes.
+//! - A [`Carrier`] is a layer that carries any protocol of bytes.
 //! - A [`Frame`] is encoded once for all members of a [`Group`](sockdrawer::Group).
 //! - Silent peers are sent pings, and end without a pong; both have their [times](WebSocket::ping_after).
 //! - A drain closes with 1001, and waits for the peer's close frame up to [`WebSocket::close_within`].
@@ -51,10 +52,12 @@ mod connection;
 mod echo;
 mod frame;
 mod handshake;
+mod layer;
 mod link;
 mod mask;
 mod message;
 mod partial;
+mod received;
 mod service;
 mod settings;
 mod socket;
@@ -64,6 +67,7 @@ pub use connection::Connection;
 pub use echo::{Echo, EchoConnection};
 pub use frame::{Frame, Message};
 pub use handshake::Opening;
+pub use layer::{Carrier, CarrierFilter};
 pub use message::{MessageProtocol, MessageService};
 pub use service::WebSocket;
 pub use sockdrawer_catalog::web::{Answer, Request};
