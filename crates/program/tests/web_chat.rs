@@ -1,8 +1,11 @@
-//! The chat in the browser, without a browser: the page, two guests that hear each other, and a new build that takes over from the program under them.
+//! The chat in the browser, and without one: the page, two guests that hear each other, and a new build that takes over from the program under them. Where there
+//! is no Chromium its test says that it is skipped.
 
+use serde_json::{Value, json};
 use sockdrawer::connecting::Connecting;
 use sockdrawer::{Config, Pool, Selector, Step};
 use sockdrawer_websocket::{Answer, Close, Frame, Message, MessageProtocol, MessageService, Opening, Socket, WebSocket};
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -84,6 +87,11 @@ impl MessageService for Listener {
 }
 
 impl MessageProtocol for Listener {
+    fn opened(&mut self, _socket: &mut Socket<'_>) -> Step {
+        let _ = self.0.send("open".to_owned());
+        Step::Continue
+    }
+
     fn message(&mut self, message: Message<'_>, _socket: &mut Socket<'_>) -> Step {
         let Message::Text(text) = message else { panic!("bytes of a chat") };
         // The test ends first where it fails.
@@ -103,11 +111,19 @@ struct Guest {
 
 impl Guest {
     fn new(server: &Server, name: &str, origin: &str) -> Guest {
+        let url = format!("ws://{}/chat?name={name}", server.address);
+        Guest::at(&server.address, &url, |client| client.field("Origin", origin))
+    }
+
+    /// A connection to any WebSocket.
+    fn at(address: &str, url: &str, with: impl FnOnce(WebSocket<Listener>) -> WebSocket<Listener>) -> Guest {
         let (tells, heard) = channel();
-        let client = WebSocket::client(Listener(tells), &format!("ws://{}/chat?name={name}", server.address));
-        let connecting = Connecting::to([server.address.as_str()]).keep(1).total(1);
-        let pool = Pool::start(Config::connect(client.field("Origin", origin), connecting)).expect("it starts");
-        Guest { pool, heard }
+        let client = with(WebSocket::client(Listener(tells), url).max_message(16 << 20));
+        let connecting = Connecting::to([address]).keep(1).total(1);
+        let pool = Pool::start(Config::connect(client, connecting)).expect("it starts");
+        let guest = Guest { pool, heard };
+        guest.hears("open");
+        guest
     }
 
     fn says(&self, text: &str) {
@@ -153,4 +169,115 @@ fn pages_of_other_servers_are_turned_away() {
         let answer = server.asks(path, &format!("{handshake}Origin: {origin}\r\n"));
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
+}
+
+/// A Chromium without a window, asked by its DevTools protocol, which is JSON in the messages of a WebSocket.
+struct Browser {
+    child: Child,
+    folder: PathBuf,
+    devtools: Guest,
+    asked: Cell<u64>,
+}
+
+impl Browser {
+    /// None: there is no Chromium.
+    fn start() -> Option<Browser> {
+        let folder = std::env::temp_dir().join(format!("sockdrawer-web-chat-{}-browser", std::process::id()));
+        let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "about:blank"];
+        let mut command = Command::new("chromium");
+        command.args(options).arg(format!("--user-data-dir={}", folder.display()));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
+        let mut told = BufReader::new(child.stderr.take().expect("it was asked for")).lines().map_while(Result::ok);
+        let line = told.find(|line| line.starts_with("DevTools listening on ")).expect("it says where");
+        // Whatever else it says is not kept, and does not hold it up.
+        std::thread::spawn(move || told.for_each(drop));
+        let url = line.trim_start_matches("DevTools listening on ");
+        let address = url.trim_start_matches("ws://").split('/').next().expect("a host");
+        Some(Browser { child, folder, devtools: Guest::at(address, url, |client| client), asked: Cell::new(0) })
+    }
+
+    /// Asks for something, of a page or of the browser itself.
+    fn ask(&self, page: Option<&str>, method: &str, parameters: &Value) -> Value {
+        self.asked.set(self.asked.get() + 1);
+        let mut question = json!({"id": self.asked.get(), "method": method, "params": parameters});
+        if let Some(page) = page {
+            question["sessionId"] = page.into();
+        }
+        self.devtools.says(&question.to_string());
+        loop {
+            let heard = self.devtools.heard.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {question}"));
+            let heard: Value = serde_json::from_str(&heard).unwrap_or_else(|_| panic!("{heard}, and no answer to {question}"));
+            if heard["id"] == self.asked.get() {
+                return heard["result"].clone();
+            }
+        }
+    }
+
+    fn opens(&self, url: &str) -> Page<'_> {
+        let target = self.ask(None, "Target.createTarget", &json!({"url": "about:blank"}))["targetId"].clone();
+        let session = self.ask(None, "Target.attachToTarget", &json!({"targetId": target, "flatten": true}));
+        let session = session["sessionId"].as_str().expect("a session").to_owned();
+        // Answered when the page has begun: a script before that is lost with the blank one.
+        self.ask(Some(&session), "Page.navigate", &json!({"url": url}));
+        Page { browser: self, session }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+struct Page<'a> {
+    browser: &'a Browser,
+    session: String,
+}
+
+impl Page<'_> {
+    fn runs(&self, script: &str) -> Value {
+        let parameters = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+        self.browser.ask(Some(&self.session), "Runtime.evaluate", &parameters)
+    }
+
+    /// Waits until the page shows this text.
+    fn shows(&self, text: &str) {
+        let done = self.runs(&format!(
+            "new Promise(done => {{
+                const look = () => document.body && document.body.innerText.includes({}) && done(true);
+                new MutationObserver(look).observe(document, {{ subtree: true, childList: true, characterData: true }});
+                look();
+            }})",
+            json!(text)
+        ));
+        assert_eq!(done["result"]["value"], true, "{text}: {done}");
+    }
+
+    fn says(&self, text: &str) {
+        self.runs(&format!(
+            "document.getElementById('text').value = {}; document.getElementById('say').requestSubmit()",
+            json!(text)
+        ));
+    }
+}
+
+#[test]
+fn two_pages_of_a_browser_go_on_under_a_new_build() {
+    let Some(browser) = Browser::start() else { return eprintln!("skipped: there is no chromium (apt-get install chromium)") };
+    let server = Server::start("browser");
+    let [ada, bob] = ["ada", "bob"].map(|name| browser.opens(&format!("http://{}/?name={name}", server.address)));
+    ada.shows("connected as ada");
+    bob.shows("connected as bob");
+    for number in 0..3 {
+        ada.says(&format!("hello {number}"));
+        bob.shows(&format!("ada: hello {number}"));
+        server.upgrade();
+        bob.says(&format!("still here {number}"));
+        ada.shows(&format!("bob: still here {number}"));
+    }
+    ada.shows("connected as ada");
+    drop(server);
+    bob.shows("closed (1001), connecting again");
 }

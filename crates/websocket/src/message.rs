@@ -10,7 +10,7 @@ use sockdrawer_catalog::web::{Answer, Request};
 /// These callbacks return [`Step::Continue`], [`Step::Work`], [`Step::Close`] or [`Step::Abort`]. [`Step::Close`] is
 /// [`Socket::close`] with [`code::NORMAL`].
 pub trait MessageProtocol: Send + 'static {
-    /// The handshake is complete; nothing was received yet.
+    /// The handshake is complete; nothing was received yet. Notes that came before are dropped.
     fn opened(&mut self, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
