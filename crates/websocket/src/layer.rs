@@ -90,7 +90,7 @@ impl Filtering for Carrier {
 
     fn filter(&self, peer: &Peer) -> CarrierFilter {
         let own =
-            Own { is_client: peer.side() == Side::Connected, stage: Stage::Handshake(None), partial: None, close_sent: false };
+            Own { is_client: peer.side() == Side::Connected, stage: Carrying::Handshake(None), partial: None, close_sent: false };
         CarrierFilter { shared: self.shared.clone(), own }
     }
 
@@ -126,13 +126,13 @@ pub struct CarrierFilter {
 #[derive(Debug, Serialize, Deserialize)]
 struct Own {
     is_client: bool,
-    stage: Stage,
+    stage: Carrying,
     partial: Option<Partial>,
     close_sent: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Stage {
+enum Carrying {
     /// With the key that a client sent.
     Handshake(Option<String>),
     Open,
@@ -172,7 +172,7 @@ impl CarrierFilter {
         if !is_whole {
             return Ok(Progress::NeedMore);
         }
-        self.own.stage = Stage::Open;
+        self.own.stage = Carrying::Open;
         Ok(Progress::Established(None))
     }
 
@@ -221,12 +221,12 @@ impl Filter for CarrierFilter {
         if self.own.is_client {
             let key = handshake::new_key();
             wire.push(self.shared.asked.request(&key).as_bytes());
-            self.own.stage = Stage::Handshake(Some(key));
+            self.own.stage = Carrying::Handshake(Some(key));
         }
     }
 
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused> {
-        if let Stage::Handshake(key) = &self.own.stage {
+        if let Carrying::Handshake(key) = &self.own.stage {
             let key = key.clone();
             return self.shake(key, wire, back);
         }
