@@ -310,7 +310,10 @@ impl Judged for Report {
         if failed > 0 {
             let all = self.changes.len();
             let first = self.changes.iter().find(|change| !change.ran.ended.is_success());
-            let how = first.map(|change| change.ran.ended.to_string()).unwrap_or_default();
+            let how = first.map_or_else(String::new, |change| match &change.ran.ended {
+                super::Ended::Failed(why) => why.clone(),
+                other => other.to_string(),
+            });
             let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
             bad.push(format!("{failed} of {all} {changes} failed (the first: {how})"));
         }
