@@ -1,5 +1,6 @@
 //! A program's own test of its upgrades, in a test program of its own because it waits for all children of the process.
 
+use sockdrawer_trial::Pairs;
 use sockdrawer_trial::command::upgrades;
 use std::time::Duration;
 
@@ -19,4 +20,18 @@ fn two_builds_of_a_program_take_turns_in_a_test() {
 fn a_build_that_does_not_serve_is_told() {
     let refused = upgrades(["/bin/false", "/bin/false"], ["serve"]).run().expect_err("it ends at once").to_string();
     assert!(refused.contains("the first build does not serve: it ended"), "{refused}");
+}
+
+#[test]
+fn exchanges_of_ones_own_and_connections_that_all_move() {
+    let program = env!("CARGO_BIN_EXE_sockdrawer");
+    let listen = format!("unix:{}/sockdrawer-upgrades-own-{}.sock", std::env::temp_dir().display(), std::process::id());
+    // The answer to a question is the question, whose number is the connection's own.
+    let pairs = || Pairs::new(|number| (format!("{number};").into_bytes(), format!("{number};").into_bytes()));
+    let trial = upgrades([program, program], ["serve", "echo", "--listen", &listen]).changes(3).kills(0).require_all();
+    let report = trial.exchanges(pairs(), pairs()).run().expect("it begins");
+    report.assert_nothing_lost();
+    assert_eq!(report.reasons(), [""; 0]);
+    let moved: u64 = report.changes.iter().filter_map(|change| change.ran.promise).map(|promise| promise.moved).sum();
+    assert!(moved >= 3 * 16, "{moved} moved");
 }

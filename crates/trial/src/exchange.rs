@@ -156,6 +156,12 @@ impl Dialogue for Echoed {
 /// An exchange whose requests and answers come from a function of the request's number, which counts from 0 on each connection.
 pub struct Pairs<F>(Arc<F>);
 
+impl<F> Clone for Pairs<F> {
+    fn clone(&self) -> Pairs<F> {
+        Pairs(self.0.clone())
+    }
+}
+
 impl<F> Pairs<F>
 where
     F: Fn(u64) -> (Vec<u8>, Vec<u8>) + Send + Sync + 'static,

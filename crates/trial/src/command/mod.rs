@@ -155,6 +155,14 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// Starts it with exchanges of another form than those of [`Options::workload`]: `churn` for clients that come and go, `kept` for those that stay.
+    ///
+    /// # Errors
+    /// As [`Trial::start`].
+    pub fn start_with<E: Exchange + Clone>(options: &'a Options, churn: &E, kept: &E) -> Result<Trial<'a>, Refused> {
+        Trial::with(options, Arc::default(), |set| if set == CHURN { churn.clone() } else { kept.clone() })
+    }
+
     fn with<E: Exchange>(
         options: &'a Options,
         expected: Arc<Expected>,

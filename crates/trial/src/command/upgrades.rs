@@ -1,10 +1,12 @@
 //! The trial of two builds as a test of a program's own.
 
 use super::{Builds, Options, Programs, Refused, Report, Trial, Workload};
-use crate::{Broadcast, Script, Tls, Until};
+use crate::{Broadcast, Exchange, Script, Tls, Until};
 use sockdrawer::Address;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A trial of two builds of a program: see [`upgrades`].
@@ -20,6 +22,19 @@ pub struct Upgrades {
     broadcast: Option<Broadcast>,
     allow_idle_close: bool,
     require_all: bool,
+    exchanges: Option<Exchanges>,
+}
+
+/// Exchanges of any form, by which a trial is started.
+#[derive(Clone)]
+struct Exchanges(Arc<Starts>);
+
+type Starts = dyn for<'a> Fn(&'a Options) -> Result<Trial<'a>, Refused> + Send + Sync;
+
+impl fmt::Debug for Exchanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchanges").finish_non_exhaustive()
+    }
 }
 
 /// Has two builds of a program take over from each other under clients, and kills some of their processes: the first build is started with `arguments`, to which
@@ -61,6 +76,7 @@ pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: 
         broadcast: None,
         allow_idle_close: false,
         require_all: false,
+        exchanges: None,
     }
 }
 
@@ -118,6 +134,13 @@ impl Upgrades {
         self
     }
 
+    /// Sets exchanges of any form: `churn` for clients that come and go, `kept` for those that stay. A client that writes again and again, and expects its own
+    /// last value, is such an [`Exchange`].
+    pub fn exchanges<E: Exchange + Clone>(mut self, churn: E, kept: E) -> Upgrades {
+        self.exchanges = Some(Exchanges(Arc::new(move |options| Trial::start_with(options, &churn, &kept))));
+        self
+    }
+
     /// Messages that the clients that stay publish and hear, in the place of their exchanges.
     pub fn broadcast(mut self, broadcast: Broadcast) -> Upgrades {
         self.broadcast = Some(broadcast);
@@ -157,6 +180,7 @@ impl Upgrades {
             broadcast,
             allow_idle_close,
             require_all,
+            exchanges,
         } = self;
         let (seed, until) = (programs.seed, Until::Changes(programs.upgrades + programs.kills));
         let goes_on: crate::Stopped<'_> = &|within| {
@@ -180,7 +204,10 @@ impl Upgrades {
             tls,
             broadcast,
         };
-        let trial = Trial::start(&options)?;
+        let trial = match exchanges {
+            Some(Exchanges(start)) => start(&options)?,
+            None => Trial::start(&options)?,
+        };
         Ok(trial.upgrade(&mut builds, goes_on, |_| {}))
     }
 }
