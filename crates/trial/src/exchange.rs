@@ -5,7 +5,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the dialogue of each connection. Implementations are [`Echo`], [`Pairs`] and [`Scripted`](crate::Scripted); write another for a
-/// protocol with other answers.
+/// protocol with other answers, such as those of a store whose clients write again and again and expect their own last value:
+///
+/// ```
+/// use sockdrawer_trial::{Dialogue, Exchange, Judgement};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// /// Clones share the count of connections, so that each has a key of its own.
+/// #[derive(Clone, Default)]
+/// struct Writes(Arc<AtomicU64>);
+///
+/// struct Writer {
+///     key: u64,
+///     value: u64,
+///     expected: String,
+///     came: Vec<u8>,
+/// }
+///
+/// impl Exchange for Writes {
+///     type Dialogue = Writer;
+///     fn dialogue(&self) -> Writer {
+///         Writer { key: self.0.fetch_add(1, Ordering::Relaxed), value: 0, expected: String::new(), came: Vec::new() }
+///     }
+/// }
+/// impl Dialogue for Writer {
+///     fn ask(&mut self, send: &mut dyn FnMut(&[u8])) {
+///         let last = if self.value == 0 { "nothing".to_owned() } else { self.value.to_string() };
+///         self.expected = format!("= {last}\nOK\n");
+///         self.value += 1;
+///         self.came.clear();
+///         send(format!("GET k{0}\nSET k{0} {1}\n", self.key, self.value).as_bytes());
+///     }
+///     fn judge(&mut self, came: &[u8]) -> Judgement {
+///         let before = self.came.len();
+///         self.came.extend_from_slice(came);
+///         let (whole, expected) = (self.expected.len(), self.expected.as_bytes());
+///         match &self.came {
+///             all if all.starts_with(expected) => Judgement::Whole(whole - before),
+///             all if expected.starts_with(all) => Judgement::More,
+///             _ => Judgement::Wrong(came.len()),
+///         }
+///     }
+/// }
+///
+/// let writes = Writes::default();
+/// let mut client = writes.clone().dialogue();
+/// client.ask(&mut |bytes| assert_eq!(bytes, b"GET k0\nSET k0 1\n"));
+/// assert_eq!((client.judge(b"= noth"), client.judge(b"ing\nOK\n")), (Judgement::More, Judgement::Whole(7)));
+/// // upgrades([old, new], arguments).exchanges(writes.clone(), writes)
+/// ```
 pub trait Exchange: Send + Sync + 'static {
     /// The requests and expected answers of a connection.
     type Dialogue: Dialogue;
@@ -30,7 +79,7 @@ pub trait Dialogue: Send + 'static {
     /// Gives the next request to `send`, in one piece or more.
     fn ask(&mut self, send: &mut dyn FnMut(&[u8]));
 
-    /// Judges received bytes of the answer.
+    /// Judges received bytes of the answer, which comes in pieces: the numbers of a [`Judgement`] count those of this piece.
     fn judge(&mut self, came: &[u8]) -> Judgement;
 
     /// The server's stream ended before the answer was complete. Returns whether that completes the answer. Default: false.
