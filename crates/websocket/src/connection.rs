@@ -228,9 +228,8 @@ fn connected<S: MessageService>(
     key: &str,
     input: &mut Input<'_>,
 ) -> Result<Option<S::Protocol>, Refused> {
-    let Some((status, answer)) = Request::read_answer(input).map_err(Refused::Server)? else { return Ok(None) };
-    let chosen = shared.asked.check(&answer, status, key).map_err(Refused::Server)?;
-    let mut opening = Opening { request: &answer, peer, subprotocol: chosen, fields: Vec::new() };
+    let Some(answer) = shared.asked.answered(key, input).map_err(Refused::Server)? else { return Ok(None) };
+    let mut opening = Opening { request: &answer, peer, subprotocol: None, fields: Vec::new() };
     let refused = |_| Refused::Server("the service refused the WebSocket that the server opened".to_owned());
     shared.service.open(&mut opening).map(Some).map_err(refused)
 }

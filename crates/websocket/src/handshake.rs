@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
-use sockdrawer::Peer;
+use sockdrawer::{Input, Peer};
 use sockdrawer_catalog::web::{Answer, Request};
 use std::fmt::Write;
 
@@ -70,6 +70,11 @@ fn has(request: &Request, name: &'static str, element: &str) -> bool {
 /// Returns whether a request asks for a WebSocket.
 pub(crate) fn is_upgrade(request: &Request) -> bool {
     has(request, "Upgrade", "websocket") && has(request, "Connection", "upgrade")
+}
+
+/// Returns the answer to a request that asks for no WebSocket, where there is nothing else.
+pub(crate) fn nothing_else() -> Answer {
+    Answer::text(426, "this is a WebSocket: connect by ws:// or wss://\n").field("Upgrade", "websocket")
 }
 
 /// Returns the key of a request that asks for a WebSocket.
@@ -158,11 +163,17 @@ impl Asked {
         head + "\r\n"
     }
 
-    /// Looks at the server's answer to this key.
+    /// Takes the server's answer to this key; None while it is not whole.
     ///
     /// # Errors
     /// Why it opens no WebSocket.
-    pub(crate) fn check(&self, answer: &Request, status: u16, key: &str) -> Result<Option<String>, String> {
+    pub(crate) fn answered(&self, key: &str, input: &mut Input<'_>) -> Result<Option<Request>, String> {
+        let Some((status, answer)) = Request::read_answer(input)? else { return Ok(None) };
+        self.check(&answer, status, key)?;
+        Ok(Some(answer))
+    }
+
+    fn check(&self, answer: &Request, status: u16, key: &str) -> Result<(), String> {
         if status != 101 {
             return Err(format!("the server refused the WebSocket with status {status}"));
         }
@@ -178,8 +189,8 @@ impl Asked {
         }
         let mut chosen = list(answer, "Sec-WebSocket-Protocol");
         match (chosen.next(), chosen.next()) {
-            (None, _) => Ok(None),
-            (Some(one), None) if self.subprotocols.iter().any(|offered| offered == one) => Ok(Some(one.to_owned())),
+            (None, _) => Ok(()),
+            (Some(one), None) if self.subprotocols.iter().any(|offered| offered == one) => Ok(()),
             _ => Err("the server chose a subprotocol that was not offered".to_owned()),
         }
     }

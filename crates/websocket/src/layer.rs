@@ -152,13 +152,7 @@ impl CarrierFilter {
     /// Goes on with the handshake.
     fn shake(&mut self, key: Option<String>, wire: &mut Input<'_>, back: &mut Output) -> Result<Progress, Refused> {
         let is_whole = match key {
-            Some(key) => match Request::read_answer(wire).map_err(Refused::because)? {
-                None => false,
-                Some((status, answer)) => {
-                    self.shared.asked.check(&answer, status, &key).map_err(Refused::because)?;
-                    true
-                }
-            },
+            Some(key) => self.shared.asked.answered(&key, wire).map_err(Refused::because)?.is_some(),
             None => match Request::read(wire) {
                 Ok(None) => false,
                 Ok(Some(request)) => {
@@ -202,8 +196,7 @@ impl CarrierFilter {
 /// Returns the head that opens a WebSocket.
 fn answer(request: &Request) -> Result<String, Answer> {
     if !handshake::is_upgrade(request) {
-        let answer = Answer::text(426, "this is a WebSocket: connect by ws:// or wss://\n");
-        return Err(answer.field("Upgrade", "websocket"));
+        return Err(handshake::nothing_else());
     }
     let key = handshake::key(request)?;
     // Nothing is chosen, and the peer does not matter.

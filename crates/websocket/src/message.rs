@@ -1,5 +1,6 @@
 //! The traits of a user: a protocol of messages, and the service that makes one for each WebSocket.
 
+use crate::handshake;
 use crate::{Close, Frame, Message, Opening, Socket, code};
 use sockdrawer::connecting::ConnectFailure;
 use sockdrawer::{CannotRestore, CannotSave, JobResult, Local, Note, Peer, Recipe, Saved, Saver, State, Step};
@@ -85,7 +86,7 @@ pub trait MessageService: Send + Sync + 'static {
     /// Answers a `GET` or `HEAD` that asks for no WebSocket: a page, or the health of the service. It may not block; the connection ends after
     /// it. Default: 426, and a line that says so.
     fn page(&self, _request: &Request, _peer: &Peer) -> Answer {
-        Answer::text(426, "this is a WebSocket: connect by ws:// or wss://\n").field("Upgrade", "websocket")
+        handshake::nothing_else()
     }
 
     /// Makes the state of a connection from what an older service saved: see [`Service::restore`](sockdrawer::Service::restore).

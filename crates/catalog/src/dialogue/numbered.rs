@@ -91,14 +91,14 @@ impl FromStr for Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self.parts.iter().map(|part| literal(part)).collect();
+        let parts: Vec<String> = self.parts.iter().map(|part| literal(&escapes::format(part))).collect();
         f.write_str(&parts.join(place(self.of_connection)))
     }
 }
 
-/// Returns bytes as text in which no number has a place.
-fn literal(bytes: &[u8]) -> String {
-    escapes::format(bytes).replace(NUMBER, r"\x7bn}").replace(OF_CONNECTION, r"\x7bc}")
+/// Returns a text in which no number has a place.
+fn literal(text: &str) -> String {
+    text.replace(NUMBER, r"\x7bn}").replace(OF_CONNECTION, r"\x7bc}")
 }
 
 /// An answer with a number. In text: an [`Expect`], with `{n}` for each place of the number, or `{c}` if that is the number of the connection, which has
@@ -231,7 +231,7 @@ fn part(text: &str, in_pattern: bool) -> Result<Expect, WrongExpect> {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [Piece::Other(expect)] = &self.pieces[..] {
-            return f.write_str(&expect.to_string().replace(NUMBER, r"\x7bn}").replace(OF_CONNECTION, r"\x7bc}"));
+            return f.write_str(&literal(&expect.to_string()));
         }
         let slash = if self.pieces.iter().any(|piece| matches!(piece, Piece::Other(Expect::Pattern(_)))) { "/" } else { "" };
         f.write_str(slash)?;
@@ -239,7 +239,7 @@ impl fmt::Display for Reply {
             match piece {
                 Piece::Number => f.write_str(place(self.of_connection))?,
                 Piece::Other(Expect::Pattern(pattern)) => write!(f, "{pattern}")?,
-                Piece::Other(Expect::Literal(bytes)) => f.write_str(&literal(bytes))?,
+                Piece::Other(Expect::Literal(bytes)) => f.write_str(&literal(&escapes::format(bytes)))?,
             }
         }
         f.write_str(slash)

@@ -120,6 +120,12 @@ impl Report {
         bill
     }
 
+    /// Returns how many connections moved in upgrades without a kill, and how many stayed behind.
+    pub(crate) fn moved_and_stayed(&self) -> (u64, u64) {
+        let promises = self.changes.iter().filter_map(|change| change.ran.promise);
+        promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed))
+    }
+
     /// Returns whether builds replaced each other, in the place of a command.
     pub(crate) fn is_of_upgrades(&self) -> bool {
         self.changes.iter().any(|change| change.ran.promise.is_some())
@@ -302,7 +308,7 @@ impl Judged for Report {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
-        let stayed: u64 = self.changes.iter().filter_map(|change| change.ran.promise).map(|promise| promise.stayed).sum();
+        let (_, stayed) = self.moved_and_stayed();
         if self.options.require_all && stayed > 0 {
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill"));
         }

@@ -62,8 +62,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         writeln!(f, "other: ended before the answer, wrong bytes, or an error of another kind")?;
     }
     if report.is_of_upgrades() {
-        let promises = report.changes.iter().filter_map(|change| change.ran.promise);
-        let (moved, stayed) = promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed));
+        let (moved, stayed) = report.moved_and_stayed();
         writeln!(f, "in upgrades without a kill {moved} connections moved, {stayed} stayed in the old process")?;
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
