@@ -2,7 +2,9 @@
 
 use super::exchange::{Dialogue, Exchange, Judgement};
 use super::random::{Random, mix};
+use super::script::SHOWN;
 use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
+use sockdrawer_catalog::escapes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -63,8 +65,62 @@ pub trait Witness: Send + Sync + 'static {
     /// This number of bytes was not the expected ones.
     fn wrong(&self, bytes: usize);
 
+    /// This is an answer that was wrong or late, described. Default: nothing.
+    fn unexpected(&self, _answer: String) {}
+
     /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
+}
+
+/// A dialogue, with the beginnings of the request under way and of what came of its answer.
+struct Talk<D> {
+    dialogue: D,
+    sent: Vec<u8>,
+    came: Vec<u8>,
+}
+
+impl<D: Dialogue> Talk<D> {
+    fn new(dialogue: D) -> Talk<D> {
+        Talk { dialogue, sent: Vec::new(), came: Vec::new() }
+    }
+
+    fn ask(&mut self, cx: &mut Context<'_>) {
+        self.sent.clear();
+        self.came.clear();
+        let sent = &mut self.sent;
+        self.dialogue.ask(&mut |bytes| {
+            keep(sent, bytes);
+            cx.send(bytes);
+        });
+        cx.set_timer(PATIENCE);
+    }
+
+    fn judge(&mut self, came: &[u8]) -> Judgement {
+        keep(&mut self.came, came);
+        self.dialogue.judge(came)
+    }
+
+    /// Describes the answer under way, of which `came` says how it came.
+    fn describe(&self, how: &str) -> String {
+        let after =
+            if self.sent.is_empty() { "at the beginning".to_owned() } else { format!("after `{}`", escapes::format(&self.sent)) };
+        self.dialogue.describe(&after, &format!("{how}`{}`", escapes::format(&self.came)))
+    }
+
+    fn late(&self) -> String {
+        self.describe(&format!("within {PATIENCE:?} "))
+    }
+
+    /// Describes what came behind the answer.
+    fn surplus(&self, bytes: &[u8]) -> String {
+        let (sent, came) = (escapes::format(&self.sent), escapes::format(&bytes[..bytes.len().min(SHOWN)]));
+        format!("after the answer to `{sent}` nothing was expected, and `{came}` came")
+    }
+}
+
+/// Adds bytes to a beginning of which no more is shown.
+fn keep(beginning: &mut Vec<u8>, bytes: &[u8]) {
+    beginning.extend(bytes.iter().take(SHOWN - beginning.len()));
 }
 
 /// The churn: clients that connect, ask once, get their answer and end, without a second try.
@@ -85,7 +141,7 @@ impl<E: Exchange, W: Witness> Service for Churn<E, W> {
 
     fn open(&self, _peer: &Peer) -> Visit<E::Dialogue, W> {
         Visit {
-            dialogue: self.exchange.dialogue(),
+            talk: Talk::new(self.exchange.dialogue()),
             witness: self.witness.clone(),
             at_once: self.exchange.ends_at_once(),
             hears_others: self.exchange.hears_others(),
@@ -102,7 +158,7 @@ impl<E: Exchange, W: Witness> Service for Churn<E, W> {
 
 /// One connection of [`Churn`].
 pub struct Visit<D, W> {
-    dialogue: D,
+    talk: Talk<D>,
     witness: Arc<W>,
     at_once: bool,
     hears_others: bool,
@@ -114,8 +170,7 @@ pub struct Visit<D, W> {
 
 impl<D: Dialogue, W: Witness> Visit<D, W> {
     fn ask(&mut self, cx: &mut Context<'_>) -> Step {
-        self.dialogue.ask(&mut |bytes| cx.send(bytes));
-        cx.set_timer(PATIENCE);
+        self.talk.ask(cx);
         if self.at_once { Step::EndOutput } else { Step::Continue }
     }
 
@@ -125,16 +180,23 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
     }
 
     fn wrong(&mut self, bytes: usize) -> Step {
+        self.witness.unexpected(self.talk.describe(""));
         self.witness.wrong(bytes);
         self.fail(Cause::Wrong)
     }
 
-    /// The answer is complete, and `left` further bytes came.
-    fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
+    fn surplus(&mut self, bytes: &[u8]) -> Step {
+        self.witness.unexpected(self.talk.surplus(bytes));
+        self.witness.wrong(bytes.len());
+        self.fail(Cause::Wrong)
+    }
+
+    /// The answer is complete, and further bytes came.
+    fn whole(&mut self, further: &[u8], announced: bool, cx: &mut Context<'_>) -> Step {
         self.answered = true;
         self.witness.answered();
-        if left > 0 && !self.hears_others {
-            return self.wrong(left);
+        if !further.is_empty() && !self.hears_others {
+            return self.surplus(further);
         }
         cx.set_timer(PATIENCE);
         // The side that closes first keeps the port in TIME_WAIT for a minute: a server that announced its end gets the time for it.
@@ -151,15 +213,13 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         let mut rest = input.take_all();
         loop {
-            let judgement = match self.answered {
-                true if self.hears_others => return Step::Continue,
-                true => Judgement::Wrong(rest.len()),
-                false => self.dialogue.judge(rest),
-            };
-            return match judgement {
+            if self.answered {
+                return if self.hears_others { Step::Continue } else { self.surplus(rest) };
+            }
+            return match self.talk.judge(rest) {
                 Judgement::More => Step::Continue,
-                Judgement::Whole(taken) => self.whole(rest.len() - taken, false, cx),
-                Judgement::Last(taken) => self.whole(rest.len() - taken, true, cx),
+                Judgement::Whole(taken) => self.whole(&rest[taken..], false, cx),
+                Judgement::Last(taken) => self.whole(&rest[taken..], true, cx),
                 Judgement::Next(taken) if taken == rest.len() => self.ask(cx),
                 Judgement::Next(taken) if self.hears_others => {
                     let _ = self.ask(cx);
@@ -167,7 +227,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
                     continue;
                 }
                 // The rest came before it was asked for.
-                Judgement::Next(taken) => self.wrong(rest.len() - taken),
+                Judgement::Next(taken) => self.surplus(&rest[taken..]),
                 Judgement::Wrong(bytes) => self.wrong(bytes),
             };
         }
@@ -175,8 +235,10 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
 
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         if !self.answered {
-            if !self.dialogue.ended() {
-                return self.fail(Cause::Early);
+            match self.talk.dialogue.ended() {
+                Judgement::Wrong(bytes) => return self.wrong(bytes),
+                Judgement::Whole(_) | Judgement::Last(_) => {}
+                Judgement::More | Judgement::Next(_) => return self.fail(Cause::Early),
             }
             self.witness.answered();
             self.answered = true;
@@ -187,7 +249,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
 
     fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
         if !self.answered {
-            self.dialogue.late();
+            self.witness.unexpected(self.talk.late());
         }
         self.fail(Cause::Late)
     }
@@ -231,7 +293,7 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
     fn open(&self, _peer: &Peer) -> Kept<E::Dialogue, W> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         Kept {
-            dialogue: self.exchange.dialogue(),
+            talk: Talk::new(self.exchange.dialogue()),
             witness: self.witness.clone(),
             random: Random::new(mix(self.seed ^ !number)),
             pause: if number.is_multiple_of(8) { SHORT_PAUSE } else { LONG_PAUSE },
@@ -259,7 +321,7 @@ enum Outcome {
 
 /// One connection of [`Keep`].
 pub struct Kept<D, W> {
-    dialogue: D,
+    talk: Talk<D>,
     witness: Arc<W>,
     random: Random,
     pause: Duration,
@@ -275,9 +337,8 @@ pub struct Kept<D, W> {
 
 impl<D: Dialogue, W: Witness> Kept<D, W> {
     fn ask(&mut self, cx: &mut Context<'_>) -> Step {
-        self.dialogue.ask(&mut |bytes| cx.send(bytes));
+        self.talk.ask(cx);
         self.under_way = true;
-        cx.set_timer(PATIENCE);
         Step::Continue
     }
 
@@ -292,16 +353,23 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
         Step::Continue
     }
 
-    fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
+    fn whole(&mut self, further: &[u8], announced: bool, cx: &mut Context<'_>) -> Step {
         self.under_way = false;
         self.heard = false;
         self.announced = announced;
         self.witness.answered();
-        if left > 0 { self.wrong(left) } else { self.rest(cx) }
+        if further.is_empty() { self.rest(cx) } else { self.surplus(further) }
     }
 
     fn wrong(&mut self, bytes: usize) -> Step {
+        self.witness.unexpected(self.talk.describe(""));
         self.witness.wrong(bytes);
+        self.fail(Cause::Wrong)
+    }
+
+    fn surplus(&mut self, bytes: &[u8]) -> Step {
+        self.witness.unexpected(self.talk.surplus(bytes));
+        self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
     }
 
@@ -318,17 +386,18 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let came = input.bytes().len();
+        let came = input.take_all();
         self.heard = true;
-        let judgement = if self.under_way { self.dialogue.judge(input.bytes()) } else { Judgement::Wrong(came) };
-        input.take_all();
-        match judgement {
+        if !self.under_way {
+            return self.surplus(came);
+        }
+        match self.talk.judge(came) {
             Judgement::More => Step::Continue,
-            Judgement::Whole(taken) => self.whole(came - taken, false, cx),
-            Judgement::Last(taken) => self.whole(came - taken, true, cx),
-            Judgement::Next(taken) if taken == came => self.ask(cx),
+            Judgement::Whole(taken) => self.whole(&came[taken..], false, cx),
+            Judgement::Last(taken) => self.whole(&came[taken..], true, cx),
+            Judgement::Next(taken) if taken == came.len() => self.ask(cx),
             // The rest came before it was asked for.
-            Judgement::Next(taken) => self.wrong(came - taken),
+            Judgement::Next(taken) => self.surplus(&came[taken..]),
             Judgement::Wrong(bytes) => self.wrong(bytes),
         }
     }
@@ -336,18 +405,23 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match (self.under_way, self.stopping || self.announced) {
             (false, false) => return self.ask(cx),
-            (true, _) => self.dialogue.late(),
+            (true, _) => self.witness.unexpected(self.talk.late()),
             (false, true) => {}
         }
         self.fail(Cause::Late)
     }
 
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
-        if self.under_way && self.dialogue.ended() {
-            // An answer that ends with its connection announces it by its form.
-            self.under_way = false;
-            self.announced = true;
-            self.witness.answered();
+        let judgement = if self.under_way { self.talk.dialogue.ended() } else { Judgement::More };
+        match judgement {
+            Judgement::Wrong(bytes) => return self.wrong(bytes),
+            Judgement::Whole(_) | Judgement::Last(_) => {
+                // An answer that ends with its connection announces it by its form.
+                self.under_way = false;
+                self.announced = true;
+                self.witness.answered();
+            }
+            Judgement::More | Judgement::Next(_) => {}
         }
         self.result = Some(match (self.under_way, self.stopping, self.announced) {
             (false, true, _) => Outcome::Stopped,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The number of a message is the sender's times this, and the message's count.
 const SENDER: u64 = 1_000_000_000;
@@ -181,20 +181,9 @@ impl Book {
 #[derive(Debug, Default)]
 pub struct Deliveries {
     book: Mutex<Book>,
-    odd: Arc<OnceLock<String>>,
 }
 
 impl Deliveries {
-    /// Makes a book that describes the first message that was not expected in `odd`.
-    pub(crate) fn new(odd: Arc<OnceLock<String>>) -> Deliveries {
-        Deliveries { odd, ..Deliveries::default() }
-    }
-
-    pub(crate) fn note(&self, odd: String) {
-        // Only the first is kept.
-        let _ = self.odd.set(odd);
-    }
-
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,8 @@
 //! The requests of a client and the answers that it expects, one at a time.
 
 use super::random::{Random, mix};
+use super::script::SHOWN;
+use sockdrawer_catalog::escapes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -82,13 +84,16 @@ pub trait Dialogue: Send + 'static {
     /// Judges received bytes of the answer, which comes in pieces: the numbers of a [`Judgement`] count those of this piece.
     fn judge(&mut self, came: &[u8]) -> Judgement;
 
-    /// The server's stream ended before the answer was complete. Returns whether that completes the answer. Default: false.
-    fn ended(&mut self) -> bool {
-        false
+    /// The server's stream ended before the answer was complete. Returns [`Judgement::Whole`] where that completes it. Default: [`Judgement::More`].
+    fn ended(&mut self) -> Judgement {
+        Judgement::More
     }
 
-    /// The answer was not complete within [`PATIENCE`](crate::PATIENCE). Default: nothing.
-    fn late(&mut self) {}
+    /// Describes an answer that was wrong or late. `after` says after which request it came, and `came` quotes the beginning of it, both in text for
+    /// people. Default: both of them.
+    fn describe(&self, after: &str, came: &str) -> String {
+        format!("{after} another answer was expected, and {came} came")
+    }
 }
 
 /// How received bytes compare with the expected answer.
@@ -200,6 +205,10 @@ impl Dialogue for Echoed {
         self.verified += due as u64;
         if self.verified == self.sent { Judgement::Whole(due) } else { Judgement::More }
     }
+
+    fn describe(&self, _after: &str, _came: &str) -> String {
+        format!("of an echo {} of {} bytes came back right", self.verified, self.sent)
+    }
 }
 
 /// An exchange whose requests and answers come from a function of the request's number, which counts from 0 on each connection.
@@ -260,6 +269,11 @@ where
         }
         self.came += due;
         if self.came == self.expected.len() { Judgement::Whole(due) } else { Judgement::More }
+    }
+
+    fn describe(&self, after: &str, came: &str) -> String {
+        let expected = escapes::format(&self.expected[..self.expected.len().min(SHOWN)]);
+        format!("{after} `{expected}` was expected, and {came} came")
     }
 }
 

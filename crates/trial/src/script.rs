@@ -1,18 +1,16 @@
 //! The exchanges of a protocol that is told by text: bytes to send, and the answers to expect, with a number that each answer shares with its
 //! question.
 
-use crate::clients::PATIENCE;
 use crate::exchange::{Dialogue, Exchange, Judgement};
 use sockdrawer_catalog::Answer;
 use sockdrawer_catalog::dialogue::{Reading, Reply, Template};
-use sockdrawer_catalog::escapes;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Maximum of bytes of a wrong answer that are shown.
-const SHOWN: usize = 100;
+pub(crate) const SHOWN: usize = 100;
 
 /// Exchanges of a protocol. In text, a line each:
 ///
@@ -25,7 +23,7 @@ const SHOWN: usize = 100;
 /// < PONG {n}\n
 /// ```
 ///
-/// The bytes have the escapes of [`escapes`]; an answer may be a regular expression between slashes, as an
+/// The bytes have the escapes of [`escapes`](sockdrawer_catalog::escapes); an answer may be a regular expression between slashes, as an
 /// [`Expect`](sockdrawer_catalog::dialogue::Expect). `{n}` is the number of the question, which no other question of the trial has: an answer with
 /// another number is wrong. `{c}` in its place is the number of the connection, which all of its questions share: what it said at its beginning can be asked for
 /// again and again, such as by `>> SET key{c} {c}\n`, and then `> GET key{c}\n` answered by `< {c}\n`. Blank lines, lines that begin with `#` and spaces at both ends of a line are left out; `\x20` is a space.
@@ -288,7 +286,6 @@ impl fmt::Display for Broadcast {
 pub struct Scripted {
     script: Arc<Script>,
     numbers: Arc<AtomicU64>,
-    odd: Arc<OnceLock<String>>,
     whole: bool,
     hears_others: bool,
 }
@@ -296,8 +293,7 @@ pub struct Scripted {
 impl Scripted {
     /// Makes clients that ask one exchange after the other, and after the last the first again.
     pub fn new(script: Script) -> Scripted {
-        let (numbers, odd) = (Arc::default(), Arc::default());
-        Scripted { script: Arc::new(script), numbers, odd, whole: false, hears_others: false }
+        Scripted { script: Arc::new(script), numbers: Arc::default(), whole: false, hears_others: false }
     }
 
     /// Makes of these clients others for which all exchanges together are one: clients that come and go ask all of them.
@@ -311,16 +307,6 @@ impl Scripted {
     pub fn hearing_others(self, hears_others: bool) -> Scripted {
         Scripted { hears_others, ..self }
     }
-
-    /// Returns these clients with another place for the description of the first unexpected answer.
-    pub(crate) fn noting(self, odd: Arc<OnceLock<String>>) -> Scripted {
-        Scripted { odd, ..self }
-    }
-
-    /// Returns the first unexpected answer, described.
-    pub fn odd(&self) -> Option<String> {
-        self.odd.get().cloned()
-    }
 }
 
 impl Exchange for Scripted {
@@ -331,7 +317,7 @@ impl Exchange for Scripted {
     }
 
     fn dialogue(&self) -> Speaker {
-        Speaker { scripted: self.clone(), turn: 0, number: 0, connection: None, reading: Reading::default(), came: Vec::new() }
+        Speaker { scripted: self.clone(), turn: 0, number: 0, connection: None, reading: Reading::default() }
     }
 }
 
@@ -345,22 +331,6 @@ pub struct Speaker {
     /// The number of the connection, once it was asked for.
     connection: Option<u64>,
     reading: Reading,
-    /// The beginning of the answer, for a description.
-    came: Vec<u8>,
-}
-
-impl Speaker {
-    /// Describes the first answer that is not the expected one.
-    fn note(&self, how: &str) {
-        let turn = &self.scripted.script.turns[self.turn];
-        let sent = turn.send.as_ref().map(|send| escapes::format(&send.bytes(self.number)));
-        let to = sent.map_or_else(|| "at the beginning".to_owned(), |sent| format!("after `{sent}`"));
-        let expected = turn.expect.as_ref().map(ToString::to_string).unwrap_or_default();
-        let came_text = escapes::format(&self.came);
-        let number = turn.expect.as_ref().is_some_and(Reply::has_number).then(|| format!(", with the number {}", self.number));
-        let odd = format!("{to} `{expected}` was expected{}, and {how}`{came_text}` came", number.unwrap_or_default());
-        let _ = self.scripted.odd.set(odd);
-    }
 }
 
 impl Dialogue for Speaker {
@@ -380,13 +350,11 @@ impl Dialogue for Speaker {
             self.turn += 1;
         }
         self.reading = Reading::default();
-        self.came.clear();
     }
 
     fn judge(&mut self, came: &[u8]) -> Judgement {
         let script = &self.scripted.script;
         let Some(expect) = &script.turns[self.turn].expect else { unreachable!("a question waits for an answer") };
-        self.came.extend(came.iter().take(SHOWN - self.came.len()));
         match expect.take(&mut self.reading, came) {
             (_, Answer::Partial) => Judgement::More,
             (taken, Answer::Complete) if self.reading.number().is_none_or(|number| number == self.number) => {
@@ -395,15 +363,15 @@ impl Dialogue for Speaker {
                 self.turn = if is_last { script.first } else { next };
                 if is_first || (self.scripted.whole && !is_last) { Judgement::Next(taken) } else { Judgement::Whole(taken) }
             }
-            _ => {
-                self.note("");
-                Judgement::Wrong(came.len())
-            }
+            _ => Judgement::Wrong(came.len()),
         }
     }
 
-    fn late(&mut self) {
-        self.note(&format!("within {PATIENCE:?} "));
+    fn describe(&self, after: &str, came: &str) -> String {
+        let expect = self.scripted.script.turns[self.turn].expect.as_ref();
+        let expected = expect.map(ToString::to_string).unwrap_or_default();
+        let number = expect.is_some_and(Reply::has_number).then(|| format!(", with the number {}", self.number));
+        format!("{after} `{expected}` was expected{}, and {came} came", number.unwrap_or_default())
     }
 }
 
@@ -431,7 +399,7 @@ mod tests {
         assert_eq!(one.judge(b"PONG 2."), Judgement::Wrong(7), "the answer to somebody else");
         assert_eq!(other.judge(b"x"), Judgement::Wrong(1));
         let odd = "after `PING 3.` `PONG {n}.` was expected, with the number 3, and `PONG 2.` came";
-        assert_eq!(scripted.odd().as_deref(), Some(odd), "the first one");
+        assert_eq!(one.describe("after `PING 3.`", "`PONG 2.`"), odd);
     }
 
     #[test]
@@ -478,26 +446,6 @@ mod tests {
         }
         assert_eq!(asked(&mut one), "GET k1.");
         assert_eq!(one.judge(b"= 2."), Judgement::Wrong(4), "of another connection");
-    }
-
-    #[test]
-    fn a_long_wrong_answer_is_shortened() {
-        let scripted = Scripted::new(script("> A.\n< /(?s).*!/"));
-        let mut speaker = scripted.dialogue();
-        asked(&mut speaker);
-        assert_eq!(speaker.judge(&[b'x'; 60]), Judgement::More);
-        assert_eq!(speaker.judge(&vec![b'x'; 70_000]), Judgement::Wrong(70_000));
-        assert_eq!(scripted.odd().expect("it is wrong").matches('x').count(), SHOWN + 1, "and one of `expected`");
-    }
-
-    #[test]
-    fn a_part_of_an_answer_that_stays_a_part_is_told() {
-        let scripted = Scripted::new(script("> A.\n< b.\n"));
-        let mut speaker = scripted.dialogue();
-        asked(&mut speaker);
-        assert_eq!(speaker.judge(b"b"), Judgement::More);
-        speaker.late();
-        assert_eq!(scripted.odd().as_deref(), Some("after `A.` `b.` was expected, and within 5s `b` came"));
     }
 
     #[test]

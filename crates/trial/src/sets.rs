@@ -85,16 +85,7 @@ impl Clients {
     /// # Errors
     /// When a pool cannot start.
     pub fn start<E: Exchange>(plan: &Plan, churn: E, kept: E, tally: &Arc<Tally>) -> Result<Clients, Error> {
-        Clients::counting(plan, (churn, kept), tally, Arc::default())
-    }
-
-    /// Starts clients whose messages are counted in this book, where they hear each other.
-    pub(crate) fn counting<E: Exchange>(
-        plan: &Plan,
-        (churn, kept): (E, E),
-        tally: &Arc<Tally>,
-        deliveries: Arc<Deliveries>,
-    ) -> Result<Clients, Error> {
+        let deliveries = Arc::default();
         let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
         let keep = (plan.kept > 0).then(|| pool(plan, Group::Kept, keep, plan.kept)).transpose()?;
         if let Some(kept) = &keep {

@@ -140,7 +140,7 @@ impl<W: Witness> Subscriber<W> {
 
     fn wrong(&mut self, bytes: &[u8], why: &str) -> Step {
         let came = escapes::format(&bytes[..bytes.len().min(SHOWN)]);
-        self.deliveries.note(format!("{why} `{}` was expected, and `{came}` came", self.broadcast.message()));
+        self.witness.unexpected(format!("{why} `{}` was expected, and `{came}` came", self.broadcast.message()));
         self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
     }

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A set of clients.
@@ -210,6 +210,7 @@ pub struct Tally {
     rare: Mutex<Counted>,
     /// The counts at the start of the change in force.
     before: Mutex<Seen>,
+    unexpected: OnceLock<String>,
 }
 
 impl Default for Tally {
@@ -232,12 +233,18 @@ impl Tally {
             longest_gap: AtomicU64::new(0),
             rare: Mutex::default(),
             before: Mutex::default(),
+            unexpected: OnceLock::new(),
         }
     }
 
     /// A witness that counts here for a set.
     pub fn witness(self: &Arc<Tally>, group: Group) -> Arc<Counter> {
         Arc::new(Counter { tally: self.clone(), group })
+    }
+
+    /// The first answer that was wrong or late, described.
+    pub fn unexpected(&self) -> Option<String> {
+        self.unexpected.get().cloned()
     }
 
     /// The counts since the beginning. The longest gap is that of the change in force alone.
@@ -423,6 +430,11 @@ impl Witness for Counter {
 
     fn wrong(&self, bytes: usize) {
         lock(&self.tally.rare).seen.wrong_bytes += bytes as u64;
+    }
+
+    fn unexpected(&self, answer: String) {
+        // Only the first is kept.
+        let _ = self.tally.unexpected.set(answer);
     }
 
     fn failed(&self, phase: Phase, cause: Cause) {

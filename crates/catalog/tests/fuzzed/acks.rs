@@ -165,7 +165,7 @@ impl Pair {
             }
             Err(stayed) => {
                 assert!(!possible || !same, "{} did not become {to}", self.pattern);
-                self.connection = Some(*stayed);
+                self.connection = Some(*stayed.connection);
             }
         }
     }

@@ -54,7 +54,6 @@ fn a_delegate_is_tested_without_a_pool() {
         After::Return(note(if taken { "note" } else { "none" }))
     }));
     connection.receive(b"a");
-    assert!(connection.has_delegate());
     connection.handle().notify(note("taken")).expect("there is room");
     connection.run_delegate(|mut peer: UnixStream| {
         peer.write_all(b"b").expect("it stands");
@@ -62,12 +61,15 @@ fn a_delegate_is_tested_without_a_pool() {
         peer.read_exact(&mut two).expect("it answers");
         assert_eq!(&two, b"ab");
     });
-    assert_eq!((connection.sent(), connection.has_delegate()), (b"note".to_vec(), false));
+    assert_eq!((connection.sent(), connection.kept()), (b"note".to_vec(), &b""[..]));
     // What is not read comes back, and is offered.
     connection.receive(b"cde");
     connection.run_delegate(|mut peer| peer.read_exact(&mut [0; 2]).expect("it answers"));
     assert_eq!((connection.sent(), connection.kept()), (b"none".to_vec(), &b"e"[..]));
-    assert!(connection.has_delegate(), "the rest was offered");
+    let stays = connection.upgrade(Giving(|_: &mut Connection| After::End)).expect_err("the rest was offered");
+    assert_eq!(stays.why, "its service declares no state");
+    let stays = stays.connection.save_and_restore(Giving(|_: &mut Connection| After::End)).expect_err("the rest was offered");
+    assert_eq!(stays.why, "it is to be delegated");
 }
 
 #[test]

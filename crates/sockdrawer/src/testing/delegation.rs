@@ -14,11 +14,6 @@ impl Lessor for mpsc::Sender<Returned> {
 }
 
 impl<S: Service> Driver<S> {
-    /// Whether a delegate is pending.
-    pub fn has_delegate(&self) -> bool {
-        self.delegate.is_some()
-    }
-
     /// Runs the pending delegate, with `peer` on another thread at the other end, until the connection returns or ends. The delegate first
     /// reads input that was received before and not taken, and gets the notes sent through handles.
     ///

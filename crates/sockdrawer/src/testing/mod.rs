@@ -35,8 +35,8 @@
 
 use crate::net::Address;
 use crate::protocol::{
-    Asks, Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Output, Peer, Post, Protocol,
-    Receiving, Saved, Saver, Service, Side, Step, Timer,
+    Asks, Closed, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output,
+    Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
 };
 use inbox::Inbox;
 use std::cell::Cell;
@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 mod breakage;
 mod delegation;
 mod inbox;
-mod others;
+mod moving;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +55,7 @@ mod tests;
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
 pub use breakage::{crash, crash_loop, private_network, reset_queue, sockets_at};
+pub use moving::NotMoved;
 
 /// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;
@@ -383,39 +384,40 @@ impl<S: Service> Driver<S> {
         self.local.downcast_mut()
     }
 
-    /// Moves the connection to another service, as [`Pool::adopt`](crate::Pool::adopt) does: the state by `save` and `restore`; socket,
-    /// untaken input, unsent output and timer stay untouched. `closed` of the old state is called with [`Closed::Adopted`], then
-    /// `restored` of the new one.
-    ///
-    /// # Errors
-    /// The connection as it was, when it has ended, a job runs, it is to be delegated, or the state cannot be saved or restored.
-    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Driver<T>, Box<Driver<S>>> {
-        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
-            return Err(Box::new(self));
-        };
-        let mut saver = Saver { now: Some(self.wire.now), ..Saver::default() };
-        match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(Box::new(self)),
-            Err(_) => {
-                self.end(Closed::Panicked);
-                return Err(Box::new(self));
-            }
-        }
-        let versions = self.service.state().versions();
-        let mut saved = Saved::versioned(saver.written(), &versions);
-        let restored = catch_unwind(AssertUnwindSafe(|| saved.whole(|from| service.restore(&self.wire.peer, from))));
-        let Ok(Ok(restored)) = restored else { return Err(Box::new(self)) };
-        let (due, waiting) = (self.wire.due, self.wire.waiting);
-        self.end(Closed::Adopted);
-        let mut wire = self.wire;
-        (wire.due, wire.waiting) = (due, waiting);
-        wire.generation += 1;
-        let local = service.local();
-        let mut moved =
-            Driver { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire };
-        moved.event(|protocol, _, cx| protocol.restored(cx));
-        Ok(moved)
+    /// Delivers a note at once. It is dropped if the connection has ended.
+    pub fn notify(&mut self, note: impl Into<Note>) {
+        let note = note.into();
+        self.event(|protocol, _, cx| protocol.notified(note, cx));
+    }
+
+    /// A handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
+    pub fn handle(&self) -> Handle {
+        Handle { post: self.wire.post.clone(), token: self.wire.id.0, id: self.wire.id }
+    }
+
+    /// Delivers the notes sent through handles so far, those that the protocol sent to itself included. Returns their number.
+    pub fn deliver_notes(&mut self) -> usize {
+        let notes = self.wire.inbox.take();
+        let count = notes.len();
+        notes.into_iter().for_each(|note| self.notify(note));
+        count
+    }
+
+    /// Takes the connects that the protocol asked for, each with the time that it may take: see
+    /// [`Context::connect`](crate::Context::connect). The test tells what came of
+    /// them by [`Driver::connected`].
+    pub fn connects(&mut self) -> Vec<(Address, Duration)> {
+        std::mem::take(&mut self.wire.connects)
+    }
+
+    /// Tells the protocol what came of a connect: the handle of another driver, or why there is no connection.
+    pub fn connected(&mut self, result: Result<Handle, ConnectFailure>) {
+        self.event(|protocol, _, cx| protocol.connected(result, cx));
+    }
+
+    /// The connection that this one is joined with by [`Step::Relay`](crate::Step::Relay); the test's own bytes are not relayed.
+    pub fn relays_to(&self) -> Option<&Handle> {
+        self.wire.relays_to.as_ref()
     }
 
     /// Makes a callback and does what it asks for, then makes the callbacks that may follow from it.

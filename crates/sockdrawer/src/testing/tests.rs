@@ -1,8 +1,7 @@
 //! One test for each rule of a connection.
 
 use super::*;
-use crate::protocol::{CannotRestore, CannotSave, State};
-use crate::protocol::{Note, NotifyError};
+use crate::protocol::{CannotRestore, CannotSave, NotifyError, Saved, Saver, State};
 use std::sync::Mutex;
 
 mod lines;
@@ -433,9 +432,14 @@ fn a_connection_with_a_job_or_an_unknown_state_stays_where_it_is() {
     }
     let mut connection = open();
     connection.receive(b"jobs");
-    let mut connection = connection.save_and_restore(Scripted).expect_err("a job runs");
+    let NotMoved { mut connection, why } = connection.save_and_restore(Scripted).expect_err("a job runs");
+    assert_eq!(why, "a job runs");
     connection.run_job();
-    let mut connection = connection.save_and_restore(Other).expect_err("Other restores nothing");
+    let stayed = connection.save_and_restore(Other).expect_err("Other restores nothing");
+    assert_eq!(stayed.to_string(), "the connection does not move: its service does not restore states");
+    let stayed = stayed.connection.upgrade(Other).expect_err("it declares no state");
+    assert_eq!(stayed.why, "the new service declares no state");
+    let mut connection = stayed.connection;
     connection.receive(b"abcd");
     assert_eq!((connection.sent(), connection.closed()), (b"<7>abcd".to_vec(), None));
 }

@@ -150,7 +150,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 475),
     ("operate", 155),
     ("program", 14),
-    ("sockdrawer", 1017),
+    ("sockdrawer", 1015),
     ("tls", 65),
     ("trial", 44),
 ];

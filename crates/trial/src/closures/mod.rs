@@ -6,7 +6,7 @@ mod tests;
 
 pub use report::{ChangeReport, Report};
 
-use crate::deliveries::{Delivered, Deliveries};
+use crate::deliveries::Delivered;
 use crate::exchange::{Echo, Exchange, Pairs};
 use crate::random::{Random, mix};
 use crate::script::{Broadcast, Script, Scripted};
@@ -16,7 +16,7 @@ use crate::tls::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool, Selector};
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connects that end under each change before the next change begins.
@@ -64,7 +64,7 @@ impl fmt::Debug for Change {
     }
 }
 
-type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>, Arc<Deliveries>) -> Result<Clients, Error>>;
+type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>) -> Result<Clients, Error>>;
 type Configures = Box<dyn FnOnce(Config) -> Config>;
 
 /// A trial before its run: see [`trial()`].
@@ -80,7 +80,6 @@ pub struct Trial {
     clients: Option<Starts>,
     tls: Option<Tls>,
     broadcast: Option<Broadcast>,
-    odd: Arc<OnceLock<String>>,
 }
 
 impl fmt::Debug for Trial {
@@ -104,7 +103,6 @@ pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
         clients: None,
         tls: None,
         broadcast: None,
-        odd: Arc::default(),
     }
 }
 
@@ -175,15 +173,14 @@ impl Trial {
 
     /// Sets exchanges of any form: `churn` for clients that come and go, `kept` for those that stay.
     pub fn exchanges<E: Exchange>(mut self, churn: E, kept: E) -> Trial {
-        self.clients = Some(Box::new(move |plan, tally, deliveries| Clients::counting(plan, (churn, kept), tally, deliveries)));
+        self.clients = Some(Box::new(move |plan, tally| Clients::start(plan, churn, kept, tally)));
         self
     }
 
     /// Sets exchanges that are told by text, as in `"> PING {n}\\n\n< PONG {n}\\n"`: each client that comes and goes asks all of them, those that
     /// stay ask one after the other.
-    pub fn script(mut self, script: Script) -> Trial {
-        self.odd = Arc::default();
-        let kept = Scripted::new(script).noting(self.odd.clone());
+    pub fn script(self, script: Script) -> Trial {
+        let kept = Scripted::new(script);
         self.exchanges(kept.whole(), kept)
     }
 
@@ -210,19 +207,19 @@ impl Trial {
         let plan = Plan { target, connections: self.connections, kept, seed: self.seed, tls, broadcast };
         let tally = Arc::new(Tally::new());
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
-        let clients = start(&plan, &tally, Arc::new(Deliveries::new(self.odd.clone())))?;
+        let clients = start(&plan, &tally)?;
         clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
         let (changes, before, delivered) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
         let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
         server.shutdown(Drain::within(END_WITHIN));
-        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: self.odd.get().cloned(), delivered })
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: tally.unexpected(), delivered })
     }
 }
 
-fn echo(plan: &Plan, tally: &Arc<Tally>, deliveries: Arc<Deliveries>) -> Result<Clients, Error> {
+fn echo(plan: &Plan, tally: &Arc<Tally>) -> Result<Clients, Error> {
     // Well below the smallest high-water mark that makes sense.
     let of = |set: u64| Echo::new(mix(plan.seed ^ set), 16, 2048);
-    Clients::counting(plan, (of(1), of(2)), tally, deliveries)
+    Clients::start(plan, of(1), of(2), tally)
 }
 
 /// Applies the changes, then ends the clients. Returns the report of each change, the counts before the first change, and the messages of each

@@ -224,3 +224,14 @@ fn a_beginning_that_is_not_answered_is_no_exchange() {
     assert_eq!((report.total.kept_exchanges, report.total.connects > 0), (0, true), "{report}");
     assert!(report.odd.is_some_and(|odd| odd.starts_with("at the beginning `hello\\n` was expected, and within 5s `` came")));
 }
+
+#[test]
+fn a_wrong_answer_to_exchanges_of_any_form_is_quoted() {
+    let odd = |answer: &'static [u8]| {
+        let pair = move |_: u64| (b"ask\n".to_vec(), answer.to_vec());
+        let report = trial(sound(), vec![limit()]).exchange(pair).clients(1).kept(0).run().expect("it starts");
+        report.odd.expect("it is described")
+    };
+    assert_eq!(odd(b"yes\n"), r"after `ask\n` `yes\n` was expected, and `ask\n` came");
+    assert_eq!(odd(b"ask"), r"after the answer to `ask\n` nothing was expected, and `\n` came");
+}

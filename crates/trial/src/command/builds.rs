@@ -229,14 +229,14 @@ impl Builds {
         let (to, began) = (1 - self.serving.0, Instant::now());
         let asked = Asked::begin(self, to)?;
         if step == Step::Upgrade {
-            let replaced = match asked.answer(stop, tick)? {
-                Ok(replaced) => replaced,
+            let (replaced, why_stayed) = match asked.answer(stop, tick)? {
+                Ok(answer) => answer,
                 Err(error) => return self.serves(None, asked.pid(), to, stop, tick).and_then(|()| Err(failed(error))),
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
             let change = if to == 0 { "to old" } else { "to new" };
-            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, ..Promise::default() });
+            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, why_stayed, ..Promise::default() });
         }
         let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
         // Up to twice the time of an upgrade: the new build may also die once it has taken over.
@@ -314,9 +314,12 @@ fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
     }
 }
 
+/// The outcome of an upgrade, and why connections stayed where they were.
+type Outcome = (Replaced, Vec<String>);
+
 /// An upgrade that was asked for.
 struct Asked {
-    answer: Receiver<Result<Replaced, Error>>,
+    answer: Receiver<Result<Outcome, Error>>,
     /// The file in which the new build's process has its number.
     child: PathBuf,
 }
@@ -331,13 +334,15 @@ impl Asked {
         let command = shell.into_iter().chain(words).chain(builds.programs.arguments.iter().cloned());
         let ask = Replace::at(&builds.path).command(command);
         let (says, answer) = mpsc::channel();
-        let spawned = thread::Builder::new().name("upgrade".to_owned()).spawn(move || drop(says.send(ask.run(|_| ()))));
+        let not_for_clients = builds.programs.not_for_clients.clone();
+        let upgrade = move || drop(says.send(replace(&ask, &not_for_clients)));
+        let spawned = thread::Builder::new().name("upgrade".to_owned()).spawn(upgrade);
         spawned.map_err(failed)?;
         Ok(Asked { answer, child })
     }
 
     /// Waits for what came of it.
-    fn answer(&self, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Result<Replaced, Error>, Ended> {
+    fn answer(&self, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Result<Outcome, Error>, Ended> {
         let until = Instant::now() + WITHIN;
         loop {
             match self.answer.recv_timeout(TICK) {
@@ -370,4 +375,18 @@ impl Asked {
             }
         }
     }
+}
+
+/// Has the build that serves replaced.
+fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> {
+    let mut why = Vec::new();
+    let replaced = ask.run(|plan| {
+        let pools = plan.pools.into_iter().filter(|pool| !not_for_clients.contains(&pool.name));
+        why.extend(pools.flat_map(|pool| pool.staying.into_keys()));
+    })?;
+    match replaced.staying {
+        0 => why.clear(),
+        _ => why.extend_from_slice(&replaced.not_restored),
+    }
+    Ok((replaced, why))
 }

@@ -22,9 +22,7 @@ pub use shell::{Ended, Promise, Ran};
 pub use table::Table;
 pub use upgrades::{Upgrades, upgrades};
 
-use crate::{
-    Broadcast, Clients, Delivered, Deliveries, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix,
-};
+use crate::{Broadcast, Clients, Delivered, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::collections::BTreeMap;
@@ -127,7 +125,6 @@ pub struct Trial<'a> {
     clients: Clients,
     probe: Probe,
     tally: Arc<Tally>,
-    expected: Arc<Expected>,
 }
 
 impl<'a> Trial<'a> {
@@ -140,17 +137,17 @@ impl<'a> Trial<'a> {
         match &options.workload {
             Workload::Echo => {
                 let echo = |set: u64| Echo::new(mix(options.seed ^ set), 16, 2048);
-                Trial::with(options, expected, echo)
+                Trial::with(options, &expected, echo)
             }
-            Workload::Ping => Trial::with(options, expected, |_| Pairs::new(|_| (b"Ping".to_vec(), b"Pong".to_vec()))),
+            Workload::Ping => Trial::with(options, &expected, |_| Pairs::new(|_| (b"Ping".to_vec(), b"Pong".to_vec()))),
             Workload::Http { path, host } => {
                 let asked = (path.as_str(), host.as_deref());
                 let web = |set: u64| Web::new(&options.target, asked, set == CHURN, expected.clone());
-                Trial::with(options, expected.clone(), web)
+                Trial::with(options, &expected, web)
             }
             Workload::Script(script) => {
-                let kept = Scripted::new(script.clone()).noting(expected.odd.clone()).hearing_others(options.broadcast.is_some());
-                Trial::with(options, expected, |set| if set == CHURN { kept.whole() } else { kept.clone() })
+                let kept = Scripted::new(script.clone()).hearing_others(options.broadcast.is_some());
+                Trial::with(options, &expected, |set| if set == CHURN { kept.whole() } else { kept.clone() })
             }
         }
     }
@@ -160,26 +157,21 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`Trial::start`].
     pub fn start_with<E: Exchange + Clone>(options: &'a Options, churn: &E, kept: &E) -> Result<Trial<'a>, Refused> {
-        Trial::with(options, Arc::default(), |set| if set == CHURN { churn.clone() } else { kept.clone() })
+        Trial::with(options, &Expected::default(), |set| if set == CHURN { churn.clone() } else { kept.clone() })
     }
 
-    fn with<E: Exchange>(
-        options: &'a Options,
-        expected: Arc<Expected>,
-        exchange: impl Fn(u64) -> E,
-    ) -> Result<Trial<'a>, Refused> {
+    fn with<E: Exchange>(options: &'a Options, expected: &Expected, exchange: impl Fn(u64) -> E) -> Result<Trial<'a>, Refused> {
         let plan = options.plan();
-        preflight::look(&plan, exchange(CHURN), exchange(KEPT), &expected)?;
+        preflight::look(&plan, exchange(CHURN), exchange(KEPT), expected)?;
         let tally = Arc::new(Tally::new());
-        let deliveries = Arc::new(Deliveries::new(expected.odd.clone()));
-        let clients = Clients::counting(&plan, (exchange(CHURN), exchange(KEPT)), &tally, deliveries)?;
+        let clients = Clients::start(&plan, exchange(CHURN), exchange(KEPT), &tally)?;
         if clients.standing() < plan.kept {
             let standing = clients.standing();
             clients.cut();
             return Err(preflight::too_few(&plan, standing, &tally));
         }
         let probe = Probe::start(&plan, exchange(CHURN), &tally)?;
-        Ok(Trial { options, clients, probe, tally, expected })
+        Ok(Trial { options, clients, probe, tally })
     }
 
     /// Runs the command until the end. `tell` is called about ten times per second, on this thread; `stop` ends the trial, and the running
@@ -221,7 +213,7 @@ impl<'a> Trial<'a> {
             failures,
             standing,
             replaced,
-            odd: self.expected.odd(),
+            odd: self.tally.unexpected(),
             delivered,
             lost_messages,
         }
@@ -263,7 +255,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
-        let kills = changes.iter().filter(|change| change.ran.promise.is_some_and(|promise| promise.killed));
+        let kills = changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed));
         let kills: Vec<u64> = kills.map(|change| change.number).collect();
         self.messages = self.trial.clients.settle_beside(&kills);
         if let Some(last) = changes.last_mut() {

@@ -26,7 +26,7 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     let visit = plan.secured(Churn::new(churn, witness.clone()), &witness);
     let seen = some(1, plan, visit, &tally, |seen| seen.connects + seen.not_begun > 0)?;
     if !seen.is_clean() || seen.connects == 0 {
-        return Err(refused(plan, &tally, expected));
+        return Err(refused(plan, &tally));
     }
     if let Some(status) = expected.error() {
         let target = &plan.target;
@@ -39,7 +39,7 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
         return Ok(());
     }
     let tally = Arc::new(Tally::new());
-    let deliveries = Arc::new(Deliveries::new(expected.odd.clone()));
+    let deliveries = Arc::new(Deliveries::default());
     // A client that is to hear others hears nobody alone.
     let (count, plan) = if plan.broadcast.is_some() { (2, &Plan { kept: 2, ..plan.clone() }) } else { (1, plan) };
     let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
@@ -48,7 +48,7 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     if seen.kept_exchanges >= ANSWERS && seen.is_clean() {
         return Ok(());
     }
-    Err(refused(plan, &tally, expected))
+    Err(refused(plan, &tally))
 }
 
 fn some(count: usize, plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) -> bool) -> Result<Seen, Refused> {
@@ -64,7 +64,7 @@ fn some(count: usize, plan: &Plan, client: Behaviour, tally: &Tally, is_over: im
     Ok(seen)
 }
 
-fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
+fn refused(plan: &Plan, tally: &Tally) -> Refused {
     let target = &plan.target;
     let (seen, failure) = (tally.total(), tally.failures().first().map(|(failure, _)| *failure));
     if let Some(why) = plan.tls.as_ref().and_then(crate::Tls::refused) {
@@ -81,7 +81,7 @@ fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
             "{target} does not keep a connection between two requests ({cause}): let it keep connections, or say --kept 0"
         ),
         other => {
-            let why = expected.odd().or_else(|| other.map(|failure| failure.cause.to_string()));
+            let why = tally.unexpected().or_else(|| other.map(|failure| failure.cause.to_string()));
             let hears = plan.broadcast.is_some() && other.is_none_or(|failure| failure.group == Group::Kept);
             let (nothing, check) = if hears {
                 ("clients hear nothing of each other", "--subscribe, --publish and what they expect")

@@ -5,7 +5,7 @@ use super::shell::{Promise, Ran};
 use crate::verdict::{Bill, Judged, Verdict};
 use crate::{Delivered, Deliveries, Failure, Seen};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl Report {
         let mut bill = Bill { failed: self.before.failed(), lost: self.before.lost_unless_allowed(idle), ..Bill::default() };
         let mut late = Promise::default();
         for change in &self.changes {
-            let own = change.ran.promise.unwrap_or_default();
+            let own = change.ran.promise.clone().unwrap_or_default();
             let (mut failed, mut lost) = (change.seen.failed(), change.seen.lost_unless_allowed(idle));
             let mut pay = |of: u64| {
                 let of_lost = lost.min(of);
@@ -122,8 +122,14 @@ impl Report {
 
     /// Returns how many connections moved in upgrades without a kill, and how many stayed behind.
     pub(crate) fn moved_and_stayed(&self) -> (u64, u64) {
-        let promises = self.changes.iter().filter_map(|change| change.ran.promise);
+        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
         promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed))
+    }
+
+    /// Returns the reasons why connections stayed behind, each once.
+    pub(crate) fn why_stayed(&self) -> BTreeSet<&str> {
+        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
+        promises.flat_map(|promise| &promise.why_stayed).map(String::as_str).collect()
     }
 
     /// Returns whether builds replaced each other, in the place of a command.
@@ -223,10 +229,11 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
-    if let Some(Promise { change, connections, may_refuse, moved, stayed, .. }) = ran.promise {
-        one["change"] = change.into();
-        one["moved"] = moved.into();
-        one["stayed"] = stayed.into();
+    if let Some(Promise { change, connections, may_refuse, moved, stayed, why_stayed, .. }) = &ran.promise {
+        one["change"] = (*change).into();
+        one["moved"] = (*moved).into();
+        one["stayed"] = (*stayed).into();
+        one["why_stayed"] = why_stayed.clone().into();
         one["may_lose"] = json!({"connections": connections, "connects_may_fail": may_refuse});
     }
     merge(&mut one, seen_json(&change.seen, idle_close));
@@ -275,7 +282,7 @@ impl Judged for Report {
     }
 
     fn killed(&self) -> Option<Bill> {
-        let is_kill = |change: &Change| change.ran.promise.is_some_and(|promise| promise.killed);
+        let is_kill = |change: &Change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed);
         self.changes.iter().any(is_kill).then(|| self.bill())
     }
 
@@ -310,7 +317,9 @@ impl Judged for Report {
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
         if self.options.require_all && stayed > 0 {
-            bad.push(format!("{stayed} connections stayed behind in upgrades without a kill"));
+            let why: Vec<&str> = self.why_stayed().into_iter().collect();
+            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
+            bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
         }
         let failed = self.failed_commands();
         if failed > 0 {

@@ -82,7 +82,7 @@ pub struct Ran {
 }
 
 /// The most that an upgrade costs in which a process may be killed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// The change, in two words.
     pub change: &'static str,
@@ -94,6 +94,8 @@ pub struct Promise {
     pub moved: u64,
     /// Connections that stayed in the process before.
     pub stayed: u64,
+    /// Why connections stayed, each reason once.
+    pub why_stayed: Vec<String>,
     /// It was the only one that listened, so that connects may fail until the next process does.
     pub may_refuse: bool,
 }

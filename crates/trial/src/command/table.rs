@@ -32,7 +32,7 @@ impl fmt::Display for Table<'_> {
         lines.extend(shown.iter().map(|change| cells(&change.number.to_string(), Some(&change.ran), &change.seen)));
         lines.push(cells("all", None, &report.total()));
         if report.is_of_upgrades() {
-            let may = |change: &&Change| change.ran.promise.map_or(String::new(), may_lose);
+            let may = |change: &&Change| change.ran.promise.as_ref().map_or(String::new(), may_lose);
             let had = report.killed().map_or_else(String::new, |bill| bill.had.to_string());
             let column = ["may", ""].map(str::to_owned).into_iter().chain(shown.iter().map(may)).chain([had]);
             lines.iter_mut().zip(column).for_each(|(line, cell)| line.insert(MAY, cell));
@@ -64,6 +64,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.is_of_upgrades() {
         let (moved, stayed) = report.moved_and_stayed();
         writeln!(f, "in upgrades without a kill {moved} connections moved, {stayed} stayed in the old process")?;
+        report.why_stayed().iter().try_for_each(|why| writeln!(f, "    {why}"))?;
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
@@ -94,7 +95,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(f, "\n{odd}")?;
     }
     if let Some(change) = report.changes.iter().find(|change| !change.ran.ended.is_success()) {
-        match change.ran.promise {
+        match &change.ran.promise {
             None => write!(f, "\nthe command of change {} ended with {}", change.number, change.ran.ended)?,
             Some(_) => write!(f, "\nchange {} failed:", change.number)?,
         }
@@ -135,12 +136,12 @@ fn worst(changes: &[Change]) -> Vec<&Change> {
     shown
 }
 
-fn may_lose(promise: Promise) -> String {
+fn may_lose(promise: &Promise) -> String {
     format!("{}{}", promise.connections, if promise.may_refuse { "+" } else { "" })
 }
 
 fn cells(name: &str, ran: Option<&Ran>, seen: &Seen) -> Vec<String> {
-    let what = |ran: &Ran| match ran.promise {
+    let what = |ran: &Ran| match &ran.promise {
         Some(promise) if ran.ended.is_success() => promise.change.to_owned(),
         _ => ran.ended.to_string(),
     };

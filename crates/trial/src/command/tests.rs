@@ -204,13 +204,20 @@ fn a_killed_process_may_lose_its_own_connections_and_no_others() {
 #[test]
 fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     let mut report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Failed("gone".to_owned()), lossy())]);
-    report.changes[0].ran.promise = Some(Promise { change: "to new", ..Promise::default() });
+    let why_stayed = vec!["its state is shop 1, and the new service reads shop 2 to 2".to_owned()];
+    report.changes[0].ran.promise = Some(Promise { change: "to new", moved: 1, stayed: 5, why_stayed, ..Promise::default() });
     killed(&mut report, 2, 17, true);
+    report.options.require_all = true;
+    let why =
+        "5 connections stayed behind in upgrades without a kill: its state is shop 1, and the new service reads shop 2 to 2";
+    assert!(report.reasons().iter().any(|reason| reason == why), "{:?}", report.reasons());
+    assert_eq!(report.json()["per_change"][0]["why_stayed"][0], why.split_once(": ").expect("a reason").1);
     let table = Table(&report).to_string();
     let line = |start: &str| table.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default().to_owned();
     assert!(line("change").contains(" serves ") && line("change").contains(" lost may wrong"), "{table}");
     assert!(line("1 ").contains("to new") && line("1 ").contains(" 0   0     0"), "{table}");
     assert!(line("2 ").contains("failed") && line("2 ").contains(" 17+ "), "{table}");
     assert!(table.contains("\nchange 2 failed:\n    first\n    last"), "{table}");
+    assert!(table.contains("1 connections moved, 5 stayed in the old process\n    its state is shop 1, and"), "{table}");
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
 }

@@ -53,8 +53,9 @@ impl fmt::Debug for Exchanges {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// This process becomes the parent of all processes of the program, and waits for all of its own children: such tests are alone in their test program, and take turns there. With kills,
-/// have the builds listen at a port that stays, or at a Unix path.
+/// This process becomes the parent of all processes of the program, and waits for all of its own children: other tests that start processes belong into another test program, and
+/// tests of two builds take turns. With kills, have the builds listen at a port that stays, or at a Unix path. Lines that refuse a trial name the command's options, such as
+/// `--target`: the methods have their names.
 pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: impl IntoIterator<Item = A>) -> Upgrades {
     let programs = Programs {
         builds: builds.map(Into::into),

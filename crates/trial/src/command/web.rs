@@ -29,38 +29,25 @@ impl Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     first: OnceLock<Answer>,
-    pub(crate) odd: Arc<OnceLock<String>>,
 }
 
 impl Expected {
-    fn wrong(&self, answer: Answer) -> usize {
+    /// Returns the number of wrong bytes of an answer, and what is wrong with it.
+    fn wrong(&self, answer: Answer) -> (usize, Option<String>) {
         let first = self.first.get_or_init(|| answer.clone());
-        let wrong = first.differs(&answer);
-        if wrong > 0 {
-            let tell = |answer: &Answer| format!("status {} and {} bytes", answer.status, answer.body.len());
-            let note = match (tell(first), tell(&answer)) {
-                (first, answer) if first == answer => {
-                    format!("two bodies differ, each of {answer}: the page changed, or each client has its own")
-                }
-                (first, answer) => format!("an answer had {answer}, the first one {first}"),
-            };
-            self.note(note);
+        let tell = |answer: &Answer| format!("status {} and {} bytes", answer.status, answer.body.len());
+        match (first.differs(&answer), tell(first), tell(&answer)) {
+            (0, ..) => (0, None),
+            (wrong, first, answer) if first == answer => {
+                (wrong, Some(format!("two bodies differ, each of {answer}: the page changed, or each client has its own")))
+            }
+            (wrong, first, answer) => (wrong, Some(format!("an answer had {answer}, the first one {first}"))),
         }
-        wrong
     }
 
     /// The status of the first answer, where it is an error.
     pub(crate) fn error(&self) -> Option<u16> {
         self.first.get().map(|first| first.status).filter(|status| !(200..400).contains(status))
-    }
-
-    fn note(&self, odd: String) {
-        let _ = self.odd.set(odd);
-    }
-
-    /// The first unexpected answer.
-    pub(crate) fn odd(&self) -> Option<String> {
-        self.odd.get().cloned()
     }
 }
 
@@ -94,6 +81,7 @@ impl Exchange for Web {
             reader: Reader::default(),
             kept: Vec::new(),
             body: Vec::new(),
+            odd: None,
         }
     }
 }
@@ -106,16 +94,20 @@ pub(crate) struct Visitor {
     /// The bytes of the answer under way that are not complete yet.
     kept: Vec<u8>,
     body: Vec<u8>,
+    /// The description of an answer that is wrong.
+    odd: Option<String>,
 }
 
 impl Visitor {
     /// The number of wrong bytes in the answer, which has ended.
     fn wrong(&mut self, answer: answer::Answer) -> usize {
-        self.expected.wrong(Answer { status: answer.status, body: std::mem::take(&mut self.body) })
+        let (wrong, odd) = self.expected.wrong(Answer { status: answer.status, body: std::mem::take(&mut self.body) });
+        self.odd = odd;
+        wrong
     }
 
-    fn unreadable(&self, why: impl std::fmt::Display, came: usize) -> Judgement {
-        self.expected.note(format!("no answer that can be read: {why}"));
+    fn unreadable(&mut self, why: impl std::fmt::Display, came: usize) -> Judgement {
+        self.odd = Some(format!("no answer that can be read: {why}"));
         Judgement::Wrong(came)
     }
 }
@@ -146,8 +138,16 @@ impl Dialogue for Visitor {
         }
     }
 
-    fn ended(&mut self) -> bool {
-        self.reader.ended().is_some_and(|answer| self.wrong(answer) == 0)
+    fn ended(&mut self) -> Judgement {
+        match self.reader.ended().map(|answer| self.wrong(answer)) {
+            None => Judgement::More,
+            Some(0) => Judgement::Whole(0),
+            Some(wrong) => Judgement::Wrong(wrong),
+        }
+    }
+
+    fn describe(&self, after: &str, came: &str) -> String {
+        self.odd.clone().unwrap_or_else(|| format!("{after} an answer was expected, and {came} came"))
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(visitor.judge(head.as_bytes()), Judgement::More);
         assert_eq!(visitor.judge(&vec![0; MOST_BODY]), Judgement::More);
         assert_eq!(visitor.judge(b"x"), Judgement::Wrong(1));
-        assert_eq!(visitor.expected.odd().as_deref(), Some("no answer that can be read: its body is longer than 1 MiB"));
+        assert_eq!(visitor.odd.as_deref(), Some("no answer that can be read: its body is longer than 1 MiB"));
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         visitor.ask(&mut |_| ());
         assert_eq!(visitor.judge(b"HTTP/1.1 200 OK\r\n\r\nab"), Judgement::More);
         assert_eq!(visitor.judge(b"c"), Judgement::More);
-        assert!(visitor.ended(), "the same answer as before");
+        assert_eq!(visitor.ended(), Judgement::Whole(0), "the same answer as before");
         visitor.ask(&mut |_| ());
         assert_eq!(visitor.judge(b"Pong\r\n\r\n"), Judgement::Wrong(8));
     }
@@ -189,17 +189,17 @@ mod tests {
         let target = "127.0.0.1:80".parse().expect("an address");
         let judged = |answer: &str| {
             let mut visitor = Web::new(&target, ("/", None), false, expected.clone()).dialogue();
-            visitor.judge(format!("HTTP/1.1 {answer}").as_bytes())
+            (visitor.judge(format!("HTTP/1.1 {answer}").as_bytes()), visitor.odd)
         };
         let first = "200 OK\r\nDate: 1\r\nContent-Length: 2\r\n\r\nab";
-        assert_eq!(judged(first), Judgement::Whole(9 + first.len()));
-        assert!(matches!(judged("200 OK\r\nDate: 2345\r\nContent-Length: 2\r\n\r\nab"), Judgement::Whole(_)));
-        assert!(matches!(judged("200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"), Judgement::Last(_)));
-        assert_eq!(judged("200 OK\r\nContent-Length: 2\r\n\r\nax"), Judgement::Wrong(1));
-        assert_eq!(judged("502 Bad Gateway\r\nContent-Length: 4\r\n\r\nabcd"), Judgement::Wrong(3));
-        assert_eq!(
-            expected.odd().as_deref(),
-            Some("two bodies differ, each of status 200 and 2 bytes: the page changed, or each client has its own")
-        );
+        assert_eq!(judged(first), (Judgement::Whole(9 + first.len()), None));
+        assert!(matches!(judged("200 OK\r\nDate: 2345\r\nContent-Length: 2\r\n\r\nab").0, Judgement::Whole(_)));
+        assert!(matches!(judged("200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab").0, Judgement::Last(_)));
+        let (judgement, odd) = judged("200 OK\r\nContent-Length: 2\r\n\r\nax");
+        let differ = "two bodies differ, each of status 200 and 2 bytes: the page changed, or each client has its own";
+        assert_eq!((judgement, odd.as_deref()), (Judgement::Wrong(1), Some(differ)));
+        let (judgement, odd) = judged("502 Bad Gateway\r\nContent-Length: 4\r\n\r\nabcd");
+        let gateway = "an answer had status 502 and 4 bytes, the first one status 200 and 2 bytes";
+        assert_eq!((judgement, odd.as_deref()), (Judgement::Wrong(3), Some(gateway)));
     }
 }

@@ -53,6 +53,10 @@ impl Witness for Stays {
         self.counter.wrong(bytes);
     }
 
+    fn unexpected(&self, answer: String) {
+        self.counter.unexpected(answer);
+    }
+
     fn failed(&self, phase: Phase, cause: Cause) {
         match self.asked_for(phase, cause) {
             Some(ending) => self.tally.ended_as_asked(self.group, ending),

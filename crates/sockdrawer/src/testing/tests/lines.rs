@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::layer::{Filter, Filtering, Layer, Progress, Refused};
-use crate::protocol::Note;
 use crate::protocol::input_searched;
 use crate::{Config, Model, Pool};
 use std::io::{Read, Write};
