@@ -21,9 +21,9 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
     let TrialArguments { target, change, every, clients, .. } = arguments;
-    let ClientArguments { workload, path, allow, out, tls, script, .. } = clients;
+    let ClientArguments { workload, path, allow, out, tls, websocket, script, .. } = clients;
     let more = every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty() || out.is_some();
-    more || target.is_some() || tls.given() || script.given().is_some() || change.is_some()
+    more || target.is_some() || tls.given() || websocket.given().is_some() || script.given().is_some() || change.is_some()
 }
 
 /// Runs the trial of a server that a command changes.
@@ -152,7 +152,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
             return Err(usage(
-                "--every, --workload, --send, --exchanges, --publish, --path, --allow, --out and the options of TLS need a TARGET and --change 'COMMAND'",
+                "--every, --workload, --send, --exchanges, --publish, --path, --allow, --out and the options of TLS and WebSocket need a TARGET and --change 'COMMAND'",
             ));
         }
     };
@@ -186,7 +186,17 @@ fn address(target: &Target) -> Result<Address, Failure> {
 fn of_clients(clients: &ClientArguments, target: &Target) -> Result<Options, Failure> {
     let address = address(target)?;
     let tls = clients.tls.tls(&[target], |line| usage(line))?;
-    let workload = workload(clients, target.url.as_ref())?;
+    let websocket = clients.websocket.websocket(&[target], clients.script.given().is_some(), |line| usage(line))?;
+    let url = target.url.as_ref().filter(|url| !url.websocket);
+    let workload = workload(clients, url)?;
+    if websocket.is_some() && matches!(workload, Workload::Http { .. }) {
+        return Err(usage("WebSockets carry echo, ping and protocols of your own: leave --workload http out, or write http://"));
+    }
+    if websocket.is_none()
+        && let Some(option) = clients.websocket.given()
+    {
+        return Err(usage(format_args!("{option} is an option of WebSocket: write ws://, or add --websocket PATH")));
+    }
     let none = Script::default();
     let beginning = if let Workload::Script(script) = &workload { script } else { &none };
     let broadcast = clients.script.broadcast(beginning, |line| usage(line))?;
@@ -205,6 +215,7 @@ fn of_clients(clients: &ClientArguments, target: &Target) -> Result<Options, Fai
         require_all: false,
         seed: clients.seed.unwrap_or_else(chosen_seed),
         tls: tls.map(|tls| tls.client().map(Tls::new)).transpose().map_err(usage)?,
+        websocket: websocket.map(|websocket| websocket.carrier()).transpose().map_err(usage)?,
         broadcast,
     })
 }
@@ -236,7 +247,7 @@ fn workload(arguments: &ClientArguments, url: Option<&Url>) -> Result<Workload, 
 
 /// The line a trial starts with.
 fn start(options: &Options) -> String {
-    let Options { target, workload, command, every, connections, kept, seed, broadcast, .. } = options;
+    let Options { target, workload, command, every, connections, kept, seed, broadcast, websocket, .. } = options;
     let until = match options.until {
         Until::Changes(changes) => format!("{changes} changes"),
         Until::Passed(time) => format!("changes for {time:?}"),
@@ -246,9 +257,10 @@ fn start(options: &Options) -> String {
         Workload::Script(script) => script.to_string(),
         _ => workload.name().to_owned(),
     };
+    let carried = if websocket.is_some() { " by WebSocket" } else { "" };
     let publish = broadcast.as_ref().map_or_else(String::new, |broadcast| format!(" and publish {broadcast}"));
     format!(
-        "trial of {target}, {name}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
+        "trial of {target}, {name}{carried}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
          {kept} that stay{publish}, seed {seed}"
     )
 }

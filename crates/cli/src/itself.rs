@@ -48,6 +48,7 @@ pub(crate) fn run(
         require_all: false,
         seed,
         tls: None,
+        websocket: None,
         broadcast: None,
     };
     let trial = Trial::start(&options).map_err(refused)?;

@@ -39,6 +39,9 @@ pub(crate) fn start(plan: &Plan) -> String {
         [target] => add(format_args!(", to {target}")),
         [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
     }
+    if plan.websocket.is_some() {
+        add(format_args!(", by WebSocket"));
+    }
     if plan.tls.is_some() {
         add(format_args!(", under TLS"));
     }

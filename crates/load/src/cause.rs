@@ -52,6 +52,7 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     let (why, remedy) = match phase {
         "connect" => connect(errno)?,
         "handshake" | "tls" => handshake(errno)?,
+        "upgrade" => upgrade(errno)?,
         "send" | "answer" | "end" | "closed" | "unused" => exchange(phase, errno)?,
         "verify" => (
             "the answer has other bytes than it must have",
@@ -112,6 +113,26 @@ pub(crate) fn overflown(phase: &str, errno: &str) -> Option<Cause> {
         _ => return None,
     };
     Some(Cause { why, remedy: ACCEPT_FASTER })
+}
+
+fn upgrade(reason: &str) -> Option<(&'static str, &'static str)> {
+    Some(match reason.rsplit_once("with status ")?.1 {
+        "400" | "426" => (
+            "the server found fault with the request",
+            "see its answer, as by curl -i; a proxy before it must pass Upgrade and Connection on",
+        ),
+        "401" | "403" => (
+            "the server wants to know more of the client",
+            "add what it asks for, such as -H 'Origin: ...', -H 'Authorization: ...' or a Cookie",
+        ),
+        "404" => ("the server has no WebSocket at this path", "check the path of the URL"),
+        "200" => (
+            "the server answered with a page",
+            "check the path of the URL; a proxy before it must pass Upgrade and Connection on",
+        ),
+        "429" | "502" | "503" | "504" => ("the server, or a proxy before it, turned the client away", "look in its log"),
+        _ => return None,
+    })
 }
 
 fn connect(errno: &str) -> Option<(&'static str, &'static str)> {

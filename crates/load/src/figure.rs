@@ -86,12 +86,12 @@ impl Figure {
     pub const ALL: &'static [Figure] = figures! {
         Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
             "connections.closed" "connections.open" "connections.peak" "connections.not_begun" "connections.reconnected" "operations.ok" "operations.failed" "client.processes" "client.lost"
-            "server.listen_overflows" "server.listen_drops" "tls.handshakes.full" "tls.handshakes.resumed" "tls.handshakes.failed";
-        Rate: "operations.per_second" "connections.per_second" "tls.per_second";
+            "server.listen_overflows" "server.listen_drops" "tls.handshakes.full" "tls.handshakes.resumed" "tls.handshakes.failed" "websocket.opened" "websocket.failed";
+        Rate: "operations.per_second" "connections.per_second" "tls.per_second" "websocket.per_second";
         Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";
         Bytes: "client.bytes_per_connection" "server.bytes_per_connection" "server.kernel_bytes_per_connection";
         Time: "server.cpu_us_per_operation" "server.cpu_us_per_accept" "tls.cpu_us";
-        => "operation" "connect" "handshake" "first_byte" "uncorrected" "lag"
+        => "operation" "connect" "handshake" "websocket" "first_byte" "uncorrected" "lag"
     };
 
     /// Those that each page of a run of `http` has besides: `/a.p99`, `/a.first_byte.p50`, `/a.failed`.
@@ -203,10 +203,12 @@ mod tests {
         let mut report = report();
         report.latency_us.first_byte = Some(Percentiles::default());
         report.latency_us.handshake = Some(Percentiles::default());
+        report.latency_us.websocket = Some(Percentiles::default());
         report.tls = Some(crate::workload::TlsReport::default());
+        report.websocket = Some(crate::workload::WebSocketReport::default());
         let result = serde_json::to_value(report).expect("a report is an object");
         let mut found = BTreeSet::from(["failed".to_owned(), "seconds".to_owned()]);
-        for part in ["connections", "operations", "client", "server", "tls"] {
+        for part in ["connections", "operations", "client", "server", "tls", "websocket"] {
             numbers(&result[part], part, &mut found);
         }
         for (part, times) in result["latency_us"].as_object().expect("times by what took them") {

@@ -14,6 +14,7 @@ mod figure;
 mod found;
 mod ladder;
 mod latency;
+mod ledger;
 mod machine;
 mod metrics;
 mod moment;
@@ -35,6 +36,7 @@ mod stop;
 mod threshold;
 mod tls;
 mod wall;
+mod websocket;
 mod workload;
 
 pub use agent::{
@@ -62,7 +64,8 @@ pub use server::{Server, ServerSample};
 pub use stop::Stop;
 pub use threshold::Judgement;
 pub use tls::{PemFile, Tls, TlsVersion, Trust};
+pub use websocket::WebSocket;
 pub use workload::{
-    Acks, Agreed, Errors, HandshakeCounts, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading,
-    RoundTrips, TlsReport, Workload, http,
+    Acks, Agreed, ClosedWith, Errors, HandshakeCounts, Hello, Latencies, Life, Messages, Numbers, Operations, Properties,
+    Question, Reading, RoundTrips, TlsReport, WebSocketReport, Workload, http,
 };

@@ -2,6 +2,7 @@
 
 use crate::numbers::float;
 use crate::tls::Tls;
+use crate::websocket::WebSocket;
 use crate::workload::{Life, Workload};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
@@ -23,6 +24,8 @@ pub struct Plan {
     pub targets: Vec<Address>,
     /// The clients speak TLS, and the server in this process too.
     pub tls: Option<Tls>,
+    /// The clients speak WebSocket; the server in this process does not.
+    pub websocket: Option<WebSocket>,
     /// Local addresses, taken in turn; none: the kernel chooses.
     pub sources: Vec<IpAddr>,
     /// The first and the last local port; None: those that the machine has for it.
@@ -108,6 +111,7 @@ impl Plan {
             workload,
             targets: Vec::new(),
             tls: None,
+            websocket: None,
             sources: Vec::new(),
             local_ports: None,
             proxy_header: None,

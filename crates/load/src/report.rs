@@ -10,7 +10,7 @@ use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
 use crate::workload::http::Http;
-use crate::workload::{self, Acks, Errors, Latencies, Operations, TlsReport};
+use crate::workload::{self, Acks, Errors, Latencies, Operations, TlsReport, WebSocketReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -77,6 +77,9 @@ pub struct Report {
     /// Only where the clients speak TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsReport>,
+    /// Only where the clients speak WebSocket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<WebSocketReport>,
     /// Of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
@@ -239,6 +242,10 @@ impl Report {
             row(f, "handshake", handshake)?;
             writeln!(f)?;
         }
+        if let Some(websocket) = &self.latency_us.websocket {
+            row(f, "websocket", websocket)?;
+            writeln!(f)?;
+        }
         // Of round trips it is that of the first question of each connection.
         let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
         if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
@@ -296,6 +303,9 @@ impl fmt::Display for Report {
         }
         if let Some(tls) = &self.tls {
             writeln!(f, "{tls}")?;
+        }
+        if let Some(websocket) = &self.websocket {
+            writeln!(f, "{websocket}")?;
         }
         writeln!(f, "time         {:.3} s", self.seconds)?;
         self.tell_latencies(f)?;
@@ -374,6 +384,7 @@ pub(crate) mod tests {
             latency_us: Latencies {
                 connect: Percentiles::default(),
                 handshake: None,
+                websocket: None,
                 first_byte: None,
                 operation,
                 uncorrected: Percentiles::default(),
@@ -394,6 +405,7 @@ pub(crate) mod tests {
             thresholds: Vec::new(),
             actions: Vec::new(),
             tls: None,
+            websocket: None,
             acks: None,
             http: None,
         }

@@ -544,6 +544,7 @@ impl<'a> Run<'a> {
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
             tls: tally.tls.as_ref().map(|tls| tls.report(run.seconds)),
+            websocket: tally.websocket.as_ref().map(|websocket| websocket.report(run.seconds)),
             acks,
             http,
         }

@@ -240,7 +240,7 @@ impl Evidence {
 fn shows_load(report: &Report) -> bool {
     let of_load = |error: &Errors| match error.phase.as_ref() {
         // A server that is busy is late, and does not show another certificate.
-        "handshake" | "tls" => is_late(&error.errno),
+        "handshake" | "tls" | "upgrade" | "websocket" => is_late(&error.errno),
         "status" | "verify" | "format" | "client" => false,
         "connect" => matches!(error.errno.as_str(), "ETIMEDOUT" | "ECONNRESET" | "EAGAIN"),
         _ => true,
@@ -251,9 +251,15 @@ fn shows_load(report: &Report) -> bool {
 
 /// Whether a handshake failed by its time, or by the end of its connection: other reasons load does not explain.
 pub(crate) fn is_late(reason: &str) -> bool {
-    ["did not end in time", "ended in the TLS handshake", "under way when the run ended", "reset"]
-        .iter()
-        .any(|late| reason.contains(late))
+    [
+        "did not end in time",
+        "ended in the TLS handshake",
+        "ended in the WebSocket handshake",
+        "under way when the run ended",
+        "reset",
+    ]
+    .iter()
+    .any(|late| reason.contains(late))
 }
 
 const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation), or give it more CPUs";

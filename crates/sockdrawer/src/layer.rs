@@ -78,6 +78,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+pub use watched::{Watch, Watched};
 
 mod filter;
 mod finish;
@@ -87,6 +88,7 @@ pub mod proxy_header;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use finish::Finish;
 use handshake::Handshake;

@@ -46,7 +46,6 @@ mod server;
 mod session;
 mod tickets;
 mod validity;
-mod watched;
 
 pub use client::{Client, ClientEnd, ClientOptions, Trust};
 pub use error::Error;
@@ -60,7 +59,6 @@ pub use sockdrawer::layer::HandshakeKind;
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
 pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);
 pub use tickets::Tickets;
-pub use watched::{Watch, Watched};
 
 /// For the fuzz target `tls`: takes the bytes of a hostile peer.
 #[cfg(fuzzing)]

@@ -47,6 +47,8 @@ pub enum Cause {
     Wrong,
     /// TLS failed: the handshake, or a record after it.
     Tls,
+    /// The server refused the WebSocket, or answered by none.
+    Refused,
     /// The connection was still open when the clients were stopped.
     Stayed,
 }
@@ -67,6 +69,9 @@ pub trait Witness: Send + Sync + 'static {
 
     /// This is an answer that was wrong or late, described. Default: nothing.
     fn unexpected(&self, _answer: String) {}
+
+    /// The server closed a WebSocket, with this code. Default: nothing.
+    fn closed_with(&self, _code: u16) {}
 
     /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
@@ -472,6 +477,7 @@ impl std::fmt::Display for Cause {
             Cause::Late => "time-out",
             Cause::Wrong => "wrong bytes",
             Cause::Tls => "TLS failed",
+            Cause::Refused => "no WebSocket",
             Cause::Stayed => "did not end",
         })
     }

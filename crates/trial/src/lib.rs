@@ -49,6 +49,7 @@ mod table;
 mod tally;
 mod tls;
 mod verdict;
+mod websocket;
 
 pub use clients::{Cause, Churn, Keep, Kept, PATIENCE, Phase, Visit, Witness};
 pub use closures::{Change, ChangeReport, Report, Trial, trial};

@@ -7,7 +7,9 @@ use super::script::Broadcast;
 use super::subscribers::Subscribers;
 use super::tally::{Group, Tally};
 use crate::Tls;
+use crate::websocket::Carried;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
+use sockdrawer_websocket::Carrier;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub struct Plan {
     pub seed: u64,
     /// TLS with the target; None: without.
     pub tls: Option<Tls>,
+    /// The WebSocket that carries the exchanges; None: none does.
+    pub websocket: Option<Carrier>,
     /// The messages of connections that stay and hear each other, in the place of their exchanges; None: they do not.
     pub broadcast: Option<Broadcast>,
 }
@@ -53,9 +57,13 @@ impl Plan {
         }
     }
 
-    /// Clients that report to this witness, under TLS if there is to be some.
+    /// Clients that report to this witness, by WebSocket and under TLS if they are to be.
     pub(crate) fn secured<W: Witness>(&self, clients: impl IntoBehaviour, witness: &Arc<W>) -> Behaviour {
         let clients = clients.into_behaviour();
+        let clients = match &self.websocket {
+            Some(carrier) => clients.layered(Carried::new(carrier, witness)),
+            None => clients,
+        };
         match &self.tls {
             Some(tls) => clients.layered(tls.layer(witness)),
             None => clients,
@@ -229,8 +237,10 @@ mod tests {
         // At an address where no other test listens: the port stays free.
         let listener = std::net::TcpListener::bind("127.0.95.1:0").expect("a free port");
         let target = Address::Tcp(listener.local_addr().expect("it is bound"));
-        let (plan, tally) =
-            (Plan { target, connections: 1, kept: 0, seed: 1, tls: None, broadcast: None }, Arc::new(Tally::new()));
+        let (plan, tally) = (
+            Plan { target, connections: 1, kept: 0, seed: 1, tls: None, websocket: None, broadcast: None },
+            Arc::new(Tally::new()),
+        );
         drop(listener);
         let probe = Probe::start(&plan, Echo::new(1, 1, 1), &tally).expect("the probe starts");
         // Clients that rest would need minutes for so many.

@@ -211,6 +211,8 @@ pub struct Tally {
     /// The counts at the start of the change in force.
     before: Mutex<Seen>,
     unexpected: OnceLock<String>,
+    /// WebSockets that the server closed, by its code.
+    closed: Mutex<BTreeMap<u16, u64>>,
 }
 
 impl Default for Tally {
@@ -234,6 +236,7 @@ impl Tally {
             rare: Mutex::default(),
             before: Mutex::default(),
             unexpected: OnceLock::new(),
+            closed: Mutex::default(),
         }
     }
 
@@ -245,6 +248,11 @@ impl Tally {
     /// The first answer that was wrong or late, described.
     pub fn unexpected(&self) -> Option<String> {
         self.unexpected.get().cloned()
+    }
+
+    /// WebSockets that the server closed, by its code.
+    pub fn closed(&self) -> BTreeMap<u16, u64> {
+        lock(&self.closed).clone()
     }
 
     /// The counts since the beginning. The longest gap is that of the change in force alone.
@@ -435,6 +443,10 @@ impl Witness for Counter {
     fn unexpected(&self, answer: String) {
         // Only the first is kept.
         let _ = self.tally.unexpected.set(answer);
+    }
+
+    fn closed_with(&self, code: u16) {
+        *lock(&self.tally.closed).entry(code).or_default() += 1;
     }
 
     fn failed(&self, phase: Phase, cause: Cause) {

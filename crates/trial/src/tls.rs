@@ -2,8 +2,8 @@
 
 use crate::clients::{Cause, PATIENCE, Phase, Witness};
 use sockdrawer::Peer;
-use sockdrawer::layer::{Filtering, Progress, Refused};
-use sockdrawer_tls::{Client, Watch, Watched};
+use sockdrawer::layer::{Filtering, Progress, Refused, Watch, Watched};
+use sockdrawer_tls::{Client, TlsFilter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,11 +42,11 @@ pub(crate) struct Secured<W> {
 }
 
 impl<W: Witness> Filtering for Secured<W> {
-    type Filter = Watched<Shaking<W>>;
+    type Filter = Watched<TlsFilter, Shaking<W>>;
 
-    fn filter(&self, peer: &Peer) -> Watched<Shaking<W>> {
+    fn filter(&self, peer: &Peer) -> Watched<TlsFilter, Shaking<W>> {
         let (tls, handshake) = (self.tls.clone(), Some(self.witness.clone()));
-        self.tls.client.watched(peer, Shaking { tls, handshake, cause: Cause::Early })
+        Watched::new(self.tls.client.filter(peer), Shaking { tls, handshake, cause: Cause::Early })
     }
 
     fn handshake_timeout(&self) -> Duration {
@@ -66,8 +66,8 @@ pub(crate) struct Shaking<W: Witness> {
     cause: Cause,
 }
 
-impl<W: Witness> Watch for Shaking<W> {
-    fn seen(&mut self, progress: Result<&Progress, &Refused>) {
+impl<W: Witness> Watch<TlsFilter> for Shaking<W> {
+    fn seen(&mut self, _filter: &TlsFilter, progress: Result<&Progress, &Refused>) {
         match progress {
             Ok(Progress::Established(_)) => self.handshake = None,
             Ok(_) => {}

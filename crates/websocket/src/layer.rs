@@ -91,11 +91,11 @@ impl Filtering for Carrier {
     fn filter(&self, peer: &Peer) -> CarrierFilter {
         let own =
             Own { is_client: peer.side() == Side::Connected, stage: Carrying::Handshake(None), partial: None, close_sent: false };
-        CarrierFilter { shared: self.shared.clone(), own }
+        CarrierFilter { shared: self.shared.clone(), own, peer_closed: None }
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<CarrierFilter, CannotRestore> {
-        Ok(CarrierFilter { shared: self.shared.clone(), own: from.value()? })
+        Ok(CarrierFilter { shared: self.shared.clone(), own: from.value()?, peer_closed: None })
     }
 
     fn saves_handshakes(&self) -> bool {
@@ -120,6 +120,7 @@ impl Filtering for Carrier {
 pub struct CarrierFilter {
     shared: Arc<Carried>,
     own: Own,
+    peer_closed: Option<u16>,
 }
 
 /// The part that moves.
@@ -141,6 +142,11 @@ enum Carrying {
 impl CarrierFilter {
     fn side(&self) -> Side {
         if self.own.is_client { Side::Connected } else { Side::Accepted }
+    }
+
+    /// The code with which the peer closed the WebSocket, where it closed first: see [`code`].
+    pub fn peer_closed(&self) -> Option<u16> {
+        self.peer_closed
     }
 
     fn close(&mut self, code: u16, reason: &str, wire: &mut Output) {
@@ -182,6 +188,7 @@ impl CarrierFilter {
                 Received::Ping(_) | Received::Pong => {}
                 Received::Close(code, _) => {
                     wire.take_all();
+                    self.peer_closed = (!self.own.close_sent).then_some(code);
                     self.close(code, "", back);
                     return Ok(Progress::PeerEnded);
                 }

@@ -1,6 +1,6 @@
 //! The options of `sockdrawer load`.
 
-use super::{AgentArguments, TlsArguments};
+use super::{AgentArguments, TlsArguments, WebSocketArguments};
 use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
@@ -102,6 +102,8 @@ pub(crate) struct LoadArguments {
     #[command(flatten)]
     pub(crate) tls: TlsArguments,
     #[command(flatten)]
+    pub(crate) websocket: WebSocketArguments,
+    #[command(flatten)]
     pub(crate) http: HttpArguments,
     /// Options of acks.
     #[command(flatten)]
@@ -148,8 +150,9 @@ pub(crate) struct LoadArguments {
 impl LoadArguments {
     /// What the connections do.
     pub(crate) fn protocol(&self) -> Protocol {
-        match self.workload {
-            Asked::Workload(protocol) => protocol,
+        match &self.workload {
+            Asked::Workload(protocol) => *protocol,
+            Asked::Url(target) if target.url.as_ref().is_some_and(|url| url.websocket) => Protocol::Echo,
             Asked::Url(_) => Protocol::Http,
         }
     }
@@ -167,7 +170,7 @@ impl LoadArguments {
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     Workload(Protocol),
-    /// Which says that the workload is `http`.
+    /// Which says that the workload is `http`, or `echo` by WebSocket.
     Url(Target),
 }
 

@@ -9,6 +9,7 @@ mod results;
 mod script;
 mod tls;
 mod trial;
+mod websocket;
 
 pub(crate) use agents::{AgentArguments, Generated, KubernetesArguments, Policy, RunAgentArguments};
 pub(crate) use find::{FindArguments, Vary};
@@ -18,6 +19,7 @@ pub(crate) use results::{CompareArguments, ReportArguments};
 pub(crate) use script::ScriptArguments;
 pub(crate) use tls::TlsArguments;
 pub(crate) use trial::{Allowed, BuildsArguments, ClientArguments, Sabotage, TrialArguments, Tried, Workload};
+pub(crate) use websocket::WebSocketArguments;
 
 use crate::values::{Destination, Target, positive, process};
 use clap::{Args, Subcommand};

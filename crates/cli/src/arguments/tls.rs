@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArguments {
-    /// Speak TLS to the server, as a URL of https says too; load's own server gets a certificate for the run.
+    /// Speak TLS to the server, as a URL of https or wss says too; load's own server gets a certificate for the run.
     ///
     /// See [load under TLS](../guide/tls-load.md).
     #[arg(long)]
@@ -91,11 +91,11 @@ impl TlsArguments {
         if !self.tls && !schemes.contains(&true) {
             return match self.first_given() {
                 None => Ok(None),
-                Some(option) => Err(usage(&format_args!("{option} is an option of TLS: add --tls, or write https://"))),
+                Some(option) => Err(usage(&format_args!("{option} is an option of TLS: add --tls, or write https:// or wss://"))),
             };
         }
         if schemes.contains(&false) {
-            return Err(usage(&"a URL of http under TLS: write https:// in each URL"));
+            return Err(usage(&"a URL of http or ws under TLS: write https:// or wss:// in each URL"));
         }
         let mut tls = Tls::new(self.trust(targets, usage)?);
         tls.name = self.name(targets, usage)?;

@@ -1,6 +1,6 @@
 //! The command line of trials.
 
-use super::{ScriptArguments, TlsArguments};
+use super::{ScriptArguments, TlsArguments, WebSocketArguments};
 use crate::names;
 use crate::values::{Destination, Path, Target, count, positive, positive_time, seed, time};
 use clap::{Args, Subcommand, ValueEnum};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) struct TrialArguments {
     #[command(subcommand)]
     pub(crate) tried: Option<Tried>,
-    /// The server under trial, with --change: an address, or a URL for http [default: a server inside this program].
+    /// The server under trial, with --change: an address, or a URL of http or WebSocket [default: a server inside this program].
     pub(crate) target: Option<Target>,
     /// TARGET: the command that changes the server; run by sh -c, again and again.
     #[arg(long, value_name = "COMMAND")]
@@ -132,6 +132,9 @@ pub(crate) struct ClientArguments {
     /// TARGET, upgrade: TLS with the server.
     #[command(flatten)]
     pub(crate) tls: TlsArguments,
+    /// TARGET, upgrade: the WebSocket that carries echo, ping, or a protocol of one's own.
+    #[command(flatten)]
+    pub(crate) websocket: WebSocketArguments,
 }
 
 /// The protocol of the clients of a trial of TARGET.

@@ -46,6 +46,11 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     };
     let plan = Plan {
         targets,
+        websocket: arguments.websocket.websocket(
+            &arguments.targets().collect::<Vec<_>>(),
+            arguments.operation.send.is_some(),
+            |line| usage(line),
+        )?,
         tls,
         sources,
         local_ports: arguments.local_ports,
@@ -96,12 +101,14 @@ fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64>
 /// An option of one workload makes no sense with another.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     use Protocol::{Acks, Echo, Http, Ping};
-    let LoadArguments { operation, lifetime, reconnect, http, acks, .. } = arguments;
+    let LoadArguments { operation, lifetime, reconnect, http, acks, websocket, .. } = arguments;
     let workload = arguments.protocol();
     let lifetime = ("--lifetime", lifetime.is_some(), &[Ping, Echo][..]);
     let reconnect = ("--reconnect", *reconnect, &[Ping, Echo][..]);
     let shared = operation.owned().into_iter().chain([lifetime, reconnect]).filter(|(_, given, _)| *given);
-    let own = [(http.given(), &[Http][..]), (acks.given(), &[Acks])];
+    let speaks_websocket = websocket.speaks(&arguments.targets().collect::<Vec<_>>());
+    let of_heads = (!websocket.header.is_empty() && !speaks_websocket).then_some("--header");
+    let own = [(http.given(), &[Http][..]), (of_heads, &[Http]), (acks.given(), &[Acks])];
     let own = own.into_iter().filter_map(|(option, owners)| Some((option?, true, owners)));
     match shared.chain(own).find(|(.., owners)| !owners.contains(&workload)) {
         None => Ok(()),
@@ -130,8 +137,11 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
     let (operation, has_target) = (&arguments.operation, arguments.targets().next().is_some());
     let urls: Vec<&Url> = arguments.targets().filter_map(|target| target.url.as_ref()).collect();
     match arguments.protocol() {
-        protocol if protocol != Protocol::Http && !urls.is_empty() => {
-            Err(usage(format_args!("a URL is a target of http, not of {protocol}: write HOST:PORT")))
+        Protocol::Http if arguments.websocket.speaks(&arguments.targets().collect::<Vec<_>>()) => {
+            Err(usage("WebSockets carry other workloads than http: use echo, ping, hello or acks, or write http://"))
+        }
+        protocol if protocol != Protocol::Http && urls.iter().any(|url| !url.websocket) => {
+            Err(usage(format_args!("a URL of http is a target of http, not of {protocol}: write HOST:PORT")))
         }
         protocol @ (Protocol::Ping | Protocol::Echo) => {
             round_trips(protocol == Protocol::Echo, operation, has_target, connections(arguments)).map(Workload::RoundTrips)
@@ -140,7 +150,11 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
         Protocol::Http => {
             let begun =
                 first_given([("--connect-rate", arguments.connect_rate.is_some()), ("--stage", !arguments.stage.is_empty())]);
-            wanted(&arguments.http, operation, Asks { begun, has_target, urls: &urls, connections: connections(arguments) })
+            wanted(
+                &arguments.http,
+                operation,
+                Asks { begun, has_target, urls: &urls, header: &arguments.websocket.header, connections: connections(arguments) },
+            )
         }
         Protocol::Acks => messages(&arguments.acks, operation, connections(arguments)).map(Workload::Acks),
         protocol @ (Protocol::Ws | Protocol::Proxy | Protocol::Exec) => {
@@ -251,7 +265,13 @@ pub(crate) mod tests {
             ("http://127.0.0.1:1/a --path /b", "--path and a URL exclude each other"),
             ("http://127.0.0.1:1/a http://127.0.0.1:2/b", "use --mix /a=1,/b=1"),
             ("http://localhost:1 http://127.0.0.1:2", "say which one the requests name"),
-            ("ping http://127.0.0.1:1", "a URL is a target of http, not of ping"),
+            ("ping http://127.0.0.1:1", "a URL of http is a target of http, not of ping"),
+            ("http ws://127.0.0.1:1", "WebSockets carry other workloads than http"),
+            ("ping --websocket /", "the server inside this program speaks none"),
+            ("ping 127.0.0.1:1 --subprotocol a", "write ws://, or add --websocket PATH"),
+            ("ws://127.0.0.1:1/a ws://127.0.0.1:2/b", "the URLs have several hosts or paths"),
+            ("ws://127.0.0.1:1 --websocket /b", "--websocket and a URL exclude each other"),
+            ("ping 127.0.0.1:1 -H a:b", "--header is an option of http, not of ping"),
             ("http 127.0.0.1:1 --interval 5", "add --keep-alive"),
             ("http 127.0.0.1:1 --rate 5 --connect-rate 6", "--rate and --connect-rate exclude each other"),
         ] {

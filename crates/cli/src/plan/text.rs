@@ -3,7 +3,7 @@
 use crate::values::{Source, Target, processes_text, proxy_header_text, stage_text};
 use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
-use sockdrawer_load::{End, Plan, Tls, Trust};
+use sockdrawer_load::{End, Plan, Tls, Trust, WebSocket};
 
 /// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
 pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
@@ -14,6 +14,9 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     }
     if let Some(tls) = &plan.tls {
         with_tls(tls, &mut lines);
+    }
+    if let Some(websocket) = &plan.websocket {
+        with_websocket(websocket, &mut lines);
     }
     if plan.stages.is_empty() {
         lines.count("connections", plan.connections as u64);
@@ -57,6 +60,15 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
         lines.add("threshold", thresholds.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
     lines.0
+}
+
+fn with_websocket(websocket: &WebSocket, lines: &mut Lines) {
+    let WebSocket { host, path, fields, subprotocols, text: _ } = websocket;
+    lines.add("websocket", path.as_str());
+    lines.add("header", [format!("Host: {host}")].into_iter().chain(fields.iter().cloned()).collect::<Vec<_>>());
+    if !subprotocols.is_empty() {
+        lines.add("subprotocol", subprotocols.clone());
+    }
 }
 
 /// Files by their paths: what is in them may be secret.
@@ -112,6 +124,8 @@ mod tests {
             "ping 127.0.0.1:9 --proxy-protocol v1",
             "hello 127.0.0.1:9 --proxy-protocol v2,source=[2001:db8::7]:4321",
             "hello --tls",
+            "ws://localhost:9/chat?a=b -H a:b --subprotocol x,y --send {} -c 5",
+            "ping unix:@a --websocket /x",
             "echo 127.0.0.1:9 --tls --insecure --sni a.example --alpn h2,http/1.1 --tls-version 1.2 --no-resume",
             "https://localhost/a -c 7 --rate 1k --insecure",
             "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",

@@ -65,6 +65,14 @@ impl FromStr for Field {
     }
 }
 
+impl Field {
+    /// The value, if the field has this name.
+    pub(crate) fn value_of(&self, name: &str) -> Option<&str> {
+        let (own, value) = self.0.split_once(':')?;
+        own.eq_ignore_ascii_case(name).then(|| value.trim())
+    }
+}
+
 /// What follows the head: a text, or the bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body(pub(crate) Vec<u8>);

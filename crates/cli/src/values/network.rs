@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// The most addresses of one `--source`.
 const MOST_SOURCES: u64 = 65_536;
 
-/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP asks for: `http://127.0.0.1:9000/index.html`.
+/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP or WebSocket asks for: `http://127.0.0.1:9000/index.html`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
@@ -19,14 +19,16 @@ pub(crate) struct Target {
     pub(crate) name: Option<String>,
 }
 
-/// What a URL of HTTP says besides the address.
+/// The parts of a URL besides the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     /// The field `Host` of its requests: the host without the zone of an address, and the port where that is not its scheme's.
     pub(crate) host: String,
     pub(crate) path: Path,
-    /// Whether it is one of https.
+    /// True for https and wss.
     pub(crate) tls: bool,
+    /// True for ws and wss.
+    pub(crate) websocket: bool,
 }
 
 impl From<Vec<Address>> for Target {
@@ -91,14 +93,18 @@ fn reached(text: &str) -> Result<Address, BadValue> {
 /// `http://HOST:PORT/PATH`, by RFC 3986; what is behind a `#` is of no interest to a server.
 fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
     let wrong = |why: &str| BadValue(format!("{text:?} {why}"));
-    let (tls, usual) = match scheme.to_ascii_lowercase().as_str() {
-        "http" => (false, 80),
-        "https" => (true, 443),
+    let (websocket, tls) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (false, false),
+        "https" => (false, true),
+        "ws" => (true, false),
+        "wss" => (true, true),
         _ => {
-            let spoken = "HTTP/1.1 is, as http:// or https://; write HOST:PORT for other workloads";
+            let spoken =
+                "HTTP/1.1 is, as http:// or https://, and WebSocket, as ws:// or wss://; write HOST:PORT for other workloads";
             return Err(wrong(&format!("is a URL of {scheme}, which is not spoken here: {spoken}")));
         }
     };
+    let usual = if tls { 443 } else { 80 };
     let rest = rest.split('#').next().unwrap_or_default();
     let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
     if host.contains('@') {
@@ -125,7 +131,7 @@ fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
         port => format!("{bare}{}:{port}", if host.contains('%') { "]" } else { "" }),
     };
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let url = Url { host: host_field, path: path.parse()?, tls };
+    let url = Url { host: host_field, path: path.parse()?, tls, websocket };
     Ok(Target { addresses: vec![address], url: Some(url), name: name(&host) })
 }
 
@@ -311,12 +317,16 @@ mod tests {
             let target = url.parse::<Target>().unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(target.addresses, [at.parse().expect(at)], "{url}");
             let tls = url.to_lowercase().starts_with("https");
-            assert_eq!(target.url, Some(Url { host: host.to_owned(), path: Path(path.to_owned()), tls }), "{url}");
+            assert_eq!(
+                target.url,
+                Some(Url { host: host.to_owned(), path: Path(path.to_owned()), tls, websocket: false }),
+                "{url}"
+            );
             assert_eq!(target.name.as_deref(), name, "{url}");
         }
         assert_eq!(super::name("example.org."), Some("example.org".to_owned()), "a certificate has no dot");
         for (url, hint) in [
-            ("ws://127.0.0.1/", "a URL of ws, which is not spoken here: HTTP/1.1 is, as http:// or https://"),
+            ("ftp://127.0.0.1/", "a URL of ftp, which is not spoken here: HTTP/1.1 is, as http:// or https://, and WebSocket"),
             ("http://me@127.0.0.1:80", "-H 'Authorization: ...'"),
             ("http://%zz/", "begins no byte"),
             ("http://%+1/", "begins no byte"),

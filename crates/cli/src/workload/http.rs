@@ -23,11 +23,6 @@ pub(crate) struct HttpArguments {
     /// For http, as the following.
     #[arg(short = 'X', long, value_name = "METHOD")]
     pub(crate) method: Option<Method>,
-    /// A field of the requests' heads, such as 'Accept: text/html'; may be repeated.
-    ///
-    /// Takes the place of Host, User-Agent, Connection or Content-Length, which requests have by themselves.
-    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
-    pub(crate) header: Vec<Field>,
     /// The body of the requests: a text, or @FILE.
     ///
     /// base64: begins bytes that are no text.
@@ -106,7 +101,6 @@ impl HttpArguments {
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
             ("--method", self.method.is_some()),
-            ("--header", !self.header.is_empty()),
             ("--body", self.body.is_some()),
         ])
     }
@@ -118,6 +112,7 @@ pub(crate) struct Asks<'a> {
     pub(crate) begun: Option<&'static str>,
     pub(crate) has_target: bool,
     pub(crate) urls: &'a [&'a Url],
+    pub(crate) header: &'a [Field],
     /// Connections at once.
     pub(crate) connections: usize,
 }
@@ -151,7 +146,7 @@ pub(crate) fn wanted(arguments: &HttpArguments, options: &OperationArguments, as
         (None, None, []) => Wanted::default().pages,
     };
     let interval = options.interval.unwrap_or_default();
-    let wanted = Wanted { pages, request: request(arguments, asks.urls)?, close, rate: None, interval };
+    let wanted = Wanted { pages, request: request(arguments, &asks)?, close, rate: None, interval };
     let mut workload = Workload::Http(wanted);
     if let Some(rate) = options.rate {
         workload.set_rate(rate, asks.connections);
@@ -159,11 +154,12 @@ pub(crate) fn wanted(arguments: &HttpArguments, options: &OperationArguments, as
     Ok(workload)
 }
 
-fn request(arguments: &HttpArguments, urls: &[&Url]) -> Result<Request, Failure> {
+fn request(arguments: &HttpArguments, asks: &Asks<'_>) -> Result<Request, Failure> {
     let body = arguments.body.as_ref().map_or_else(Vec::new, |body| body.0.clone());
     let usual = if arguments.body.is_some() { "POST" } else { "GET" };
     let method = arguments.method.as_ref().map_or(usual, |method| &method.0).to_owned();
-    let fields = arguments.header.iter().map(|field| field.0.clone()).collect();
+    let urls = asks.urls;
+    let fields = asks.header.iter().map(|field| field.0.clone()).collect();
     let mut request = Request { method, fields, body };
     if let [url, others @ ..] = urls
         && !request.has("Host")

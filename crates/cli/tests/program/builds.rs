@@ -116,6 +116,20 @@ fn what_members_of_a_room_say_is_heard_once_and_in_order_through_upgrades_and_ki
 }
 
 #[test]
+fn websockets_live_through_upgrades_and_only_a_killed_process_takes_its_own_along() {
+    let place = Place::new();
+    let serves = ["serve", "ws", "-l", &place.at()];
+    let by_websocket = ["--websocket", "/", "--seed", "9"];
+    let alone = [&["--changes", "4", "--kills", "0", "--require-all"], &by_websocket[..]].concat();
+    let (code, report, told) = trial([PROGRAM, PROGRAM], &alone, &serves);
+    is_good(code, &report, &told);
+    assert_eq!(report["closed"], serde_json::json!([]), "{told}");
+    let killed = [&["--changes", "1", "--kills", "4"], &by_websocket[..]].concat();
+    let (code, report, told) = trial([PROGRAM, PROGRAM], &killed, &serves);
+    is_good(code, &report, &told);
+}
+
+#[test]
 fn a_build_that_kills_the_old_one_is_found_out() {
     // The shell that says its number has become this one: its parent is the program that runs.
     let bad = Script::new(&format!("kill -9 $PPID\nexec {PROGRAM} \"$@\""));

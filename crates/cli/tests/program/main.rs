@@ -48,3 +48,4 @@ mod upgrade;
 mod usage;
 mod verified;
 mod web;
+mod websocket;

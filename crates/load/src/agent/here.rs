@@ -1,12 +1,13 @@
 //! Clients of this process: a pool that connects.
 
 use super::frames::{Account, Aim, State, Word};
+use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::proc::Growth;
 use crate::server::own_time;
 use crate::stop::Stop;
-use crate::tls::{Ledger, Secured};
-use crate::workload::{Recorder, Shared, Tally};
+use crate::tls::Secured;
+use crate::workload::{Layers, Recorder, Shared, Tally};
 use sockdrawer::{
     Address, Config, Drain, Error, Pool, Selector,
     connecting::{Connecting, Late},
@@ -50,7 +51,7 @@ pub(crate) struct Here {
     /// What the thread that ends connections aims for, and whose turn it is to do so.
     ending: Arc<(Mutex<Aim>, Mutex<()>)>,
     growth: Growth,
-    /// The handshakes of TLS, if clients speak it.
+    /// The handshakes of TLS and WebSocket, where clients speak one of them.
     handshakes: Option<Arc<Ledger>>,
     /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
     handed_over: Arc<Mutex<Vec<Tally>>>,
@@ -80,10 +81,15 @@ impl Here {
         }
         connecting.timeout = plan.timeout;
         let mut client = plan.workload.kind().client(&shared);
-        let handshakes = plan.tls.as_ref().map(|_| Ledger::new(plan.timeout));
-        if let (Some(tls), Some(ledger)) = (&plan.tls, &handshakes) {
-            client = client.layered(Secured::new(tls, ledger)?);
+        let layers = Layers { tls: plan.tls.is_some(), websocket: plan.websocket.is_some() };
+        let ledger = Ledger::new(plan.timeout, layers);
+        if let Some(websocket) = &plan.websocket {
+            client = client.layered(websocket.layer(&ledger)?);
         }
+        if let Some(tls) = &plan.tls {
+            client = client.layered(Secured::new(tls, &ledger)?);
+        }
+        let handshakes = (layers.tls || layers.websocket).then_some(ledger);
         // Before the handshake.
         if let Some(header) = plan.proxy_header {
             client = client.layered(header.sends());
@@ -215,7 +221,7 @@ impl Here {
         }
     }
 
-    /// Connects whose end is known: a connection under TLS is established, or has failed, when its handshake is over.
+    /// Connects whose end is known: a connection with handshakes is established, or has failed, when they are over.
     fn settled(&self, status: &Status) -> u64 {
         let connected = self.handshakes.as_ref().map_or(status.counts.connected, |handshakes| handshakes.over());
         connected + status.counts.connect_failed

@@ -31,7 +31,7 @@ pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<St
         Over::Interrupted => "interrupted",
         Over::Stopped => "stopped by a command",
         Over::AgentLost => "an agent was lost",
-        Over::Refused => "each handshake of TLS failed for the same reason",
+        Over::Refused => "each handshake failed for the same reason",
         Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
         Over::NoneLeft if plan.has_interval() => "no connection was left, and none is replaced (--reconnect)",
         Over::NoneLeft => "no connection was left, and none is replaced",

@@ -32,13 +32,14 @@ impl Run<'_> {
     /// Returns whether no handshake succeeded, and several failed for a reason that all others will have: they would be thousands a second.
     pub(super) fn is_refused(&mut self) -> bool {
         let goes_on = self.plan.renews() && self.plan.operations.is_none();
-        if self.plan.tls.is_none() || !goes_on || matches!(self.agents, Agents::Hosts(_)) || self.numbers().established > 0 {
+        let shakes_hands = self.plan.tls.is_some() || self.plan.websocket.is_some();
+        if !shakes_hands || !goes_on || matches!(self.agents, Agents::Hosts(_)) || self.numbers().established > 0 {
             return false;
         }
         self.gather(false);
         let errors = self.sum.errors(self.start).into_iter().chain(self.recent.errors(self.start));
         let (refused, others): (Vec<_>, Vec<_>) =
-            errors.partition(|error| error.phase == "handshake" && !wall::is_late(&error.errno));
+            errors.partition(|error| matches!(&*error.phase, "handshake" | "upgrade") && !wall::is_late(&error.errno));
         self.numbers().established == 0 && others.is_empty() && refused.iter().map(|error| error.count).sum::<u64>() >= SEVERAL
     }
 

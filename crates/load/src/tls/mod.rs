@@ -3,7 +3,7 @@
 mod client;
 mod own;
 
-pub(crate) use client::{Ledger, Secured};
+pub(crate) use client::Secured;
 pub(crate) use own::server;
 
 use serde::{Deserialize, Serialize};

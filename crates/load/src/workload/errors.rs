@@ -40,11 +40,11 @@ pub struct Errors {
     /// What was waited for: `connect`, `handshake` (of TLS), `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
     /// first body), `end` (of the stream), `closed` (nothing), `unused` (nothing yet: the
     /// connection was new);
-    /// `tls` (after the handshake: what ended the connection);
+    /// `tls` (after the handshake: what ended the connection), `upgrade` (the handshake of a WebSocket), `websocket` (after it: what the server did wrong);
     /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: Cow<'static, str>,
     /// The errno's name, or the status that came, `NO_HTTP`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
-    /// `CUT_OFF` when this side ended the connection; of the phases `handshake` and `tls` the reason in words.
+    /// `CUT_OFF` when this side ended the connection; of the phases `handshake`, `tls`, `upgrade` and `websocket` the reason in words.
     pub errno: String,
     /// How often.
     pub count: u64,

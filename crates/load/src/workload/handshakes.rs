@@ -64,6 +64,12 @@ impl Handshakes {
         *self.agreed.entry((handshake.protocol == Protocol::Tls13, handshake.suite.clone(), alpn)).or_default() += 1;
     }
 
+    /// A WebSocket was opened.
+    pub(crate) fn opened(&mut self, took: Duration) {
+        self.counts.full += 1;
+        self.took.record(took);
+    }
+
     pub(crate) fn failed(&mut self, why: &str) {
         self.counts.failed += 1;
         note(&mut self.failed, why, &Seen::now());
@@ -88,11 +94,11 @@ impl Handshakes {
         self.failed.values_mut().chain(self.broken.values_mut())
     }
 
-    /// Of failed handshakes, and of what ended connections after them.
-    pub(crate) fn errors(&self, start: Instant) -> impl Iterator<Item = Errors> {
+    /// Of failed handshakes, and of what ended connections after them, by the names of these phases.
+    pub(crate) fn errors(&self, [shaking, open]: [&'static str; 2], start: Instant) -> impl Iterator<Item = Errors> {
         let of = move |phase: &'static str, (why, seen): (&String, &Seen)| seen.errors(phase, why.clone(), start);
-        let failed = self.failed.iter().map(move |one| of("handshake", one));
-        failed.chain(self.broken.iter().map(move |one| of("tls", one)))
+        let failed = self.failed.iter().map(move |one| of(shaking, one));
+        failed.chain(self.broken.iter().map(move |one| of(open, one)))
     }
 
     pub(crate) fn report(&self, seconds: f64) -> TlsReport {
@@ -164,14 +170,15 @@ impl fmt::Display for TlsReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Recent;
     use super::super::Tally;
     use super::*;
     use crate::moment::Ahead;
 
-    fn failed(why: &[&str]) -> Handshakes {
+    fn failed(why: &[&str]) -> Recent {
         let mut handshakes = Handshakes::default();
         why.iter().for_each(|why| handshakes.failed(why));
-        handshakes
+        Recent { tls: Some(handshakes), websocket: None }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod recorder;
 mod round_trips;
 mod shared;
 mod tally;
+mod websockets;
 
 pub use acks::{Acks, Messages, Reading};
 pub(crate) use acks::{hints, numbers};
@@ -25,6 +26,8 @@ pub use round_trips::{Question, RoundTrips};
 pub(crate) use shared::Shared;
 pub(crate) use tally::{Ended, Tally};
 pub use tally::{Latencies, Numbers, Operations};
+pub use websockets::{ClosedWith, WebSocketReport};
+pub(crate) use websockets::{Layers, Recent, WebSockets};
 
 use http::{Http, Wanted};
 use serde::{Deserialize, Serialize};

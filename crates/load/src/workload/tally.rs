@@ -3,6 +3,7 @@
 use super::errors::{Errors, Seen};
 use super::handshakes::Handshakes;
 use super::http::figures::Figures;
+use super::websockets::{Recent, WebSockets};
 use crate::errno::errno_name;
 use crate::latency::{Latency, Percentiles};
 use crate::moment::Ahead;
@@ -64,6 +65,8 @@ pub(crate) struct Tally {
     pub(crate) http: Option<Box<Figures>>,
     /// Where the clients speak TLS.
     pub(crate) tls: Option<Box<Handshakes>>,
+    /// Where the clients speak WebSocket.
+    pub(crate) websocket: Option<Box<WebSockets>>,
     /// When the last operation ended well.
     #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
@@ -93,14 +96,23 @@ impl Tally {
         if let Some(tls) = &other.tls {
             self.tls.get_or_insert_default().add(tls);
         }
+        if let Some(websocket) = &other.websocket {
+            self.websocket.get_or_insert_default().add(websocket);
+        }
         self.last = self.last.max(other.last);
         self.connected = self.connected.max(other.connected);
     }
 
     /// Adds handshakes: the connections whose handshake failed were not established.
-    pub(crate) fn add_handshakes(&mut self, handshakes: Handshakes) {
-        self.numbers.failed += handshakes.counts.failed;
-        self.tls.get_or_insert_default().add(&handshakes);
+    pub(crate) fn add_handshakes(&mut self, recent: Recent) {
+        if let Some(tls) = &recent.tls {
+            self.numbers.failed += tls.counts.failed;
+            self.tls.get_or_insert_default().add(tls);
+        }
+        if let Some(websocket) = &recent.websocket {
+            self.numbers.failed += websocket.handshakes.counts.failed;
+            self.websocket.get_or_insert_default().add(websocket);
+        }
     }
 
     /// Makes moments that were noted by another clock those of this one.
@@ -110,7 +122,9 @@ impl Tally {
         if let Some(http) = &mut self.http {
             ahead.correct(&mut http.first_due);
         }
-        for seen in self.errors.values_mut().chain(self.tls.iter_mut().flat_map(|tls| tls.seen())) {
+        let of_tls = self.tls.iter_mut().flat_map(|tls| tls.seen());
+        let of_websocket = self.websocket.iter_mut().flat_map(|websocket| websocket.handshakes.seen());
+        for seen in self.errors.values_mut().chain(of_tls).chain(of_websocket) {
             ahead.correct(&mut seen.first);
             ahead.correct(&mut seen.last);
         }
@@ -133,6 +147,7 @@ impl Tally {
         Latencies {
             connect: self.connect.percentiles(),
             handshake: self.tls.as_ref().map(|tls| tls.took.percentiles()),
+            websocket: self.websocket.as_ref().map(|websocket| websocket.handshakes.took.percentiles()),
             first_byte,
             operation: self.operation.percentiles(),
             uncorrected: self.uncorrected().percentiles(),
@@ -144,7 +159,9 @@ impl Tally {
     pub(crate) fn errors(&self, start: Instant) -> Vec<Errors> {
         let errors = self.errors.iter();
         let errors = errors.map(|((phase, errno), seen)| seen.errors(phase.name(), error_name(*phase, *errno), start));
-        let errors = errors.chain(self.tls.iter().flat_map(|tls| tls.errors(start)));
+        let errors = errors.chain(self.tls.iter().flat_map(|tls| tls.errors(["handshake", "tls"], start)));
+        let errors = errors
+            .chain(self.websocket.iter().flat_map(|websocket| websocket.handshakes.errors(["upgrade", "websocket"], start)));
         let unfinished = (self.unfinished > 0).then(|| Errors {
             phase: "unfinished".into(),
             errno: "CUT_OFF".to_owned(),
@@ -182,6 +199,9 @@ pub struct Latencies {
     /// From the start of a handshake of TLS until it was established; only where the clients speak TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Percentiles>,
+    /// From the request for a WebSocket until it was open; only where the clients speak it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<Percentiles>,
     /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,

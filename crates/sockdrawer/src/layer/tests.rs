@@ -516,3 +516,48 @@ fn every_method_of_the_traits_is_forwarded() {
         }
     }
 }
+
+#[test]
+fn a_watch_is_told_each_step_of_a_filter_in_order() {
+    use std::sync::Mutex;
+
+    type Told = Arc<Mutex<Vec<String>>>;
+    struct Notes(Told);
+    impl Notes {
+        fn note(&self, what: impl Into<String>) {
+            self.0.lock().expect("not poisoned").push(what.into());
+        }
+    }
+    impl Watch<XorState> for Notes {
+        fn started(&mut self) {
+            self.note("started");
+        }
+        fn seen(&mut self, filter: &XorState, progress: Result<&Progress, &Refused>) {
+            self.note(format!("{progress:?}, {}", filter.established));
+        }
+        fn timed_out(&mut self) {
+            self.note("timed out");
+        }
+    }
+    struct Watching(Told);
+    impl Filtering for Watching {
+        type Filter = Watched<XorState, Notes>;
+        fn filter(&self, peer: &Peer) -> Self::Filter {
+            Watched::new(Xor { strict: false }.filter(peer), Notes(self.0.clone()))
+        }
+    }
+    let told = Told::default();
+    let taken = |told: &Told| std::mem::take(&mut *told.lock().expect("not poisoned"));
+    let mut connection = Driver::open(Layer::new(Watching(told.clone()), Commands));
+    assert_eq!(taken(&told), ["started", "Ok(NeedMore), false"]);
+    connection.receive(b"HI");
+    connection.receive(&[FORGED]);
+    let all = taken(&told);
+    let [established, .., forged] = &all[..] else { panic!("{all:?}") };
+    assert!(established.starts_with("Ok(Established(") && forged.starts_with("Err("), "{all:?}");
+    drop(connection);
+    let mut late = Driver::open(Layer::new(Watching(told.clone()), Commands));
+    taken(&told);
+    late.advance(late.timer().expect("a handshake has a time"));
+    assert_eq!(taken(&told), ["timed out"]);
+}

@@ -145,13 +145,13 @@ pub(crate) const TYPES: Known<'_> = Known {
 /// Comments of each crate that begin with half a sentence.
 pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("catalog", 136),
-    ("cli", 159),
+    ("cli", 157),
     ("elsewhere", 20),
-    ("load", 475),
+    ("load", 473),
     ("operate", 155),
     ("program", 14),
     ("sockdrawer", 1015),
-    ("tls", 65),
+    ("tls", 64),
     ("trial", 44),
 ];
 

@@ -14,6 +14,7 @@ use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
 use crate::tls::Tls;
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool, Selector};
+use sockdrawer_websocket::Carrier;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -79,6 +80,7 @@ pub struct Trial {
     configure: Vec<Configures>,
     clients: Option<Starts>,
     tls: Option<Tls>,
+    websocket: Option<Carrier>,
     broadcast: Option<Broadcast>,
 }
 
@@ -102,6 +104,7 @@ pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
         configure: Vec::new(),
         clients: None,
         tls: None,
+        websocket: None,
         broadcast: None,
     }
 }
@@ -189,6 +192,11 @@ impl Trial {
         Trial { tls: Some(tls), ..self }
     }
 
+    /// Lets the clients speak WebSocket, which carries their exchanges. The service has its own: `Layer::new(Carrier::server(), service)`, or messages.
+    pub fn websocket(self, carrier: Carrier) -> Trial {
+        Trial { websocket: Some(carrier), ..self }
+    }
+
     /// Lets the connections that stay hear each other, in the place of their exchanges; at least two of them.
     pub fn broadcast(self, broadcast: Broadcast) -> Trial {
         Trial { broadcast: Some(broadcast), ..self }
@@ -203,8 +211,8 @@ impl Trial {
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
         let target = server.addresses().into_iter().next().expect("it listens where it was told to");
         let kept = if self.broadcast.is_some() { self.kept.max(2) } else { self.kept };
-        let (tls, broadcast) = (self.tls, self.broadcast);
-        let plan = Plan { target, connections: self.connections, kept, seed: self.seed, tls, broadcast };
+        let (tls, websocket, broadcast) = (self.tls, self.websocket, self.broadcast);
+        let plan = Plan { target, connections: self.connections, kept, seed: self.seed, tls, websocket, broadcast };
         let tally = Arc::new(Tally::new());
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
         let clients = start(&plan, &tally)?;

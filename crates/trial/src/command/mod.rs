@@ -25,6 +25,7 @@ pub use upgrades::{Upgrades, upgrades};
 use crate::{Broadcast, Clients, Delivered, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
+use sockdrawer_websocket::Carrier;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,8 @@ pub struct Options {
     pub seed: u64,
     /// TLS with the server; None: without.
     pub tls: Option<Tls>,
+    /// The WebSocket that carries the exchanges, none of `http`; None: none does.
+    pub websocket: Option<Carrier>,
     /// The messages of connections that stay and hear each other, in the place of their exchanges; None: they do not.
     pub broadcast: Option<Broadcast>,
 }
@@ -109,6 +112,7 @@ impl Options {
             kept: self.kept,
             seed: mix(self.seed),
             tls: self.tls.clone(),
+            websocket: self.websocket.clone(),
             broadcast: self.broadcast.clone(),
         }
     }
@@ -214,6 +218,7 @@ impl<'a> Trial<'a> {
             standing,
             replaced,
             odd: self.tally.unexpected(),
+            closed: self.tally.closed(),
             delivered,
             lost_messages,
         }

@@ -71,6 +71,10 @@ fn refused(plan: &Plan, tally: &Tally) -> Refused {
         return Refused::Server(format!("TLS with {target} fails: {why}"));
     }
     let line = match failure {
+        Some(Failure { cause: Cause::Refused, .. }) => {
+            let why = tally.unexpected().unwrap_or_else(|| Cause::Refused.to_string());
+            format!("{target} opens no WebSocket: {why}; check the path of the URL, and what the server asks for (-H)")
+        }
         Some(Failure { phase: Phase::Connect, cause, .. }) => {
             format!("cannot connect to {target}: {cause}; start the server first, or check the address")
         }

@@ -42,8 +42,10 @@ pub struct Report {
     pub standing: usize,
     /// Kept connections that took the place of others in the trial.
     pub replaced: u64,
-    /// http: the first unexpected answer, described.
+    /// The first unexpected answer, described.
     pub odd: Option<String>,
+    /// WebSockets that the server closed, by its code.
+    pub closed: BTreeMap<u16, u64>,
     /// The messages of each sender, where kept connections hear each other.
     pub delivered: Vec<Delivered>,
     /// Messages that were lost, by the number of the change in which they were published; 0 is the time before the first.
@@ -165,6 +167,10 @@ impl Report {
             "failures": self.failures.iter().map(failure_json).collect::<Vec<_>>(),
             "odd_answer": self.odd,
         });
+        if self.options.websocket.is_some() {
+            let closed = |(code, connections): (&u16, &u64)| json!({"code": code, "connections": connections});
+            report["closed"] = self.closed.iter().map(closed).collect();
+        }
         if self.options.broadcast.is_some() {
             report["messages"] = messages_json(&self.delivered);
             let lost = |(change, count): (&u64, &u64)| json!({"change": change, "lost": count});

@@ -90,6 +90,9 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.options.broadcast.is_some() {
         messages(f, report)?;
     }
+    for (nth, (code, connections)) in report.closed.iter().enumerate() {
+        write!(f, "{}{connections} with {code}", if nth == 0 { "\nWebSockets closed by the server: " } else { ", " })?;
+    }
     failures(f, &report.failures, Failure::to_string)?;
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;

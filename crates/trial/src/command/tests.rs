@@ -38,6 +38,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         require_all: false,
         seed: 7,
         tls: None,
+        websocket: None,
         broadcast: None,
     };
     let change = |(number, (ended, seen))| {
@@ -54,6 +55,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         standing: 8,
         replaced: 3,
         odd: None,
+        closed: BTreeMap::new(),
         delivered: Vec::new(),
         lost_messages: Default::default(),
     }

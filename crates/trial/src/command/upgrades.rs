@@ -3,6 +3,7 @@
 use super::{Builds, Options, Programs, Refused, Report, Trial, Workload};
 use crate::{Broadcast, Exchange, Script, Tls, Until};
 use sockdrawer::Address;
+use sockdrawer_websocket::Carrier;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub struct Upgrades {
     every: Duration,
     workload: Workload,
     tls: Option<Tls>,
+    websocket: Option<Carrier>,
     broadcast: Option<Broadcast>,
     allow_idle_close: bool,
     require_all: bool,
@@ -74,6 +76,7 @@ pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: 
         every,
         workload,
         tls: None,
+        websocket: None,
         broadcast: None,
         allow_idle_close: false,
         require_all: false,
@@ -154,6 +157,12 @@ impl Upgrades {
         self
     }
 
+    /// Has the clients speak WebSocket, which carries their exchanges.
+    pub fn websocket(mut self, carrier: Carrier) -> Upgrades {
+        self.websocket = Some(carrier);
+        self
+    }
+
     /// Allows the server to close connections that stay while they are idle, as HTTP does, and an app of axum whose process is replaced.
     pub fn allow_idle_close(mut self) -> Upgrades {
         self.allow_idle_close = true;
@@ -178,6 +187,7 @@ impl Upgrades {
             every,
             workload,
             tls,
+            websocket,
             broadcast,
             allow_idle_close,
             require_all,
@@ -203,6 +213,7 @@ impl Upgrades {
             require_all,
             seed,
             tls,
+            websocket,
             broadcast,
         };
         let trial = match exchanges {

@@ -57,6 +57,10 @@ impl Witness for Stays {
         self.counter.unexpected(answer);
     }
 
+    fn closed_with(&self, code: u16) {
+        self.counter.closed_with(code);
+    }
+
     fn failed(&self, phase: Phase, cause: Cause) {
         match self.asked_for(phase, cause) {
             Some(ending) => self.tally.ended_as_asked(self.group, ending),

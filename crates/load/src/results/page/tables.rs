@@ -8,7 +8,7 @@ use crate::part::AgentPart;
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
-use crate::workload::{Errors, HandshakeCounts};
+use crate::workload::{ClosedWith, Errors, HandshakeCounts};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -216,6 +216,7 @@ fn latencies(report: &Report) -> String {
     rows.extend(times.first_byte.as_ref().map(|times| row("first byte", times)));
     rows.push(row("connect", &times.connect));
     rows.extend(times.handshake.as_ref().map(|times| row("TLS handshake", times)));
+    rows.extend(times.websocket.as_ref().map(|times| row("WebSocket handshake", times)));
     rows.extend(times.lag.max.map(|_| row("send delay: due to sent", &times.lag)));
     table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
 }
@@ -268,6 +269,13 @@ fn counts(report: &Report) -> String {
         rows.push(row("TLS handshakes, resumed", thousands(resumed)));
         rows.push(row("TLS handshakes that failed", thousands(failed)));
         rows.push(row("CPU of the client, a handshake", known(Unit::Time, tls.cpu_us)));
+    }
+    if let Some(websocket) = &report.websocket {
+        rows.push(row("WebSocket handshakes", thousands(websocket.opened)));
+        rows.push(row("WebSocket handshakes that failed", thousands(websocket.failed)));
+        let closed =
+            |closed: &ClosedWith| row(&format!("closed by the server with {}", closed.code), thousands(closed.connections));
+        rows.extend(websocket.closed.iter().map(closed));
     }
     table("Counts and costs", "", &["", ""], &rows)
 }
