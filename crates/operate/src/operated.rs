@@ -139,7 +139,7 @@ impl Operated {
     }
 
     /// Has state that connections share go from one build to the next, under a name that both know: see [`Upgrade::carry`]. Give the state to protocols and hooks as
-    /// clones of one `Arc`.
+    /// clones of one `Arc`. Connections that change it are to move [together](sockdrawer::State::together); what another one changes between `write` and its own move is lost.
     #[must_use]
     pub fn carry(
         mut self,

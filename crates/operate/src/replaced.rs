@@ -89,10 +89,13 @@ pub struct Plan<'a> {
 
 impl fmt::Display for Plan<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Takeover { from, to, pools, .. } = self.of;
+        let Takeover { from, to, pools, dropped, .. } = self.of;
         match self.is_status {
             true => write!(f, "pid {}, version {}", from.pid, from.version)?,
             false => write!(f, "plan: {} (pid {}) to {} (pid {})", from.version, from.pid, to.version, to.pid)?,
+        }
+        for name in dropped {
+            write!(f, "\n  {name}: lost, for the new build carries nothing of this name")?;
         }
         for pool in pools {
             let mut parts = vec![format!("{} can move", thousands(pool.moving))];
@@ -132,6 +135,8 @@ struct PlanReport<'a> {
     from: BuildReport<'a>,
     to: BuildReport<'a>,
     pools: Vec<PoolReport<'a>>,
+    /// The names of what only the old build carries.
+    dropped: &'a [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -194,6 +199,7 @@ impl<'a> Report<'a> {
             from: build(&plan.from),
             to: build(&plan.to),
             pools: plan.pools.iter().map(pool).collect(),
+            dropped: &plan.dropped,
         });
         let result = replaced.map(|replaced| {
             let [p50, p99, max] = replaced.pauses.map(|pause| pause.as_micros());

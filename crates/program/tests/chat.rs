@@ -9,10 +9,14 @@ const FILE: &str = include_str!("../examples/room.toml");
 
 /// Cargo puts examples beside the folder of this test.
 fn example() -> PathBuf {
+    program("room")
+}
+
+fn program(name: &str) -> PathBuf {
     let mut folder = std::env::current_exe().expect("it runs");
     folder.pop();
     folder.pop();
-    folder.join("examples/room")
+    folder.join("examples").join(name)
 }
 
 /// Runs the program to its end, which has this code.
@@ -67,7 +71,11 @@ struct Server {
 
 impl Server {
     fn start(words: &[&str], folder: &Path) -> Server {
-        let mut command = Command::new(example());
+        Server::of(&example(), words, folder)
+    }
+
+    fn of(program: &Path, words: &[&str], folder: &Path) -> Server {
+        let mut command = Command::new(program);
         command.args(words).env("XDG_RUNTIME_DIR", folder).env_remove("RUNTIME_DIRECTORY");
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cargo test without --test builds it");
@@ -129,6 +137,18 @@ fn a_file_is_served_asked_and_taken_over_by_a_new_build() {
     assert_eq!((one.line().as_str(), other.line().as_str()), ("still here", "still here"));
     assert!(ctl(&["stop"]).contains("then the server ends"));
     assert_eq!(one.line(), "", "the new build has ended");
+}
+
+#[test]
+fn what_the_next_build_does_not_carry_is_told() {
+    let folder = Folder::new("carried", FILE);
+    let [upgrade, control, at] = ["upgrade", "next.sock", "at"].map(|name| folder.path(name));
+    let _shop = Server::of(&program("shop"), &["serve", "-l", &format!("unix:{at}"), "--upgrade", &upgrade], &folder.0);
+    let room = example().display().to_string();
+    let next = ["serve", "-l", &format!("unix:{at}"), "--upgrade", &upgrade, "--control", &control];
+    let told = says(&[&["upgrade", &upgrade, "--", &room], &next[..]].concat());
+    assert!(told.contains("  table: lost, for the new build carries nothing of this name"), "{told}");
+    assert!(says(&["ctl", "--control", &control, "stop"]).contains("then the server ends"));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! The tests of the example `shop`: its service without sockets, and two builds of its program under clients. In a project of its own the program is
 //! `env!("CARGO_BIN_EXE_shop")`, and the last release's is where you keep it.
 
-use sockdrawer::testing::{Driver, peer};
-use sockdrawer::{Saved, Service, Side, State};
+use sockdrawer::testing::{Driver, restore, save};
+use sockdrawer::{Service, State};
 use sockdrawer_trial::command::upgrades;
 use sockdrawer_trial::{Change, Script, trial};
-use std::time::Duration;
 
 #[path = "../examples/shop.rs"]
 #[allow(dead_code, reason = "main runs in the program")]
@@ -23,14 +22,22 @@ fn a_connection_moves_to_the_next_build_in_the_middle_of_a_line() {
     assert_eq!(connection.sent(), b"= 1\n3 lines\n");
 }
 
-/// The state that release 1 wrote: nothing, for it did not count.
+/// The states that releases wrote: the first did not count lines, of which this client of the second has said three.
 const OF_RELEASE_1: &[u8] = b"";
+const OF_RELEASE_2: &[u8] = b"\x03\0\0\0\0\0\0\0";
 
 #[test]
-fn the_state_of_the_last_release_is_read() {
-    Shop::default().state().can_read(&State::of("shop", 1)).expect("its connections move");
-    let peer = peer(Side::Accepted, Duration::ZERO);
-    Shop::default().restore(&peer, &mut Saved::versioned(OF_RELEASE_1, &[1])).expect("it is read");
+fn states_of_all_releases_are_read() {
+    for (state, version, lines) in [(OF_RELEASE_1, 1, "1 lines\n"), (OF_RELEASE_2, 2, "4 lines\n")] {
+        Shop::default().state().can_read(&State::of("shop", version)).expect("its connections move");
+        let mut connection = restore(Shop::default(), state, &[version]).expect("it is read");
+        connection.receive(b"COUNT\n");
+        assert_eq!(String::from_utf8(connection.sent()), Ok(lines.to_owned()));
+    }
+    // The next release has to read this.
+    let mut connection = Driver::open(Shop::default());
+    connection.receive(b"COUNT\nCOUNT\nCOUNT\n");
+    assert_eq!(save(&mut connection).expect("it can be saved"), OF_RELEASE_2);
 }
 
 fn keys_and_lines() -> Script {

@@ -3,7 +3,7 @@
 use super::exchange::{Dialogue, Exchange, Judgement};
 use super::random::{Random, mix};
 use super::script::SHOWN;
-use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
+use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use sockdrawer_catalog::escapes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -306,6 +306,7 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
             heard: true,
             announced: false,
             stopping: false,
+            leaving: false,
             result: None,
         }
     }
@@ -337,6 +338,8 @@ pub struct Kept<D, W> {
     /// The last answer announced that the server will end the connection.
     announced: bool,
     stopping: bool,
+    /// The connection is closed at the next rest.
+    leaving: bool,
     result: Option<Outcome>,
 }
 
@@ -347,8 +350,17 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
         Step::Continue
     }
 
+    /// Closes the connection, whatever the server would say.
+    fn leave(&mut self) -> Step {
+        self.result = Some(Outcome::Stopped);
+        Step::Close
+    }
+
     /// After a complete answer: pauses, or ends when the trial does, or waits for the announced end.
     fn rest(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.leaving {
+            return self.leave();
+        }
         if self.stopping || self.announced {
             cx.set_timer(PATIENCE);
             return if self.stopping { Step::EndOutput } else { Step::Continue };
@@ -434,6 +446,12 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
             _ => Outcome::Failed(Cause::Early),
         });
         Step::Close
+    }
+
+    /// The trial is over, and all clients leave.
+    fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+        self.leaving = true;
+        if self.under_way { Step::Continue } else { self.leave() }
     }
 
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {

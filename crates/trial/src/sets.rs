@@ -6,14 +6,14 @@ use super::exchange::Exchange;
 use super::script::Broadcast;
 use super::subscribers::Subscribers;
 use super::tally::{Group, Tally};
-use crate::Tls;
 use crate::websocket::Carried;
-use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, connecting::Connecting};
+use crate::{Stopped, Tls};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, Selector, connecting::Connecting};
 use sockdrawer_websocket::Carrier;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum of connects per second, and local address, to a target that is not on the loopback. Closed short connections keep their ports
 /// in TIME_WAIT for a minute, and there are 28,000 ports per pair of addresses; this end has a single address.
@@ -25,6 +25,8 @@ const PROBES_PER_SECOND_AND_ADDRESS: f64 = 50.0;
 const PROBES_AT_ONCE: usize = 64;
 /// The time for which connections that are cut off may still send their output.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
+/// The time between two looks whether clients that leave have left.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The clients of a trial: their target and their numbers.
 #[derive(Clone, Debug)]
@@ -154,6 +156,21 @@ impl Clients {
         }
     }
 
+    /// Lets no client begin anything more, and waits until each has its answer or has given up, unless `stop` says so before. Then all leave: how the server
+    /// ends connections that stay is not counted.
+    pub(crate) fn leave(&self, stop: Stopped<'_>) {
+        let until = Instant::now() + 4 * PATIENCE;
+        let pools = || self.kept.iter().chain([&self.churn]);
+        pools().for_each(stop_connecting);
+        while pools().any(|pool| pool.status().connections > 0) && Instant::now() < until && !stop(Duration::ZERO) {
+            if let Some(kept) = &self.kept {
+                // Also to those that have connected since.
+                let _ = kept.notify(&Selector::All, &b""[..]);
+            }
+            pools().for_each(|pool| _ = pool.wait(LOOK, |status| status.connections == 0));
+        }
+    }
+
     /// Cuts off all connections at once. Read the tally before.
     pub fn cut(&self) {
         for pool in self.kept.iter().chain([&self.churn]) {
@@ -224,7 +241,7 @@ pub(crate) fn stop_connecting(pool: &Pool) {
     // An error means that the pool gave up: it does not connect any more either.
     let _ = pool.update(|config| config.connecting(|connecting| connecting.total = Some(0)));
     // Every loop answers this, after it has seen the change.
-    pool.connections(&sockdrawer::Selector::All);
+    pool.connections(&Selector::All);
 }
 
 #[cfg(test)]

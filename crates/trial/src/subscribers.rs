@@ -4,7 +4,7 @@ use crate::clients::{Cause, PATIENCE, Phase, Witness};
 use crate::deliveries::Deliveries;
 use crate::random::{Random, mix};
 use crate::script::Broadcast;
-use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
+use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use sockdrawer_catalog::Answer;
 use sockdrawer_catalog::dialogue::{Reading, Reply};
 use sockdrawer_catalog::escapes;
@@ -204,6 +204,12 @@ impl<W: Witness> Protocol for Subscriber<W> {
 
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         self.ended = Some((!self.stopping).then_some(Cause::Early));
+        Step::Close
+    }
+
+    /// The trial is over, and all clients leave.
+    fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+        self.ended = Some(None);
         Step::Close
     }
 

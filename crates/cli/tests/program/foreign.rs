@@ -284,7 +284,8 @@ fn a_web_server_is_tried_by_its_answers() {
     assert!(count(&report, "wrong_bytes") > 0 && count(&report, "failed_otherwise") > 0, "{all}");
     assert!(count(&report, "kept_standing") <= 10, "no more than there are to be: {all}");
     assert_eq!(
-        report["odd_answer"], "two bodies differ, each of status 200 and 8 bytes: the page changed, or each client has its own",
+        report["odd_answer"],
+        "two bodies differ, each of status 200 and 8 bytes: the page changed, or each client has its own (in change 1)",
         "{all}"
     );
 }

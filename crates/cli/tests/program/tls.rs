@@ -274,7 +274,7 @@ fn options_of_tls_without_it_are_a_mistake_of_usage() {
     for (words, says) in [
         ("load ping 127.0.0.1:9 --insecure", "--insecure is an option of TLS: add --tls"),
         ("load http://127.0.0.1:9 --sni a", "--sni is an option of TLS"),
-        ("load http://127.0.0.1:9 --tls", "write https:// in each URL"),
+        ("load http://127.0.0.1:9 --tls", "write https:// or wss:// in each URL"),
         ("load ping 127.0.0.1:9 --tls --ca /nowhere", "--ca: /nowhere: "),
         ("load ping --tls --ca /nowhere", "is made for the run: leave it out"),
         ("load ping 127.0.0.1:9 --tls --ca /dev/null", "/dev/null: there is no certificate in PEM form"),

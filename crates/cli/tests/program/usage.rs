@@ -239,7 +239,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("find ping --stage 1s:1", "--stage: a search changes the connections by itself: leave it out"),
     ("find ping --metrics 9", "--metrics is for one run, and a search makes several: leave it out"),
     ("find ping --threshold p99<+5%", "a change is one between two runs: leave the sign out here, or use compare"),
-    ("trial --every 5", "--out and the options of TLS need a TARGET and --change 'COMMAND'"),
+    ("trial --every 5", "--out and the options of TLS and WebSocket need a TARGET and --change 'COMMAND'"),
     ("trial --kept -1", "--kept -1: not a count: write a whole number such as 250, 10k or 2m"),
     (
         "trial 127.0.0.1:1 --change true --model loops",
@@ -293,7 +293,7 @@ fn addresses() {
     refused("serve echo -l 127.0.0.1:1 -l x:y", &["--listen x:y"]);
     refused("load ping 127.0.0.1:port", &["127.0.0.1:port"]);
     refused("load ping 127.0.0.1:9-8", &["127.0.0.1:9-8", "no range"]);
-    refused("load ping http://127.0.0.1:8080/a", &["a URL is a target of http, not of ping: write HOST:PORT"]);
+    refused("load ping http://127.0.0.1:8080/a", &["a URL of http is a target of http, not of ping: write HOST:PORT"]);
     refused("load ping --source localhost", &["--source", "not a local IP address"]);
     refused("load ping --source 127.0.0.0/8", &["--source 127.0.0.0/8", "more than 65536 addresses", "/16"]);
     refused("load ping --source 127.0.0.1/28", &["not where a network begins", "127.0.0.0/28"]);

@@ -61,7 +61,7 @@ pub(crate) struct UpgradeArguments {
     pub(crate) within: Option<Duration>,
     /// Write the plan and the result as JSON to a file, or to standard output with -.
     ///
-    /// It has `plan` with `from`, `to` and `pools[]`, `result` with `pid`, `prepared_us`, `gap_us`, `moved`, `moving_us`, `pause_us`, `staying` and
+    /// It has `plan` with `from`, `to`, `pools[]` and `dropped[]` (state that only the old build carries), `result` with `pid`, `prepared_us`, `gap_us`, `moved`, `moving_us`, `pause_us`, `staying` and
     /// `not_restored[]`, and `share` with `moved`, `of` and `staying[]`, which says why.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,

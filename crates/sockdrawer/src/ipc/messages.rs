@@ -65,6 +65,8 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     /// How long it may take until it is prepared, in milliseconds.
     pub(crate) within: u64,
+    /// The process that it may replace, by its number, or `any`. None: it may replace none, or is of a build that did not say so.
+    pub(crate) replaces: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -106,6 +108,8 @@ pub(crate) struct Refused {
 #[serde(default)]
 pub(crate) struct Prepared {
     pub(crate) pools: Vec<Reads>,
+    /// The names of what it carries. None: it is of a build that did not say so.
+    pub(crate) carried: Option<Vec<String>>,
 }
 
 /// A pool of the successor, the states that it reads, where it listens, and its limit.

@@ -24,6 +24,8 @@ pub(crate) struct Planned {
     pub(crate) from: Build,
     pub(crate) to: Option<Build>,
     pub(crate) pools: Vec<PoolPlanned>,
+    /// The names of what the older build carries and the newer one does not.
+    pub(crate) dropped: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]

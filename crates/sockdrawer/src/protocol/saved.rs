@@ -88,12 +88,12 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Appends a number.
+    /// Appends a number, as 8 bytes, the lowest first.
     pub fn u64(&mut self, value: u64) {
         self.bytes.push(&value.to_le_bytes());
     }
 
-    /// Appends the number of bytes, then the bytes.
+    /// Appends the number of bytes, as [`Saver::u64`] does, then the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u64(bytes.len() as u64);
         self.bytes.push(bytes);

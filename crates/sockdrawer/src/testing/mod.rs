@@ -55,7 +55,7 @@ mod tests;
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
 pub use breakage::{crash, crash_loop, private_network, reset_queue, sockets_at};
-pub use moving::NotMoved;
+pub use moving::{NotMoved, restore, save};
 
 /// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;
@@ -137,6 +137,43 @@ pub struct Driver<S: Service> {
     wire: Wire,
 }
 
+/// A connection before its protocol is there.
+fn without_state<S: Service>(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
+    let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
+    let inbox = Arc::new(Inbox::new(limits.inbox));
+    let wire = Wire {
+        peer,
+        limits,
+        reports: Vec::new(),
+        now: Instant::now(),
+        due: None,
+        kept: Vec::new(),
+        searched: 0,
+        fresh: false,
+        peer_ended: false,
+        told_ended: false,
+        waiting: false,
+        held: false,
+        wake_below: None,
+        connects: Vec::new(),
+        relays_to: None,
+        backlog: Vec::new(),
+        sent: Vec::new(),
+        blocked: false,
+        above: false,
+        finished_sending: false,
+        drain_asked: false,
+        told_draining: false,
+        post: inbox.clone(),
+        inbox,
+        id: ConnectionId(1),
+        generation: 1,
+    };
+    let local = service.local();
+    let out = Output::with_high_water(limits.high_water);
+    Driver { service, state: None, local, job: None, delegate: None, closed: None, out, wire }
+}
+
 impl<S: Service> std::fmt::Debug for Driver<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Driver")
@@ -156,39 +193,7 @@ impl<S: Service> Driver<S> {
 
     /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
     pub fn open_with(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
-        let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
-        let inbox = Arc::new(Inbox::new(limits.inbox));
-        let wire = Wire {
-            peer,
-            limits,
-            reports: Vec::new(),
-            now: Instant::now(),
-            due: None,
-            kept: Vec::new(),
-            searched: 0,
-            fresh: false,
-            peer_ended: false,
-            told_ended: false,
-            waiting: false,
-            held: false,
-            wake_below: None,
-            connects: Vec::new(),
-            relays_to: None,
-            backlog: Vec::new(),
-            sent: Vec::new(),
-            blocked: false,
-            above: false,
-            finished_sending: false,
-            drain_asked: false,
-            told_draining: false,
-            post: inbox.clone(),
-            inbox,
-            id: ConnectionId(1),
-            generation: 1,
-        };
-        let local = service.local();
-        let out = Output::with_high_water(limits.high_water);
-        let mut connection = Driver { service, state: None, local, job: None, delegate: None, closed: None, out, wire };
+        let mut connection = without_state(service, peer, limits);
         match catch_unwind(AssertUnwindSafe(|| connection.service.open(&connection.wire.peer))) {
             Ok(state) => connection.state = Some(state),
             Err(_) => connection.closed = Some(Closed::Panicked),

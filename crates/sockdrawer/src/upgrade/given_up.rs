@@ -79,6 +79,8 @@ impl Conversation<'_> {
         let new = prepared.pools.iter().filter(is_new);
         let new = new.map(|reads| PoolPlanned { limit_before: reads.limit, ..of_reads(reads) });
         let to = Some(Build { version: hello.version.clone(), pid: self.pid });
-        Planned { from: self.meeting.build(), to, pools: kept.chain(given_up).chain(new).collect() }
+        let is_dropped = |name: &&String| prepared.carried.as_ref().is_some_and(|carried| !carried.contains(name));
+        let dropped = self.meeting.carries.iter().map(|carry| &carry.name).filter(is_dropped).cloned().collect();
+        Planned { from: self.meeting.build(), to, pools: kept.chain(given_up).chain(new).collect(), dropped }
     }
 }

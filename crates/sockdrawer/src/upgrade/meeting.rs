@@ -143,7 +143,7 @@ impl Meeting {
             }
         };
         let pools = if asks.build { Vec::new() } else { self.pools.offered().into_iter().map(pool).collect() };
-        Planned { from: self.build(), to: None, pools }
+        Planned { from: self.build(), to: None, pools, dropped: Vec::new() }
     }
 }
 
@@ -172,8 +172,26 @@ impl Met {
             talk.end(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }));
             return Ok(None);
         }
+        // A build whose own predecessor has died comes too late, maybe while the successor of this process is awaited.
+        let own = std::process::id();
+        if let Said::Hello(Hello { replaces: Some(whom), .. }) = &said
+            && !is_meant(whom, own)
+        {
+            talk.end(Said::Refused(Refused { reason: serves(own) }));
+            return Ok(None);
+        }
         Ok(Some(Met { talk, pid, said }))
     }
+}
+
+/// Returns whether a build that may replace this one may replace that process.
+pub(super) fn is_meant(whom: &str, pid: u32) -> bool {
+    whom == "any" || whom == pid.to_string()
+}
+
+/// Returns the reason for which a build does not replace a process that it was not started to replace.
+pub(super) fn serves(pid: u32) -> String {
+    format!("pid {pid} serves here; start it with {REPLACES}={pid} to replace it")
 }
 
 /// The other process has refused this one, and has told the reason to the program that asked.
@@ -325,6 +343,29 @@ mod tests {
         std::fs::remove_file(&path).expect("it is there");
         let why = came.err().expect("nothing comes");
         assert!(why.starts_with("true ended with exit status 0, and no new build has begun"), "{why}");
+    }
+
+    #[test]
+    fn a_build_that_comes_for_another_process_is_not_taken_for_the_successor() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-meeting-late-{}", std::process::id()));
+        let place = passing::packet_listener(&path).expect("a free path");
+        let mut waiting = start(vec![b"sleep".to_vec(), b"100".to_vec()], &path).expect("it starts");
+        let comes = |whom: String| {
+            let talk = Talk::new(passing::packet_connect(&path).expect("it listens")).expect("a socket");
+            talk.say(Said::Hello(Hello { replaces: Some(whom.clone()), version: whom, ..Hello::default() }), &[])
+                .expect("it is read");
+            talk
+        };
+        let own = std::process::id().to_string();
+        let (late, meant) = (comes("1".to_owned()), comes(own.clone()));
+        let until = Instant::now() + Duration::from_secs(3600);
+        let (_, _, hello) = waiting.come(&place, until, |_, _| ()).expect("the second one comes");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(hello.version, own);
+        let Ok(Said::Refused(Refused { reason })) = late.answer(None) else { panic!("the first one is refused") };
+        assert!(reason.starts_with(&format!("pid {own} serves here; start it with")), "{reason}");
+        waiting.child.kill().and_then(|()| waiting.child.wait()).expect("a child");
+        drop(meant);
     }
 
     #[test]

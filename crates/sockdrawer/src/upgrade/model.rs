@@ -62,7 +62,7 @@ fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
     let (lowest_format, highest_format) = FORMATS;
     let greeted = talk.answer(Some(Duration::from_secs(1)));
     greeted.ok()?;
-    let hello = Hello { lowest_format, highest_format, version: String::new(), within: 30_000 };
+    let hello = Hello { lowest_format, highest_format, version: String::new(), within: 30_000, replaces: None };
     Conversation::new(talk, 1, &meeting, named(world, OLD, together), socket, None).hold(&hello)
 }
 

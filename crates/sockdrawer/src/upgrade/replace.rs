@@ -50,6 +50,8 @@ pub struct Takeover {
     pub to: Build,
     /// The pools, with what becomes of each.
     pub pools: Vec<PoolTakeover>,
+    /// State that the old build [carries](crate::Upgrade::carry) and the new one does not, by its names: it is lost.
+    pub dropped: Vec<String>,
 }
 
 /// What becomes of a pool when its program is replaced.
@@ -232,5 +234,6 @@ fn takeover(planned: messages::Planned) -> Takeover {
         ends: pool.ends,
     };
     let to = planned.to.unwrap_or_else(|| planned.from.clone());
-    Takeover { from: build(planned.from), to: build(to), pools: planned.pools.into_iter().map(pool).collect() }
+    let pools = planned.pools.into_iter().map(pool).collect();
+    Takeover { from: build(planned.from), to: build(to), pools, dropped: planned.dropped }
 }

@@ -110,7 +110,8 @@ impl Predecessor {
         let within = until.saturating_duration_since(talk.now());
         let (lowest_format, highest_format) = FORMATS;
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let hello = Hello { lowest_format, highest_format, version: version.to_owned(), within };
+        let (version, replaces) = (version.to_owned(), replaces.map(str::to_owned));
+        let hello = Hello { lowest_format, highest_format, version, within, replaces: replaces.clone() };
         let said = talk.say_until(&Said::Hello(hello), &[], Room::Soon, Some(until));
         let (said, descriptors) = match said.and_then(|()| talk.hear(Some(until))) {
             Err(Errno::PIPE) => return Ok(None),
@@ -123,8 +124,8 @@ impl Predecessor {
         };
         // The kernel's word for it would be the process that opened the meeting place, however long ago.
         let pid = welcome.pid;
-        if !replaces.is_some_and(|whom| whom == "any" || whom == pid.to_string()) {
-            return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
+        if !replaces.is_some_and(|whom| meeting::is_meant(&whom, pid)) {
+            return Err(meeting::serves(pid));
         }
         let descriptors = descriptors.ok_or("this process has no descriptors left: raise `ulimit -n`")?;
         let build = Build { version: welcome.version.clone(), pid };
@@ -178,7 +179,10 @@ impl Predecessor {
             }
         });
         // Where it is not heard, an answer came before.
-        let prepared = Said::Prepared(Prepared { pools: reads.collect() });
+        let prepared = Said::Prepared(Prepared {
+            pools: reads.collect(),
+            carried: Some(carries.iter().map(|carry| carry.name.clone()).collect()),
+        });
         let _ = self.talk.say_until(&prepared, &[], Room::Soon, Some(self.until));
         let go = match self.talk.hear(Some(self.until)) {
             Ok((Said::Go(mut go), _)) => {

@@ -4,7 +4,9 @@ use super::preflight::Refused;
 use super::shell::{Ended, Output, Promise, Ran, TICK, WITHIN, ends};
 use super::victim::{Victim, children};
 use crate::{Random, Stopped};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process, wait,
+};
 use sockdrawer::upgrade::{Replace, Replaced};
 use sockdrawer::{Address, Error};
 use std::ffi::OsString;
@@ -69,6 +71,10 @@ pub struct Builds {
     random: Random,
     /// The build that serves, and its process once it does.
     serving: (usize, Option<Pid>),
+    /// All processes, with their builds: an older one may serve again after a kill.
+    started: Vec<(Pid, usize)>,
+    /// Upgrades to the new build that were left alone; None: it has taken over from itself once, as its next release will.
+    to_new: Option<u64>,
     /// The time that the last upgrade took.
     took: Duration,
 }
@@ -120,6 +126,8 @@ impl Builds {
             steps,
             random,
             serving: (0, None),
+            started: Vec::new(),
+            to_new: Some(0),
             took: AT_FIRST,
         })
     }
@@ -144,6 +152,7 @@ impl Builds {
         let mut child =
             command.spawn().map_err(|error| format!("{}: {error}", self.programs.builds[self.serving.0].display()))?;
         self.serving.1 = Some(Pid::from_child(&child));
+        self.started.push((Pid::from_child(&child), self.serving.0));
         let until = Instant::now() + SERVES_WITHIN;
         while self.meets().is_none() {
             let over = match child.try_wait() {
@@ -215,8 +224,7 @@ impl Builds {
             Ok(promise) => (Ended::Exited(0), promise),
             Err(ended) => (ended, Promise::default()),
         };
-        // A process that has lost its parent has this one, which has to wait for it.
-        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        let _ = self.is_any_left();
         let mut said = self.output.since(said).unwrap_or_default();
         let _ = self.output.forget();
         if let Ended::Failed(why) = &ended {
@@ -226,19 +234,31 @@ impl Builds {
     }
 
     fn step(&mut self, step: Step, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Promise, Ended> {
-        let (to, began) = (1 - self.serving.0, Instant::now());
+        let began = Instant::now();
+        let is_again = step == Step::Upgrade && self.serving.0 == 1 && self.to_new.take_if(|times| *times > 1).is_some();
+        let to = if is_again { 1 } else { 1 - self.serving.0 };
         let asked = Asked::begin(self, to)?;
         if step == Step::Upgrade {
-            let (replaced, why_stayed) = match asked.answer(stop, tick)? {
+            let answer = asked.answer(stop, tick)?;
+            self.started.extend(asked.pid().map(|pid| (pid, to)));
+            let (replaced, left_behind) = match answer {
                 Ok(answer) => answer,
-                Err(error) => return self.serves(None, asked.pid(), to, stop, tick).and_then(|()| Err(failed(error))),
+                Err(error) => return self.serves(None, stop, tick).and_then(|()| Err(failed(error))),
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
-            let change = if to == 0 { "to old" } else { "to new" };
-            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, why_stayed, ..Promise::default() });
+            let change = match to {
+                0 => "to old",
+                _ if is_again => "new again",
+                _ => "to new",
+            };
+            if let Some(times) = self.to_new.as_mut().filter(|_| to == 1) {
+                *times += 1;
+            }
+            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, left_behind, ..Promise::default() });
         }
         let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
+        self.started.push((new, to));
         // Up to twice the time of an upgrade: the new build may also die once it has taken over.
         let micros = u64::try_from(2 * self.took.as_micros()).unwrap_or(u64::MAX).max(1);
         wait_until(began + Duration::from_micros(self.random.below(micros)), stop, tick);
@@ -248,27 +268,20 @@ impl Builds {
         stopped.kill();
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
-        self.serves(Some(victim), Some(new), to, stop, tick)?;
+        self.serves(Some(victim), stop, tick)?;
         if may_refuse {
             self.same_address()?;
         }
         Ok(Promise { change, killed: true, connections, may_refuse, ..Promise::default() })
     }
 
-    /// Finds the process that serves, which is not one that is dead, and is of build `to` if it is `new`. Where there is none, the last build is
-    /// started again.
-    fn serves(
-        &mut self,
-        dead: Option<Pid>,
-        new: Option<Pid>,
-        to: usize,
-        stop: Stopped<'_>,
-        tick: &mut impl FnMut(),
-    ) -> Result<(), Ended> {
+    /// Finds the process that serves, which is not one that is dead, and its build. Where there is none, the last build is started again.
+    fn serves(&mut self, dead: Option<Pid>, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<(), Ended> {
         let until = Instant::now() + SERVES_WITHIN;
-        while Instant::now() < until {
+        while Instant::now() < until && self.is_any_left() {
             if let Some(pid) = self.meets().filter(|pid| Some(*pid) != dead) {
-                self.serving = (if Some(pid) == new { to } else { self.serving.0 }, Some(pid));
+                let build = self.started.iter().rev().find(|(started, _)| *started == pid);
+                self.serving = (build.map_or(self.serving.0, |(_, build)| *build), Some(pid));
                 return Ok(());
             }
             if stop(LOOK) {
@@ -277,7 +290,15 @@ impl Builds {
             tick();
         }
         self.serve(stop).map_err(Ended::Failed)?;
-        Err(failed(format!("no build served for {SERVES_WITHIN:?}, and the last one was started again")))
+        Err(failed("no build served any more, and the last one was started again"))
+    }
+
+    /// Forgets processes that have ended, and returns whether one is left.
+    fn is_any_left(&mut self) -> bool {
+        // A process that has lost its parent has this one, which has to wait for it.
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        self.started.retain(|(pid, _)| test_kill_process(*pid).is_ok());
+        !self.started.is_empty()
     }
 }
 
@@ -314,7 +335,7 @@ fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
     }
 }
 
-/// The outcome of an upgrade, and why connections stayed where they were.
+/// The outcome of an upgrade, and what was left behind: why connections stayed where they were, and state that the new build does not take.
 type Outcome = (Replaced, Vec<String>);
 
 /// An upgrade that was asked for.
@@ -379,14 +400,19 @@ impl Asked {
 
 /// Has the build that serves replaced.
 fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> {
-    let mut why = Vec::new();
+    let (mut why, mut left) = (Vec::new(), Vec::new());
     let replaced = ask.run(|plan| {
         let pools = plan.pools.into_iter().filter(|pool| !not_for_clients.contains(&pool.name));
         why.extend(pools.flat_map(|pool| pool.staying.into_keys()));
+        left.extend(
+            plan.dropped
+                .iter()
+                .map(|name| format!("what is carried as {name} is lost: the new build carries nothing of this name")),
+        );
     })?;
-    match replaced.staying {
-        0 => why.clear(),
-        _ => why.extend_from_slice(&replaced.not_restored),
+    if replaced.staying > 0 {
+        left.extend(why);
+        left.extend_from_slice(&replaced.not_restored);
     }
-    Ok((replaced, why))
+    Ok((replaced, left))
 }

@@ -196,13 +196,22 @@ impl<'a> Trial<'a> {
         stop: Stopped<'_>,
         tell: impl FnMut(&Progress),
     ) -> Report {
-        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, messages: Default::default() };
+        let mut watch = Watch {
+            trial: &self,
+            stop,
+            tell,
+            begun: Instant::now(),
+            changes: 0,
+            messages: Default::default(),
+            standing: 0,
+            odd_since: String::new(),
+        };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
         let changes = watch.all(&mut change);
         let (elapsed, (delivered, lost_messages)) = (watch.begun.elapsed(), watch.messages);
-        let standing = self.clients.standing();
+        let standing = watch.standing;
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
         let failures = self.tally.failures();
         // Failures of clients from here on are not the server's fault.
@@ -217,7 +226,7 @@ impl<'a> Trial<'a> {
             failures,
             standing,
             replaced,
-            odd: self.tally.unexpected(),
+            odd: self.tally.unexpected().map(|odd| format!("{odd}{}", watch.odd_since)),
             closed: self.tally.closed(),
             delivered,
             lost_messages,
@@ -238,6 +247,10 @@ struct Watch<'a, T> {
     changes: u64,
     /// The messages of each sender, and those that were lost by the change in which they were published, once they are counted.
     messages: (Vec<Delivered>, BTreeMap<u64, u64>),
+    /// Kept connections that were open at the end.
+    standing: usize,
+    /// The change under which the first unexpected answer came, in words.
+    odd_since: String,
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
@@ -245,6 +258,9 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
         let Options { every, until, .. } = self.trial.options;
         let mut changes: Vec<Change> = Vec::new();
         let mut ended = Instant::now();
+        if self.trial.tally.unexpected().is_some() {
+            self.odd_since = " (before the first change)".to_owned();
+        }
         while !self.is_over(*until) {
             let start = Instant::now();
             self.trial.clients.next_change();
@@ -257,12 +273,18 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
             let at = start.saturating_duration_since(self.begun);
+            if self.odd_since.is_empty() && self.trial.tally.unexpected().is_some() {
+                self.odd_since = format!(" (in change {})", self.changes);
+            }
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
         let kills = changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed));
         let kills: Vec<u64> = kills.map(|change| change.number).collect();
         self.messages = self.trial.clients.settle_beside(&kills);
+        self.standing = self.trial.clients.standing();
+        // An answer that never comes is lost, also if it was asked for a moment ago.
+        self.trial.clients.leave(self.stop);
         if let Some(last) = changes.last_mut() {
             last.seen = last.seen.plus(&self.trial.tally.next());
         }

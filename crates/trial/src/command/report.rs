@@ -122,16 +122,29 @@ impl Report {
         bill
     }
 
+    /// Returns how many upgrades without a kill there were of each kind.
+    pub(crate) fn left_alone(&self) -> BTreeMap<&str, u64> {
+        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
+        let mut kinds = BTreeMap::new();
+        for promise in promises.filter(|promise| !promise.killed && !promise.change.is_empty()) {
+            *kinds.entry(promise.change).or_default() += 1;
+        }
+        kinds
+    }
+
     /// Returns how many connections moved in upgrades without a kill, and how many stayed behind.
     pub(crate) fn moved_and_stayed(&self) -> (u64, u64) {
         let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
         promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed))
     }
 
-    /// Returns the reasons why connections stayed behind, each once.
-    pub(crate) fn why_stayed(&self) -> BTreeSet<&str> {
+    /// Returns the reasons why connections stayed behind, and what did not go along, each once; of those that differ in numbers alone, as those of states of several lengths do, the first.
+    pub(crate) fn left_behind(&self) -> Vec<&str> {
         let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
-        promises.flat_map(|promise| &promise.why_stayed).map(String::as_str).collect()
+        let without_numbers = |why: &str| why.replace(|sign: char| sign.is_ascii_digit(), "");
+        let mut seen = BTreeSet::new();
+        let all = promises.flat_map(|promise| &promise.left_behind).map(String::as_str);
+        all.filter(|why| seen.insert(without_numbers(why))).collect()
     }
 
     /// Returns whether builds replaced each other, in the place of a command.
@@ -235,11 +248,11 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
-    if let Some(Promise { change, connections, may_refuse, moved, stayed, why_stayed, .. }) = &ran.promise {
+    if let Some(Promise { change, connections, may_refuse, moved, stayed, left_behind, .. }) = &ran.promise {
         one["change"] = (*change).into();
         one["moved"] = (*moved).into();
         one["stayed"] = (*stayed).into();
-        one["why_stayed"] = why_stayed.clone().into();
+        one["left_behind"] = left_behind.clone().into();
         one["may_lose"] = json!({"connections": connections, "connects_may_fail": may_refuse});
     }
     merge(&mut one, seen_json(&change.seen, idle_close));
@@ -322,8 +335,8 @@ impl Judged for Report {
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
-        if self.options.require_all && stayed > 0 {
-            let why: Vec<&str> = self.why_stayed().into_iter().collect();
+        if self.options.require_all && (stayed > 0 || !self.left_behind().is_empty()) {
+            let why = self.left_behind();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
         }

@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The time between two checks whether the trial was stopped.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Maximum of a command's output that is shown, in bytes: its end.
-const SHOWN: u64 = 2_000;
+const SHOWN: usize = 2_000;
 /// Maximum of a command's output that is kept, in bytes, except for what it writes between two checks.
 const KEPT: u64 = 1 << 20;
 
@@ -94,8 +94,8 @@ pub struct Promise {
     pub moved: u64,
     /// Connections that stayed in the process before.
     pub stayed: u64,
-    /// Why connections stayed, each reason once.
-    pub why_stayed: Vec<String>,
+    /// Why connections stayed, each reason once, and state that they share which did not go along.
+    pub left_behind: Vec<String>,
     /// It was the only one that listened, so that connects may fail until the next process does.
     pub may_refuse: bool,
 }
@@ -201,11 +201,25 @@ impl Output {
     /// The end of what was written behind this number of bytes.
     pub(crate) fn since(&self, from: u64) -> io::Result<String> {
         let length = self.0.metadata()?.len();
-        let start = length.saturating_sub(SHOWN).max(from);
-        let mut bytes = vec![0; usize::try_from(length - start).expect("at most what is shown")];
+        let start = length.saturating_sub(KEPT).max(from);
+        let mut bytes = vec![0; usize::try_from(length - start).expect("at most what is kept")];
         self.0.read_exact_at(&mut bytes, start)?;
-        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().filter(|line| !is_of_backtrace(line)).collect();
+        let text = lines.join("\n");
+        let start = text.ceil_char_boundary(text.len().saturating_sub(SHOWN));
+        Ok(text[start..].trim().to_owned())
     }
+}
+
+/// Returns whether a line is of the backtrace of a panic: it would hide the line that says why.
+fn is_of_backtrace(line: &str) -> bool {
+    let frame = line.trim_start();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    line == "stack backtrace:"
+        || line.starts_with("note: Some details are omitted, run with `RUST_BACKTRACE")
+        || (frame.len() < line.len()
+            && (frame.starts_with("at ") || frame.split_once(": ").is_some_and(|(number, _)| is_number(number))))
 }
 
 #[cfg(test)]
@@ -224,6 +238,10 @@ mod tests {
         assert_eq!(ran("exit 7").ended, Ended::Exited(7));
         assert_eq!(ran("kill -9 $$").ended, Ended::Signalled(9));
         assert_eq!(ran("nothing-of-this-name").ended, Ended::Exited(127));
+        let backtrace = ran(
+            r#"printf 'a: panicked\nwhy\nstack backtrace:\n   0: core::f\n             at /rustc/a.rs:1\n  12: b::c\n'; echo after"#,
+        );
+        assert_eq!(backtrace.said, "a: panicked\nwhy\nafter");
         let long = ran("i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done").said;
         assert!(long.len() <= 2_000 && long.ends_with("line 999"), "{long}");
     }

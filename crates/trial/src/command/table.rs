@@ -63,8 +63,10 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     if report.is_of_upgrades() {
         let (moved, stayed) = report.moved_and_stayed();
-        writeln!(f, "in upgrades without a kill {moved} connections moved, {stayed} stayed in the old process")?;
-        report.why_stayed().iter().try_for_each(|why| writeln!(f, "    {why}"))?;
+        let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
+        writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
+        report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))?;
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);

@@ -3,6 +3,9 @@
 use super::*;
 use crate::Verdict;
 use crate::{Cause, Failure, Group, Phase, Seen, Witness};
+use sockdrawer::{Context, Input, Peer, Pool, Protocol, Service, Step};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
 fn seen(connects: u64) -> Seen {
     let tally = Arc::new(Tally::new());
@@ -206,14 +209,14 @@ fn a_killed_process_may_lose_its_own_connections_and_no_others() {
 #[test]
 fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     let mut report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Failed("gone".to_owned()), lossy())]);
-    let why_stayed = vec!["its state is shop 1, and the new service reads shop 2 to 2".to_owned()];
-    report.changes[0].ran.promise = Some(Promise { change: "to new", moved: 1, stayed: 5, why_stayed, ..Promise::default() });
+    let left_behind = vec!["its state is shop 1, and the new service reads shop 2 to 2".to_owned()];
+    report.changes[0].ran.promise = Some(Promise { change: "to new", moved: 1, stayed: 5, left_behind, ..Promise::default() });
     killed(&mut report, 2, 17, true);
     report.options.require_all = true;
     let why =
         "5 connections stayed behind in upgrades without a kill: its state is shop 1, and the new service reads shop 2 to 2";
     assert!(report.reasons().iter().any(|reason| reason == why), "{:?}", report.reasons());
-    assert_eq!(report.json()["per_change"][0]["why_stayed"][0], why.split_once(": ").expect("a reason").1);
+    assert_eq!(report.json()["per_change"][0]["left_behind"][0], why.split_once(": ").expect("a reason").1);
     let table = Table(&report).to_string();
     let line = |start: &str| table.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default().to_owned();
     assert!(line("change").contains(" serves ") && line("change").contains(" lost may wrong"), "{table}");
@@ -222,4 +225,39 @@ fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     assert!(table.contains("\nchange 2 failed:\n    first\n    last"), "{table}");
     assert!(table.contains("1 connections moved, 5 stayed in the old process\n    its state is shop 1, and"), "{table}");
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+}
+
+/// Answers until it has read so many pings, and never again.
+struct Mute(Arc<AtomicU64>);
+
+impl Service for Mute {
+    type Protocol = Mute;
+    fn open(&self, _peer: &Peer) -> Mute {
+        Mute(self.0.clone())
+    }
+}
+
+impl Protocol for Mute {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while input.exactly(4).is_some() {
+            if self.0.fetch_add(1, Ordering::Relaxed) < 200 {
+                cx.send(b"Pong");
+            }
+        }
+        Step::Continue
+    }
+}
+
+#[test]
+fn answers_that_do_not_come_are_lost_also_where_they_were_awaited_for_a_moment_only() {
+    let server = Pool::serve(Mute(Arc::default()), "127.0.0.1:0").expect("a free port");
+    let target = server.addresses()[0].clone();
+    let options = Options { target, workload: Workload::Ping, connections: 1, kept: 10, ..report(Vec::new()).options };
+    let options = Options { command: "true".to_owned(), every: Duration::from_millis(100), until: Until::Changes(1), ..options };
+    let (_stops, stop) = mpsc::channel::<()>();
+    let report = Trial::start(&options).expect("it answers at first").finish(&|within| stop.recv_timeout(within).is_ok(), |_| ());
+    let total = report.total();
+    assert!(report.standing == 10 && total.lost_in_exchange == 10, "{report}");
+    assert!(report.reasons().iter().any(|reason| reason.starts_with("10 lost connections (10 cut in an exchange")), "{report}");
+    assert!(report.odd.as_deref().is_some_and(|odd| odd.starts_with("after `Ping` `Pong` was expected, and within 5s `` came")));
 }

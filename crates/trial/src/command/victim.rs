@@ -47,7 +47,8 @@ impl Victim {
     }
 
     pub(crate) fn kill(self) {
-        self.pids.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        // The first one last: the survivor sees its end, and must not find sockets in processes that it has started.
+        self.pids.into_iter().rev().for_each(|pid| _ = kill_process(pid, Signal::KILL));
     }
 }
 
