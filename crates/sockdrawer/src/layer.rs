@@ -4,67 +4,7 @@
 //! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local. Code to which it
 //! delegates its connection sees plain bytes as well: the filter goes with the connection and comes back with it. For handlers, and any
 //! other behaviour, there is [`Behaviour::layered`](crate::Behaviour::layered).
-//!
-//! ```
-//! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
-//! use sockdrawer::testing::Driver;
-//! use sockdrawer::{Input, Output, Peer};
-//! # use sockdrawer::{Context, Protocol, Service, Step};
-//! # struct Echo;
-//! # impl Service for Echo {
-//! #     type Protocol = Echo;
-//! #     fn open(&self, _peer: &Peer) -> Echo {
-//! #         Echo
-//! #     }
-//! # }
-//! # impl Protocol for Echo {
-//! #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//! #         cx.send(input.take_all());
-//! #         Step::Continue
-//! #     }
-//! # }
-//!
-//! /// Letters turned by 13 places, no handshake.
-//! struct Rot13 {
-//!     established: bool,
-//! }
-//! struct Rot13Layer;
-//!
-//! fn turned(byte: u8) -> u8 {
-//!     match byte {
-//!         b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
-//!         other => other,
-//!     }
-//! }
-//!
-//! impl Filtering for Rot13Layer {
-//!     type Filter = Rot13;
-//!     fn filter(&self, _peer: &Peer) -> Rot13 {
-//!         Rot13 { established: false }
-//!     }
-//! }
-//! impl Filter for Rot13 {
-//!     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
-//!         if !std::mem::replace(&mut self.established, true) {
-//!             return Ok(Progress::Established(None));
-//!         }
-//!         if wire.is_empty() {
-//!             return Ok(Progress::NeedMore);
-//!         }
-//!         plain.extend(wire.bytes().iter().copied().map(turned));
-//!         wire.take_all();
-//!         Ok(Progress::Plain)
-//!     }
-//!     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-//!         plain.iter().for_each(|byte| wire.push(&[turned(*byte)]));
-//!     }
-//!     fn goodbye(&mut self, _wire: &mut Output) {}
-//! }
-//!
-//! let mut connection = Driver::open(Layer::new(Rot13Layer, Echo));
-//! connection.receive(b"uryyb");
-//! assert_eq!(connection.sent(), b"uryyb");
-//! ```
+//! [`Filter`] has an example.
 
 pub use crate::protocol::HandshakeKind;
 #[doc(hidden)]
@@ -99,6 +39,10 @@ const HERE: &str = "the filter of a connection that is not leased is here";
 /// The first number of a saved state: how far its connection was.
 const HANDSHAKE: u64 = 0;
 const OPEN: u64 = 1;
+const HELD: u64 = 2;
+
+/// The time between two looks of a connection that is to be opened elsewhere whether it is still.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A service whose connections pass a filter. Layers nest.
 #[derive(Debug)]
@@ -122,6 +66,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
             learns: self.filtering.learns_peer_address(),
             awaits_peer: self.learns_peer_address(),
             is_saved: self.filtering.saves_handshakes(),
+            is_held: false,
             took,
             began: None,
         };
@@ -164,12 +109,17 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
         let (within, own) = from.levels();
-        if from.u64()? == HANDSHAKE {
+        let reached = from.u64()?;
+        if reached == HANDSHAKE || reached == HELD {
             let took = Duration::from_nanos(from.u64()?);
-            if !self.filtering.saves_handshakes() {
+            if reached == HANDSHAKE && !self.filtering.saves_handshakes() {
                 return Err(CannotRestore::because("its layer does not restore handshakes"));
             }
-            return Ok(self.shaking(from.part(own, |from| self.filtering.restore(from))?, peer, took));
+            let mut layered = self.shaking(from.part(own, |from| self.filtering.restore(from))?, peer, took);
+            if let (Stage::Handshake(handshake), HELD) = (&mut layered.stage, reached) {
+                (handshake.is_held, layered.waiting) = (true, true);
+            }
+            return Ok(layered);
         }
         let inner = from.part(within, |from| self.service.restore(peer, from))?;
         let plain = from.bytes()?.to_vec();
@@ -361,7 +311,30 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
+    /// The handshake is complete. Where the connection is to move with all others, its protocol is opened in the next build: a member of a group that
+    /// joins here would hear this process alone until it follows.
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
+        match &mut self.stage {
+            Stage::Handshake(handshake) if cx.out.leaves && !handshake.learns => {
+                handshake.is_held = true;
+                self.waiting = true;
+                cx.pause();
+                cx.set_timer(LOOK);
+                Step::Continue
+            }
+            _ => self.open(real, cx),
+        }
+    }
+
+    /// Opens the protocol of a connection that was to move, here or in the next build.
+    fn release(&mut self, cx: &mut Context<'_>) -> Step {
+        self.waiting = false;
+        cx.resume();
+        let step = self.open(None, cx);
+        self.answer(step, cx)
+    }
+
+    fn open(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
         let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
         let peer = peer.shaken(handshake.took(cx.now()));
@@ -478,6 +451,13 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &self.stage {
+            if handshake.is_held && cx.out.leaves && !cx.draining() && handshake.took(cx.now()) < handshake.timeout {
+                cx.set_timer(LOOK);
+                return Step::Continue;
+            }
+            if handshake.is_held {
+                return self.release(cx);
+            }
             cx.report(format!("the layer's handshake was not complete after {:?}", handshake.timeout));
             self.filter().timed_out();
             // A drain waited for it, and cuts nothing off by its end.
@@ -532,6 +512,9 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
         if let Stage::Handshake(handshake) = &mut self.stage {
             handshake.began = Some(cx.now());
+            if handshake.is_held {
+                return self.release(cx);
+            }
         }
         let was_held = self.is_held();
         let step = self.inner(cx, |protocol, _, cx| protocol.restored(cx));
@@ -557,8 +540,8 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         let protocol = match &mut self.stage {
             Stage::Open(protocol) => protocol,
-            Stage::Handshake(handshake) if handshake.is_saved => {
-                to.u64(HANDSHAKE);
+            Stage::Handshake(handshake) if handshake.is_saved || handshake.is_held => {
+                to.u64(if handshake.is_held { HELD } else { HANDSHAKE });
                 to.u64(handshake.took(to.now()).as_nanos().try_into().unwrap_or(u64::MAX));
                 let filter = self.filter();
                 return to.part(|to| filter.save(to));

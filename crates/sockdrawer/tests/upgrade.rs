@@ -34,6 +34,8 @@ mod proxy;
 mod relayed;
 #[path = "relays/script.rs"]
 mod script;
+#[path = "upgrade/shaking.rs"]
+mod shaking;
 #[path = "upgrade/shared.rs"]
 mod shared;
 #[path = "upgrade/sums.rs"]

@@ -114,7 +114,13 @@ impl TlsFilter {
     }
 
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
-        Ok(TlsFilter { stage: Stage::Open(Session::restore(from)?), agreed: None })
+        let stage = Stage::Open(Session::restore(from)?);
+        // Behind the session of a connection whose service was not told of it yet.
+        let agreed = match from.rest() {
+            [] => None,
+            rest => Some(Box::new(Handshake::restore(&mut Saved::new(rest))?)),
+        };
+        Ok(TlsFilter { stage, agreed })
     }
 
     #[cfg(any(test, fuzzing))]
@@ -246,7 +252,10 @@ impl Filter for TlsFilter {
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         match &self.stage {
-            Stage::Open(session) => session.save(to),
+            Stage::Open(session) => {
+                session.save(to);
+                self.agreed.iter().for_each(|agreed| agreed.save(to));
+            }
             Stage::Failed => return Err(CannotSave::because("its TLS connection has failed")),
             _ => return Err(CannotSave::because("its TLS handshake is under way")),
         }

@@ -42,6 +42,67 @@ impl Refused {
 }
 
 /// Turns the wire bytes of one connection into plain bytes and back. A filter has no I/O and no clock.
+///
+/// ```
+/// use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
+/// use sockdrawer::testing::Driver;
+/// use sockdrawer::{Input, Output, Peer};
+/// # use sockdrawer::{Context, Protocol, Service, Step};
+/// # struct Echo;
+/// # impl Service for Echo {
+/// #     type Protocol = Echo;
+/// #     fn open(&self, _peer: &Peer) -> Echo {
+/// #         Echo
+/// #     }
+/// # }
+/// # impl Protocol for Echo {
+/// #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+/// #         cx.send(input.take_all());
+/// #         Step::Continue
+/// #     }
+/// # }
+///
+/// /// Letters turned by 13 places, no handshake.
+/// struct Rot13 {
+///     established: bool,
+/// }
+/// struct Rot13Layer;
+///
+/// fn turned(byte: u8) -> u8 {
+///     match byte {
+///         b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
+///         other => other,
+///     }
+/// }
+///
+/// impl Filtering for Rot13Layer {
+///     type Filter = Rot13;
+///     fn filter(&self, _peer: &Peer) -> Rot13 {
+///         Rot13 { established: false }
+///     }
+/// }
+/// impl Filter for Rot13 {
+///     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+///         if !std::mem::replace(&mut self.established, true) {
+///             return Ok(Progress::Established(None));
+///         }
+///         if wire.is_empty() {
+///             return Ok(Progress::NeedMore);
+///         }
+///         plain.extend(wire.bytes().iter().copied().map(turned));
+///         wire.take_all();
+///         Ok(Progress::Plain)
+///     }
+///     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+///         plain.iter().for_each(|byte| wire.push(&[turned(*byte)]));
+///     }
+///     fn goodbye(&mut self, _wire: &mut Output) {}
+/// }
+///
+/// let mut connection = Driver::open(Layer::new(Rot13Layer, Echo));
+/// connection.receive(b"uryyb");
+/// assert_eq!(connection.sent(), b"uryyb");
+/// ```
 pub trait Filter: Send + 'static {
     /// The connection is open: a filter that speaks first, as a TLS client does, appends its first bytes.
     fn start(&mut self, _wire: &mut Output) {}

@@ -14,6 +14,8 @@ pub(super) struct Handshake<S> {
     pub(super) awaits_peer: bool,
     /// The filter can be saved as it is.
     pub(super) is_saved: bool,
+    /// It is complete, and the inner protocol is to be opened in the next build.
+    pub(super) is_held: bool,
     /// The time that it took elsewhere.
     pub(super) took: Duration,
     /// When the connection was opened, or went on, here.

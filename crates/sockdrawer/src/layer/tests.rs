@@ -2,6 +2,7 @@
 //! forged, which is answered by `NO`.
 
 mod jobs;
+mod leaving;
 mod lending;
 mod untaken;
 

@@ -162,8 +162,8 @@ pub(crate) trait Movable: Manager {
     fn freeze(&self, reads: &State);
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(&self, last: bool) -> u64;
-    /// All frozen connections go on here.
-    fn thaw(&self);
+    /// All frozen connections go on here: for good where this process `stays`, else until the next offer.
+    fn thaw(&self, stays: bool);
     /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
     fn forget_handed_over(&self);
     /// Waits until no connection is left, or until then. Whether none is.
@@ -396,8 +396,8 @@ impl<M: Moving> Movable for Core<M> {
         heard.map(|(_, heard)| if let Some(Reply::Heard(count)) = heard { count } else { 0 }).sum()
     }
 
-    fn thaw(&self) {
-        self.gather(&Request::Thaw, deadline(Instant::now(), M::ANSWERS_WITHIN)).for_each(drop);
+    fn thaw(&self, stays: bool) {
+        self.gather(&Request::Thaw { stays }, deadline(Instant::now(), M::ANSWERS_WITHIN)).for_each(drop);
     }
 
     fn forget_handed_over(&self) {

@@ -30,8 +30,10 @@ pub(crate) enum Request {
     Heard {
         last: bool,
     },
-    /// Have all frozen connections go on here.
-    Thaw,
+    /// Have all frozen connections go on here: for good, or until the next offer.
+    Thaw {
+        stays: bool,
+    },
     /// Let go of those of the frozen connections that were restored elsewhere; the others go on.
     LetGo(Vec<u64>),
     /// Restore connections of another process. Their sockets come along.

@@ -24,6 +24,8 @@ pub struct Output {
     /// Unsent bytes of this connection from before.
     pub(crate) backlog: usize,
     pub(crate) high_water: usize,
+    /// A next build takes the connections over, which move as one set: those that are made now are opened there.
+    pub(crate) leaves: bool,
     /// What the callback asked for beside its step; nearly always nothing.
     pub(crate) asks: Asks,
     /// A tag or a report of the callback about its connection; rare.

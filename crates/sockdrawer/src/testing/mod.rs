@@ -133,7 +133,7 @@ pub struct Driver<S: Service> {
     job: Option<Job>,
     delegate: Option<Delegate>,
     closed: Option<Closed>,
-    out: Output,
+    pub(crate) out: Output,
     wire: Wire,
 }
 

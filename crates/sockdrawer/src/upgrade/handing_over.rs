@@ -123,7 +123,7 @@ impl Conversation<'_> {
                 }
             }
             // All accept again by now: a loop that hangs holds up no other.
-            self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw());
+            self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw(true));
             return Some(self.refuse(reason));
         }
         self.settle();
@@ -131,7 +131,7 @@ impl Conversation<'_> {
         let ends = self.meeting.ends;
         // Nothing more is said of what is left here: it ends when it does, or when it may stay no longer.
         drop(self);
-        pools.iter().for_each(|named| named.pool.thaw());
+        pools.iter().for_each(|named| named.pool.thaw(true));
         if let Some((until, how)) = stays
             && !pools.iter().all(|named| named.pool.wait_for_none(Some(until)))
         {
@@ -362,7 +362,7 @@ impl Conversation<'_> {
                 Ok((said, _)) => self.heard(said),
                 // It may be stopped. What moves together goes on here meanwhile.
                 Err(Errno::AGAIN) => {
-                    self.pools.iter().for_each(|named| named.pool.thaw());
+                    self.pools.iter().for_each(|named| named.pool.thaw(false));
                     until = None;
                 }
                 Err(gone) => return Err(gone),
@@ -433,7 +433,7 @@ impl Conversation<'_> {
             let none = self.left.iter().all(|left| left.connections == 0) && !self.owed.is_any();
             if none && self.settled {
                 // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
-                self.pools.iter().for_each(|named| named.pool.thaw());
+                self.pools.iter().for_each(|named| named.pool.thaw(false));
                 self.tell_left(Room::Soon)?;
                 // Nothing depends on it any more.
                 let _ = self.talk.say(Said::Ended, &[]);

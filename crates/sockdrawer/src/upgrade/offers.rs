@@ -50,7 +50,7 @@ impl Conversation<'_> {
         for named in &pools {
             if self.offer_all(named, prepared, &mut restored, Some(gathered))?.is_none() {
                 self.take_back(&restored)?;
-                pools.iter().for_each(|named| named.pool.thaw());
+                pools.iter().for_each(|named| named.pool.thaw(false));
                 return Ok(false);
             }
         }
@@ -68,7 +68,7 @@ impl Conversation<'_> {
         for named in self.pools.clone().iter().filter(|named| whole || !named.pool.state().moves_together()) {
             moved += self.offer_all(named, prepared, &mut Vec::new(), None)?.unwrap_or(0);
             if frozen {
-                named.pool.thaw();
+                named.pool.thaw(false);
             }
         }
         Ok(moved > 0)
@@ -143,7 +143,7 @@ impl Conversation<'_> {
             yours.pool = pool;
         }
         // Before a successor that may be stopped hears of the rest: none of these is restored there.
-        together.iter().for_each(|named| named.pool.thaw());
+        together.iter().for_each(|named| named.pool.thaw(false));
         self.talk.say_surely(&Said::Yours(yours))?;
         self.figures.moved += count as u64;
         if count > 0 {

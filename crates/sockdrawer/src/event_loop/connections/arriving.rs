@@ -192,7 +192,7 @@ impl Connections {
     /// All that arrived together go on.
     pub(crate) fn release(&mut self) {
         let tokens: Vec<u64> = self.moving.tokens();
-        self.thaw_all();
+        self.thaw_all(false);
         for slot in tokens {
             if let Some(slot) = self.slots.find(slot) {
                 let version = self.slots.at(slot).version;

@@ -185,6 +185,7 @@ impl Connections {
     pub(crate) fn freeze_first(&mut self, reads: &State, together: bool) {
         if together {
             self.moving.gathered = Some(0);
+            self.scratch.leaves = true;
         }
         for token in self.slots.tokens() {
             let Some(slot) = self.slots.find(token) else { continue };
@@ -490,9 +491,10 @@ impl Connections {
         self.moving.frozen.get_mut(&id).filter(|frozen| frozen.offered)
     }
 
-    /// All that are frozen go on here: the other process does not take them, or is gone.
-    pub(crate) fn thaw_all(&mut self) {
+    /// All that are frozen go on here: the other process does not take them now, or for good where this one `stays`.
+    pub(crate) fn thaw_all(&mut self, stays: bool) {
         (self.moving.gathered, self.moving.asks) = (None, false);
+        self.scratch.leaves &= !stays;
         self.thaw_those(|_| true);
     }
 

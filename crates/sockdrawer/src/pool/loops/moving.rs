@@ -104,8 +104,8 @@ fn answer(event_loop: &mut EventLoop, request: Request, sockets: Vec<OwnedFd>) -
             Reply::Done
         }
         Request::Heard { last } => Reply::Heard(connections.gathered(last)),
-        Request::Thaw => {
-            connections.thaw_all();
+        Request::Thaw { stays } => {
+            connections.thaw_all(stays);
             Reply::Done
         }
         Request::LetGo(restored) => Reply::LetGo(connections.let_go(&restored)),

@@ -112,8 +112,8 @@ impl Helper {
             Request::Freeze { .. } | Request::Heard { .. } => {
                 Reply::Refused(other("connections of different processes send each other nothing"))
             }
-            Request::Thaw => {
-                self.core.thaw();
+            Request::Thaw { stays } => {
+                self.core.thaw(stays);
                 Reply::Done
             }
             Request::LetGo(restored) => {

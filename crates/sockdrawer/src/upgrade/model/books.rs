@@ -353,7 +353,7 @@ impl Movable for Fake {
         0
     }
 
-    fn thaw(&self) {
+    fn thaw(&self, _: bool) {
         self.world.state().books.thaw((self.side, self.pool));
     }
 
