@@ -97,6 +97,7 @@ fn a_member_of_a_set_that_shakes_hands_meanwhile_is_opened_in_the_next_build() {
         half.write_all(b"h").expect("it stands");
         assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 3), "{:?}", old.status());
         let (new, _) = place.serve(config(b'2').listen(Address::Tcp(at)));
+        assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 1), "{:?}", new.status());
         whole.write_all(b"a").expect("it stands");
         assert_eq!(read(&mut whole, 2).as_deref(), Some(&b"a2"[..]));
         // Bytes behind the handshake wait for the protocol.
