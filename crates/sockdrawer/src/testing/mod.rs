@@ -420,7 +420,7 @@ impl<S: Service> Driver<S> {
         self.event(|protocol, _, cx| protocol.connected(result, cx));
     }
 
-    /// The connection that this one is joined with by [`Step::Relay`](crate::Step::Relay); the test's own bytes are not relayed.
+    /// The connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
     pub fn relays_to(&self) -> Option<&Handle> {
         self.wire.relays_to.as_ref()
     }
