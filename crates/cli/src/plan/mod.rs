@@ -114,11 +114,7 @@ pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
         None => Ok(()),
         Some((option, _, owners)) => {
             let owners = all_of(owners);
-            let instead = match (option, workload) {
-                ("--rate", Ping | Echo) => "say the time from one question of a connection to its next, by --interval",
-                _ => "leave it out",
-            };
-            Err(usage(format_args!("{option} is an option of {owners}, not of {workload}: {instead}")))
+            Err(usage(format_args!("{option} is an option of {owners}, not of {workload}: leave it out")))
         }
     }
 }
@@ -144,7 +140,12 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
             Err(usage(format_args!("a URL of http is a target of http, not of {protocol}: write HOST:PORT")))
         }
         protocol @ (Protocol::Ping | Protocol::Echo) => {
-            round_trips(protocol == Protocol::Echo, operation, has_target, connections(arguments)).map(Workload::RoundTrips)
+            let round_trips = round_trips(protocol == Protocol::Echo, operation, has_target, connections(arguments))?;
+            let mut workload = Workload::RoundTrips(round_trips);
+            if let Some(rate) = operation.rate {
+                workload.set_rate(rate, connections(arguments));
+            }
+            Ok(workload)
         }
         Protocol::Hello => Ok(Workload::Hello(Hello)),
         Protocol::Http => {
@@ -344,6 +345,8 @@ pub(crate) mod tests {
         assert_eq!(expect.as_deref(), Some(r"+PONG\r\n"));
         assert_eq!(question("echo 127.0.0.1:9 --send x"), (true, Duration::ZERO, b"x".to_vec(), None));
         assert_eq!(planned("echo 127.0.0.1:9 --send x").expect("a plan").timeout, Duration::from_secs(1));
+        let (_, interval, ..) = question("ping 127.0.0.1:9 --send x -c 20 --rate 100");
+        assert_eq!(interval, Duration::from_millis(200), "of all together");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// Operations per second of all connections, on schedule whatever the server does. acks: messages; http: requests on kept connections, or
-    /// connections begun, at most -c at once [default: as fast as possible].
+    /// Operations per second of all connections, on schedule whatever the server does. ping, echo: questions; acks: messages; http: requests on kept
+    /// connections, or connections begun, at most -c at once [default: as fast as possible; of ping by its interval].
     ///
     /// Not with --interval; http on connections that are not kept: not with --connect-rate. With --stage it is the rate of the most connections, and
     /// of fewer that much less.
@@ -51,7 +51,7 @@ impl OperationArguments {
         [
             ("--size", self.size.is_some(), &[Echo, Acks]),
             ("--interval", self.interval.is_some(), &[Ping, Echo, Acks, Http]),
-            ("--rate", self.rate.is_some(), &[Acks, Http]),
+            ("--rate", self.rate.is_some(), &[Ping, Echo, Acks, Http]),
             ("--send", self.send.is_some(), &[Ping, Echo]),
             ("--expect", self.expect.is_some(), &[Ping, Echo]),
         ]

@@ -343,7 +343,7 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
         ("http --close never", "server"),
         ("http --hold 5", "or keep them: --keep-alive"),
         ("ping --mix fast=1", "--mix is an option of http, not of ping"),
-        ("echo --rate 5", "--rate is an option of acks and http, not of echo"),
+        ("hello --rate 5", "--rate is an option of ping, echo, acks and http, not of hello"),
     ] {
         let end = program::load(words);
         assert_eq!((end.code, end.stdout.as_str(), end.stderr.lines().count()), (Some(2), "", 1), "{words}: {end:?}");

@@ -122,7 +122,7 @@ fn what_cannot_be_is_refused_with_what_to_write() {
         ("parent", "error: PATH and COMMAND are missing"),
         ("load ping 127.0.0.1:0", "nothing listens at port 0"),
         ("load ping 127.0.0.1:1 --server-pid 999999999", "--server-pid 999999999: there is no such process"),
-        ("load ping 127.0.0.1:1 --rate 2000", "by --interval"),
+        ("load hello 127.0.0.1:1 --rate 2000", "leave it out"),
         ("load ping --agents a,b", "agents do not reach the server inside this program"),
         ("load ping 127.0.0.1:1 --agents a,a", "two are called a"),
         ("load ping 127.0.0.1:1 --push", "ssh starts no agent: name one by --agents"),

@@ -2,7 +2,10 @@
 
 use crate::program::{End, Program, load};
 use crate::report::{number, numbers, report};
+use crate::runs::Folder;
+use crate::strangers::{address, start};
 use crate::tls::certificate;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use sockdrawer::layer::Layer;
 use sockdrawer::{Config, Drain, IntoBehaviour, Pool, Selector, Step};
@@ -154,4 +157,42 @@ fn a_trial_by_websocket_says_what_a_change_did_to_them() {
     let End { code, stderr, .. } = Program::start(&words).end();
     let told = "the server refused the WebSocket with status 404";
     assert!(code == Some(3) && stderr.contains(told) && stderr.lines().count() == 1, "{code:?} {stderr}");
+}
+
+#[test]
+fn nginx_before_the_server_logs_the_websockets_that_load_counts() {
+    let (pool, server) = serving(WebSocket::new(Echo::default()));
+    let (folder, at) = (Folder::new("nginx-ws"), address(6));
+    let path = folder.0.to_str().expect("a path of text");
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {path}/{name};"));
+    let text = format!(
+        "daemon off; master_process off; pid {path}/pid; error_log stderr notice; events {{ worker_connections 512; }}
+         http {{
+             log_format told '$status $http_origin'; access_log {path}/log told; {}
+             server {{
+                 listen {at};
+                 location / {{
+                     proxy_pass http://{server}; proxy_http_version 1.1;
+                     proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; proxy_set_header Host $host;
+                 }}
+             }}
+         }}",
+        temporary.concat()
+    );
+    let file = format!("{path}/nginx.conf");
+    std::fs::write(&file, text).expect("a file of this test can be written");
+    let Some(mut nginx) = start("nginx", "nginx-light", &["-c", &file, "-e", "stderr"], Program::error_line, "getrlimit") else {
+        return;
+    };
+    let report = ran_well(&format!("ws://{at}/echo -c 20 -n 400 -H Origin:one"));
+    assert_eq!(numbers(&report, ["/connections/established", "/operations/ok"]), [20, 400]);
+    let refused = load(&format!("ws://{at}/else -c 5 -n 5 -H Origin:two --json -"));
+    assert_eq!(numbers(&crate::report::report(&refused), ["/websocket/opened", "/websocket/failed"]), [0, 5]);
+    assert_eq!(pool.status().counts.accepted, 25);
+    // At its end all is logged.
+    nginx.signal(Signal::QUIT);
+    nginx.child.wait().expect("it ends");
+    let log = std::fs::read_to_string(format!("{path}/log")).expect("it has logged");
+    let of = |line: &str| log.lines().filter(|logged| *logged == line).count();
+    assert_eq!((of("101 one"), of("404 two"), log.lines().count()), (20, 5, 25), "{log}");
 }

@@ -7,7 +7,7 @@ use crate::report::{Action, tests::report};
 use crate::series::Sample;
 use crate::server::ServerSample;
 use crate::threshold::Judgement;
-use crate::workload::{HandshakeCounts, TlsReport};
+use crate::workload::{HandshakeCounts, TlsReport, WebSocketReport};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -56,7 +56,9 @@ fn the_result_is_documented() {
     let mut report = report();
     report.latency_us.first_byte = Some(Percentiles::default());
     report.latency_us.handshake = Some(Percentiles::default());
+    report.latency_us.websocket = Some(Percentiles::default());
     report.tls = Some(TlsReport::default());
+    report.websocket = Some(WebSocketReport::default());
     // Its keys are those of plans.
     report.plan = None;
     report.rate = Some(Rate { asked: 1.0, begun: 1.0, due: 1, not_begun: 0, kept: true });
@@ -76,6 +78,7 @@ fn samples_are_documented() {
     let mut sample = Sample { server: Some(ServerSample::default()), ..Sample::default() };
     sample.errors = report().errors;
     sample.latency_us.handshake = Some(Percentiles::default());
+    sample.latency_us.websocket = Some(Percentiles::default());
     sample.handshakes = Some(HandshakeCounts::default());
     assert_eq!(
         sorted(documented("series.ndjson")),
