@@ -235,7 +235,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         ("ping --ladder", "--ladder is an option of acks, not of ping"),
         ("echo --batch 3", "--batch is an option of acks, not of echo"),
         ("hello --size 3", "--size is an option of echo and acks, not of hello"),
-        ("ping --rate 3", "--rate is an option of acks and http, not of ping"),
+        ("hello --rate 3", "--rate is an option of ping, echo, acks and http, not of hello"),
         ("acks --ladder --keep-alive", "--keep-alive is an option of http, not of acks"),
     ] {
         let words = format!("load {words}");
