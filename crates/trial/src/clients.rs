@@ -500,3 +500,47 @@ impl std::fmt::Display for Cause {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counter, Group, Scripted, Tally};
+    use sockdrawer::Side;
+    use sockdrawer::testing::{Bounds, Driver, peer};
+
+    /// A client of this script, whose request was sent.
+    fn client(script: &str) -> (Arc<Tally>, Driver<Churn<Scripted, Counter>>) {
+        let tally = Arc::new(Tally::new());
+        let churn = Churn::new(Scripted::new(script.parse().expect("a script")), tally.witness(Group::Churn));
+        (tally, Driver::open_with(churn, peer(Side::Connected, Duration::ZERO), Bounds::default()))
+    }
+
+    #[test]
+    fn a_long_wrong_answer_is_shortened() {
+        let (tally, mut client) = client("> A.\n< /(?s).*!/");
+        client.receive(&[b'x'; 60]);
+        assert_eq!(tally.unexpected(), None, "it may become right");
+        client.receive(&vec![b'x'; 70_000]);
+        assert_eq!(tally.total().wrong_bytes, 70_000);
+        assert_eq!(tally.unexpected().expect("it is wrong").matches('x').count(), SHOWN + 1, "and one of `expected`");
+    }
+
+    #[test]
+    fn a_part_of_an_answer_that_stays_a_part_is_told() {
+        let (tally, mut client) = client("> A.\n< b.\n");
+        client.receive(b"b");
+        client.advance(PATIENCE);
+        assert_eq!(tally.unexpected().as_deref(), Some("after `A.` `b.` was expected, and within 5s `b` came"));
+    }
+
+    #[test]
+    fn the_first_of_several_unexpected_answers_is_kept() {
+        let (tally, mut one) = client("> A.\n< b.\n");
+        let script = "> A.\n< b.\n".parse().expect("a script");
+        let churn = Churn::new(Scripted::new(script), tally.witness(Group::Churn));
+        let mut other = Driver::open_with(churn, peer(Side::Connected, Duration::ZERO), Bounds::default());
+        one.receive(b"c.");
+        other.receive(b"d.");
+        assert_eq!(tally.unexpected().as_deref(), Some("after `A.` `b.` was expected, and `c.` came"));
+    }
+}

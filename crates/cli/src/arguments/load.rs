@@ -157,6 +157,11 @@ impl LoadArguments {
         }
     }
 
+    /// Returns true where the workload is carried by WebSocket.
+    pub(crate) fn by_websocket(&self) -> bool {
+        self.websocket.speaks(&self.targets().collect::<Vec<_>>())
+    }
+
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
         let first = match &self.workload {
             Asked::Workload(_) => None,

@@ -12,7 +12,7 @@ use crate::arguments::LoadArguments;
 use crate::names::Protocol;
 use crate::outcome::Failure;
 use crate::thresholds;
-use crate::values::{Url, chosen_seed};
+use crate::values::{Target, Url, chosen_seed};
 use crate::workload::{Asks, first_given, messages, round_trips, usage, wanted};
 use sockdrawer::Address;
 use sockdrawer_load::{End, Hello, Life, Plan, Workload};
@@ -36,7 +36,9 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     if let Some(target) = targets.iter().find(|target| matches!(target, Address::Tcp(target) if target.port() == 0)) {
         return Err(usage(format_args!("{target}: nothing listens at port 0: write the port of the server, 1 to 65535")));
     }
-    let tls = arguments.tls.tls(&arguments.targets().collect::<Vec<_>>(), |line| usage(line))?;
+    let named: Vec<&Target> = arguments.targets().collect();
+    let tls = arguments.tls.tls(&named, |line| usage(line))?;
+    let websocket = arguments.websocket.websocket(&named, arguments.operation.send.is_some(), |line| usage(line))?;
     let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
     sources_fit(&sources, &targets)?;
     let connect_rate = match arguments.connect_rate {
@@ -46,11 +48,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     };
     let plan = Plan {
         targets,
-        websocket: arguments.websocket.websocket(
-            &arguments.targets().collect::<Vec<_>>(),
-            arguments.operation.send.is_some(),
-            |line| usage(line),
-        )?,
+        websocket,
         tls,
         sources,
         local_ports: arguments.local_ports,
@@ -106,8 +104,7 @@ pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     let lifetime = ("--lifetime", lifetime.is_some(), &[Ping, Echo][..]);
     let reconnect = ("--reconnect", *reconnect, &[Ping, Echo][..]);
     let shared = operation.owned().into_iter().chain([lifetime, reconnect]).filter(|(_, given, _)| *given);
-    let speaks_websocket = websocket.speaks(&arguments.targets().collect::<Vec<_>>());
-    let of_heads = (!websocket.header.is_empty() && !speaks_websocket).then_some("--header");
+    let of_heads = (!websocket.header.is_empty() && !arguments.by_websocket()).then_some("--header");
     let own = [(http.given(), &[Http][..]), (of_heads, &[Http]), (acks.given(), &[Acks])];
     let own = own.into_iter().filter_map(|(option, owners)| Some((option?, true, owners)));
     match shared.chain(own).find(|(.., owners)| !owners.contains(&workload)) {
@@ -133,7 +130,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
     let (operation, has_target) = (&arguments.operation, arguments.targets().next().is_some());
     let urls: Vec<&Url> = arguments.targets().filter_map(|target| target.url.as_ref()).collect();
     match arguments.protocol() {
-        Protocol::Http if arguments.websocket.speaks(&arguments.targets().collect::<Vec<_>>()) => {
+        Protocol::Http if arguments.by_websocket() => {
             Err(usage("WebSockets carry other workloads than http: use echo, ping, hello or acks, or write http://"))
         }
         protocol if protocol != Protocol::Http && urls.iter().any(|url| !url.websocket) => {

@@ -1,7 +1,9 @@
 //! What both ends agree on.
 
 use super::*;
-use crate::{ClientCertificates, Handshake, HandshakeKind, Tickets};
+use crate::{ClientCertificates, Handshake, HandshakeKind, Tickets, TlsFilter};
+use sockdrawer::Side;
+use sockdrawer::layer::{Filter, Filtering, Progress, Refused, Watch, Watched};
 use std::sync::Mutex;
 
 const SUITES: [CipherSuite; 9] = [
@@ -208,4 +210,18 @@ fn what_is_printed_of_a_handshake_has_no_certificates() {
     visit(&Server::new([certificate.identity.clone()]).build().expect("a server"), &client, b"hello");
     let printed = format!("{:?} {client:?} {:?}", seen.last(), certificate.identity);
     assert!(printed.contains("peer_certificates: 1") && !printed.contains("secret"), "{printed}");
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Watch<TlsFilter> for Deaf {
+    fn seen(&mut self, _filter: &TlsFilter, _progress: Result<&Progress, &Refused>) {}
+}
+
+#[test]
+fn a_pool_counts_the_handshakes_of_watched_clients() {
+    let client = Client::new(Trust::Anybody).name("localhost").build().expect("a client");
+    let filter = Watched::new(client.filter(&Peer::new(None, Side::Connected)), Deaf);
+    assert_eq!(filter.handshake(), Some(HandshakeKind::Full));
 }
