@@ -200,6 +200,8 @@ type Outcome = Result<Handshake, String>;
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     handshakes: Arc<(Mutex<Vec<Outcome>>, Condvar)>,
+    /// How many of them a test took.
+    taken: Arc<AtomicUsize>,
     reports: Arc<Mutex<Vec<String>>>,
 }
 
@@ -226,22 +228,27 @@ impl Seen {
         self.handshakes.0.lock().expect("nobody panicked").clone()
     }
 
-    /// Waits until so many handshakes are over.
+    /// The outcome of the next handshake, which may still be under way: a peer that prints that its own side is done
+    /// is ahead of this side.
     #[track_caller]
-    pub(crate) fn wait_for(&self, count: usize) {
+    pub(crate) fn next(&self) -> Outcome {
         let (handshakes, changed) = &*self.handshakes;
+        let at = self.taken.fetch_add(1, Ordering::Relaxed);
         let handshakes = handshakes.lock().expect("nobody panicked");
-        let waited = changed.wait_timeout_while(handshakes, PATIENCE, |done| done.len() < count);
-        assert!(!waited.expect("nobody panicked").1.timed_out(), "{count} handshakes did not come in time");
+        let waited = changed.wait_timeout_while(handshakes, PATIENCE, |done| done.len() <= at);
+        let (handshakes, over) = waited.expect("nobody panicked");
+        assert!(!over.timed_out(), "handshake {at} did not end in time");
+        handshakes[at].clone()
+    }
+
+    /// The next handshake, which has to be done.
+    #[track_caller]
+    pub(crate) fn done(&self) -> Handshake {
+        self.next().expect("it was done")
     }
 
     pub(crate) fn reports(&self) -> Vec<String> {
         self.reports.lock().expect("nobody panicked").clone()
-    }
-
-    #[track_caller]
-    pub(crate) fn last(&self) -> Handshake {
-        self.handshakes().last().cloned().expect("a handshake").expect("it was done")
     }
 
     /// How many were resumed.
