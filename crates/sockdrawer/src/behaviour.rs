@@ -6,7 +6,7 @@ use crate::chunks::Chunks;
 use crate::layer::{Filtering, Layer};
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Handle, Input, Job, JobResult, Lent, Local,
-    Note, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    Note, Pass, Passage, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use crate::sys::panics;
 pub(crate) use erased::DynService;
@@ -300,6 +300,8 @@ pub(crate) trait Table: Send {
     fn awaits_peer(&mut self, slot: u32) -> bool;
     /// What the state lends with its connection.
     fn lend(&mut self, slot: u32) -> Option<Lent>;
+    /// Calls with what the bytes of a relay pass. Returns whether they pass anything.
+    fn pass(&mut self, slot: u32, call: &mut dyn FnMut(&mut dyn Pass)) -> Result<bool, Panicked>;
     /// Calls `closed` of the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
     /// Drops a state that was restored and is not needed after all.
@@ -473,6 +475,10 @@ impl<S: Service> Table for Slab<S> {
     fn lend(&mut self, slot: u32) -> Option<Lent> {
         // Of layers alone, and these move values: it has no guard because it cannot panic.
         self.states.at(slot).lend()
+    }
+
+    fn pass(&mut self, slot: u32, call: &mut dyn FnMut(&mut dyn Pass)) -> Result<bool, Panicked> {
+        guarded(|| self.states.at(slot).passage().map(|Passage(passage)| call(passage)).is_some())
     }
 
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked> {

@@ -7,12 +7,12 @@
 //! [`Filter`] has an example.
 
 pub use crate::protocol::HandshakeKind;
-#[doc(hidden)]
-pub use crate::protocol::Lent;
 use crate::protocol::{
     Asks, CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output,
     Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State, Step,
 };
+#[doc(hidden)]
+pub use crate::protocol::{Lent, Passage};
 pub use filter::{Filter, Filtering, Progress, Refused};
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ mod finish;
 mod handshake;
 mod lending;
 pub mod proxy_header;
-mod spare;
+pub(crate) mod spare;
 #[cfg(test)]
 mod tests;
 mod watched;
@@ -235,11 +235,6 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.filter().encode(&output.bytes, cx.out());
         }
         spare::give(output.bytes);
-        // Its bytes are not the socket's: they pass the filter.
-        assert!(
-            !matches!(step, Step::Relay(_)),
-            "Step::Relay was returned under a layer, whose peer sends other bytes than the protocol gets: send them by notes, or use no layer"
-        );
         self.job |= matches!(step, Step::Work(_) | Step::Delegate(_));
         if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
             self.filter().goodbye(cx.out());
@@ -576,5 +571,10 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         let Stage::Open(protocol) = &mut self.stage else { return None };
         let inner = protocol.lend();
         self.lend_filter(inner)
+    }
+
+    fn passage(&mut self) -> Option<Passage<'_>> {
+        let inner_passes = if let Stage::Open(protocol) = &mut self.stage { protocol.passage().is_none() } else { false };
+        if inner_passes && self.passes() { None } else { Some(Passage(self)) }
     }
 }

@@ -37,8 +37,8 @@ mod tag;
 mod timers;
 mod wiped;
 
-pub use asks::HandshakeKind;
 pub(crate) use asks::{Asks, Door, Learned, Said};
+pub use asks::{Connect, HandshakeKind};
 pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;
 pub(crate) use context::Timer;
@@ -49,9 +49,9 @@ pub(crate) use group::{Members, Membership};
 pub(crate) use input::input_searched;
 pub use input::{Input, TooLong};
 pub use job::{Job, JobError, JobResult};
+pub(crate) use lent::{Decoded, Lend, Pass, decode_all};
 #[doc(hidden)]
-pub use lent::Lent;
-pub(crate) use lent::{Decoded, Lend};
+pub use lent::{Lent, Passage};
 pub use note::{Handle, Note, NotifyError};
 pub(crate) use note::{Post, Sender, Urgency, Waiter};
 pub use output::Output;
@@ -153,6 +153,12 @@ pub trait Protocol: Send + 'static {
     /// For layers: the connection is about to be leased, by [`Step::Delegate`]; the lessee's bytes pass what is returned.
     #[doc(hidden)]
     fn lend(&mut self) -> Option<Lent> {
+        None
+    }
+
+    /// For layers: what the bytes of a relay pass; None where they pass nothing.
+    #[doc(hidden)]
+    fn passage(&mut self) -> Option<Passage<'_>> {
         None
     }
 }

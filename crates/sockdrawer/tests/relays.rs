@@ -1,6 +1,10 @@
 //! Connects that connections ask for, and relays: what is misuse, what comes of either at an end, and that neither costs turns while it waits.
 
 mod common;
+#[path = "relays/filtered.rs"]
+mod filtered;
+#[path = "relays/records.rs"]
+mod records;
 #[path = "relays/script.rs"]
 mod script;
 

@@ -7,6 +7,8 @@ mod common;
 mod crossings;
 #[path = "upgrade/edges.rs"]
 mod edges;
+#[path = "upgrade/filtered.rs"]
+mod filtered;
 #[path = "upgrade/given_up.rs"]
 mod given_up;
 #[cfg(feature = "tokio")]
@@ -30,6 +32,8 @@ mod place;
 mod pools;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
+#[path = "relays/records.rs"]
+mod records;
 #[path = "upgrade/relayed.rs"]
 mod relayed;
 #[path = "relays/script.rs"]

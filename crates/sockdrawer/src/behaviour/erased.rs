@@ -2,8 +2,8 @@
 
 use super::AnyService;
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Lent, Local, Note, Peer,
-    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Lent, Local, Note, Passage,
+    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::sync::Arc;
 
@@ -145,5 +145,8 @@ impl Protocol for Boxed {
     }
     fn lend(&mut self) -> Option<Lent> {
         self.0.lend()
+    }
+    fn passage(&mut self) -> Option<Passage<'_>> {
+        self.0.passage()
     }
 }

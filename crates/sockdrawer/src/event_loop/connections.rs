@@ -13,6 +13,7 @@ mod jobs;
 mod learned;
 pub(crate) mod moving;
 mod operations;
+mod passing;
 mod reading;
 mod relaying;
 mod writing;
@@ -27,7 +28,7 @@ use super::io::Io;
 use super::phase::Phase;
 use super::shared::Shared;
 use super::slot::Flags;
-use super::slots::Slots;
+use super::slots::{Extra, Slots};
 use super::snapshot::SnapshotCell;
 use super::timers::Timers;
 use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES};
@@ -314,7 +315,7 @@ impl Connections {
 
     /// Returns the address at which a connection came in, where that had layers of its own. What a connection has made for itself is of its address.
     fn own_address(&mut self, slot: u32) -> Option<Address> {
-        let asker = self.slots.extra(slot).and_then(|extra| extra.asked_by).and_then(|asker| self.slots.find(asker));
+        let asker = self.slots.extra(slot).and_then(Extra::asker).and_then(|asker| self.slots.find(asker));
         let listener = self.slots.at(asker.unwrap_or(slot)).listener;
         self.slots.listener(listener).and_then(|listener| listener.own.clone())
     }

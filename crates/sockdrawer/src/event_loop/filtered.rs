@@ -1,7 +1,7 @@
 //! A leased connection under layers: the lessee's plain bytes pass the filter that the layers lent.
 
 use super::lease::{LeaseEnd, Leased};
-use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output};
+use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, decode_all};
 use crate::sync::atomic::Ordering;
 use crate::sys::Errno;
 use std::io;
@@ -182,23 +182,10 @@ impl Filtered {
 
     /// Decodes until there are plain bytes, their end, or no whole record. An error comes behind the plain bytes before it.
     fn decode(&mut self, wire: &mut Wire<'_>) {
-        let (mut taken, mut back) = (0, Output::default());
-        let decoded = loop {
-            let (mut input, before) = (Input::new(&mut self.wire[taken..]), self.plain.len());
-            let said = back.bytes.len();
-            let decoded = self.filter.decode(&mut input, &mut self.plain, &mut back);
-            taken += input.taken();
-            match decoded {
-                Ok(Decoded::Plain) if self.plain.len() < READ => {}
-                Err(_) => {
-                    // What a filter refuses it may have appended before it knew.
-                    self.plain.truncate(before);
-                    self.says_why = back.bytes.len() > said;
-                    break decoded;
-                }
-                _ => break decoded,
-            }
-        };
+        let (mut input, mut back) = (Input::new(&mut self.wire), Output::default());
+        let (decoded, says_why) = decode_all(&mut *self.filter, &mut input, (&mut self.plain, READ), &mut back);
+        let taken = input.taken();
+        self.says_why |= says_why;
         self.wire.drain(..taken);
         self.fresh = matches!(decoded, Ok(Decoded::Plain));
         self.ended |= matches!(decoded, Ok(Decoded::Ended));

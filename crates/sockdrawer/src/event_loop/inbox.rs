@@ -4,7 +4,7 @@ use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{
-    ConnectFailure, Door, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter,
+    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// A connection comes into a group, or leaves it.
     Membership(u64, Arc<Members>, Membership),
     /// A connect that a connection has asked for failed at once.
-    ConnectFailed(u64, ConnectFailure),
+    Connected(u64, Result<Handle, ConnectFailure>),
     /// There is room where a connection found none; or it asked to be woken.
     Room(u64),
     /// A connection enters the loop.

@@ -309,7 +309,7 @@ impl EventLoop {
                     self.connections.published(&group, bytes, urgency, &mut self.unread);
                 }
                 Some(Message::Membership(token, group, change)) => self.connections.change_membership(token, &group, change),
-                Some(Message::ConnectFailed(token, failure)) => self.connections.tell_asker(token, Err(failure)),
+                Some(Message::Connected(token, result)) => self.connections.tell_asker(token, result),
                 Some(Message::Room(token)) => self.connections.room(token),
                 Some(Message::Adopt(incoming)) => self.arrive(incoming),
                 Some(Message::Returned(returned)) => self.connections.came_back(returned),

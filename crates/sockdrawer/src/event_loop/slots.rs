@@ -31,6 +31,27 @@ pub(super) struct Relay {
     pub(super) to: u64,
     /// The maximum of the next read.
     pub(super) most: usize,
+    /// A layer of either side has a filter that the bytes pass.
+    pub(super) filtered: bool,
+}
+
+/// The connect that a connection has asked for.
+pub(super) struct AskedConnect {
+    /// The token of the one that asked.
+    pub(super) by: u64,
+    pub(super) target: Address,
+    /// Sent before all that its protocol says.
+    pub(super) first: Vec<u8>,
+    pub(super) began: Instant,
+    /// Layers shake hands: the one that asked has not been told yet.
+    pub(super) shaking: bool,
+}
+
+impl Extra {
+    /// Returns the token of the connection that asked for this one.
+    pub(super) fn asker(&self) -> Option<u64> {
+        self.asked.as_ref().map(|asked| asked.by)
+    }
 }
 
 /// What few connections have.
@@ -47,10 +68,8 @@ pub(super) struct Extra {
     pub(super) groups: Vec<(Arc<Members>, usize)>,
     /// Where its bytes go.
     pub(super) relay: Option<Relay>,
-    /// The connection that asked for this one, until they are joined or that one is gone.
-    pub(super) asked_by: Option<u64>,
-    /// Where it connects to, if a connection asked for it.
-    pub(super) target: Option<Address>,
+    /// Until it is joined with the connection that asked for it, or that one is gone.
+    pub(super) asked: Option<Box<AskedConnect>>,
     /// Connects that it has asked for and has heard nothing of.
     pub(super) connects: usize,
     /// The unsent bytes at which `writable` is to be called.
@@ -197,7 +216,7 @@ impl Slots {
 
     /// The tokens of connections that were made for this one, or are being made.
     pub(super) fn asked_by(&mut self, token: u64) -> Vec<u64> {
-        let asked = self.extras.iter().filter(|(_, extra)| extra.asked_by == Some(token));
+        let asked = self.extras.iter().filter(|(_, extra)| extra.asker() == Some(token));
         let slots: Vec<u32> = asked.map(|(slot, _)| *slot).collect();
         slots.into_iter().map(|slot| self.token(slot)).collect()
     }
@@ -326,7 +345,7 @@ impl Slots {
 impl Slots {
     /// Has the bytes of a connection go to that of this token: 0 where the other side is still to come.
     pub(super) fn join(&mut self, slot: u32, to: u64) {
-        self.make_extra(slot).relay = Some(Relay { to, most: LEAST_BYTES });
+        self.make_extra(slot).relay = Some(Relay { to, most: LEAST_BYTES, filtered: false });
     }
 
     /// Ends the direction from this connection. Its phase stays.

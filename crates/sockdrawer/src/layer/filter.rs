@@ -136,6 +136,12 @@ pub trait Filter: Send + 'static {
         None
     }
 
+    /// Returns whether wire bytes are plain bytes from now on, both ways, and nothing is said at the end, as behind a PROXY header: then a
+    /// [`Relay`](crate::Step::Relay) need not call it. Default: false.
+    fn passes(&self) -> bool {
+        false
+    }
+
     /// Appends the wire bytes that carry `plain`, which is never empty.
     fn encode(&mut self, plain: &[u8], wire: &mut Output);
 

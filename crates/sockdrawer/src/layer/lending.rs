@@ -1,7 +1,9 @@
-//! A layer's filter in a lease: the lessee reads and writes plain bytes, and the filter comes back with the connection.
+//! A layer's filter without its protocol. In a lease the lessee reads and writes plain bytes, and the filter comes back with the connection; of a relay
+//! it stays where it is, and the other side's bytes pass it.
 
+use super::Stage;
 use super::{Filter, Finish, Layered, Progress, Refused};
-use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, Service};
+use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, Pass, Passage, Protocol, Service};
 use std::io;
 
 /// A filter that is lent, and what lies within it.
@@ -16,9 +18,8 @@ struct Lending<F> {
 /// The filters of the layers within.
 struct Inner {
     filter: Box<dyn Lend>,
-    /// Their wire bytes, and how many of these they have taken.
+    /// Their wire bytes.
     wire: Vec<u8>,
-    taken: usize,
 }
 
 /// What a layer gets back with its connection.
@@ -60,7 +61,7 @@ fn lent<F: Filter>(filter: F, plain: Vec<u8>, ended: bool, finished: bool, inner
     match inner {
         None => Lent { filter: Box::new(Lending { filter, ended, finished, inner: None }), plain, ended },
         Some(lent) => {
-            let inner = Some(Inner { filter: lent.filter, wire: plain, taken: 0 });
+            let inner = Some(Inner { filter: lent.filter, wire: plain });
             Lent { filter: Box::new(Lending { filter, ended, finished, inner }), plain: lent.plain, ended: lent.ended }
         }
     }
@@ -70,46 +71,52 @@ fn refused(why: Refused) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-impl Inner {
-    fn decode(&mut self, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded> {
-        let mut wire = Input::new(&mut self.wire[self.taken..]);
-        let decoded = self.filter.decode(&mut wire, plain, back);
-        self.taken += wire.taken();
-        if self.taken == self.wire.len() {
-            (self.wire, self.taken) = (Vec::new(), 0);
+/// A filter and those within it, in a lease or where they are.
+struct Levels<'a, F> {
+    filter: &'a mut F,
+    /// The goodbyes of the peer and of this side were said.
+    ended: &'a mut bool,
+    finished: bool,
+    /// The filters within, and the plain bytes of this one that they have not taken.
+    within: Option<(&'a mut dyn Pass, &'a mut Vec<u8>)>,
+}
+
+impl<F: Filter> Levels<'_, F> {
+    /// Offers what the filters within have not taken.
+    fn decode_within(&mut self, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded> {
+        let Some((within, wire)) = &mut self.within else { return Ok(Decoded::NeedMore) };
+        let (mut input, mut said) = (Input::new(wire), Output::default());
+        let decoded = within.decode(&mut input, plain, &mut said);
+        let taken = input.taken();
+        wire.drain(..taken);
+        if !said.bytes.is_empty() {
+            self.filter.encode(&said.bytes, back);
         }
         decoded
     }
-}
 
-impl<F: Filter> Lend for Lending<F> {
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded> {
+        if let Some((within, left)) = &mut self.within
+            && left.is_empty()
+            && self.filter.passes()
+        {
+            return within.decode(wire, plain, back);
+        }
         loop {
-            if let Some(inner) = &mut self.inner {
-                let mut inner_back = Output::default();
-                let decoded = inner.decode(plain, &mut inner_back);
-                if !inner_back.bytes.is_empty() {
-                    self.filter.encode(&inner_back.bytes, back);
-                }
-                let decoded = decoded?;
-                if decoded != Decoded::NeedMore {
-                    return Ok(decoded);
-                }
-                if self.ended {
-                    return inner.filter.wire_ended().map(|()| Decoded::Ended);
-                }
+            let decoded = self.decode_within(plain, back)?;
+            if decoded != Decoded::NeedMore {
+                return Ok(decoded);
             }
-            let to = self.inner.as_mut().map_or(&mut *plain, |inner| &mut inner.wire);
+            if *self.ended {
+                return self.within.as_mut().map_or(Ok(()), |(within, _)| within.wire_ended()).map(|()| Decoded::Ended);
+            }
+            let is_last = self.within.is_none();
+            let to = self.within.as_mut().map_or(&mut *plain, |(_, wire)| &mut **wire);
             match self.filter.decode(wire, to, back).map_err(refused)? {
                 Progress::NeedMore => return Ok(Decoded::NeedMore),
-                Progress::Plain if self.inner.is_none() => return Ok(Decoded::Plain),
+                Progress::Plain if is_last => return Ok(Decoded::Plain),
                 Progress::Plain => {}
-                Progress::PeerEnded => {
-                    self.ended = true;
-                    if self.inner.is_none() {
-                        return Ok(Decoded::Ended);
-                    }
-                }
+                Progress::PeerEnded => *self.ended = true,
                 // It was established before.
                 Progress::Established(_) | Progress::Work(_) => {
                     return Err(refused(Refused::because("its filter began another handshake")));
@@ -119,41 +126,118 @@ impl<F: Filter> Lend for Lending<F> {
     }
 
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        let Some(inner) = &mut self.inner else { return self.filter.encode(plain, wire) };
+        let Some((within, _)) = &mut self.within else { return self.filter.encode(plain, wire) };
+        if self.filter.passes() {
+            return within.encode(plain, wire);
+        }
         let mut between = Output::default();
-        inner.filter.encode(plain, &mut between);
+        within.encode(plain, &mut between);
         self.filter.encode(&between.bytes, wire);
     }
 
     fn goodbye(&mut self, wire: &mut Output) {
-        if let Some(inner) = &mut self.inner {
+        if let Some((within, _)) = &mut self.within {
             let mut between = Output::default();
-            inner.filter.goodbye(&mut between);
+            within.goodbye(&mut between);
             if !between.bytes.is_empty() {
                 self.filter.encode(&between.bytes, wire);
             }
         }
-        if !std::mem::replace(&mut self.finished, true) {
+        if !self.finished {
             self.filter.goodbye(wire);
         }
     }
 
     fn wire_ended(&mut self) -> io::Result<()> {
-        if !self.ended {
+        if !*self.ended {
             self.filter.truncated().map_err(|why| io::Error::new(io::ErrorKind::UnexpectedEof, why))?;
-            self.ended = true;
+            *self.ended = true;
         }
-        self.inner.as_mut().map_or(Ok(()), |inner| inner.filter.wire_ended())
+        self.within.as_mut().map_or(Ok(()), |(within, _)| within.wire_ended())
+    }
+}
+
+impl<F: Filter> Lending<F> {
+    fn levels(&mut self) -> Levels<'_, F> {
+        let within = self.inner.as_mut().map(|Inner { filter, wire }| (&mut **filter as &mut dyn Pass, wire));
+        Levels { filter: &mut self.filter, ended: &mut self.ended, finished: self.finished, within }
+    }
+}
+
+impl<F: Filter> Pass for Lending<F> {
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded> {
+        self.levels().decode(wire, plain, back)
     }
 
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        self.levels().encode(plain, wire);
+    }
+
+    fn goodbye(&mut self, wire: &mut Output) {
+        self.levels().goodbye(wire);
+        self.finished = true;
+    }
+
+    fn wire_ended(&mut self) -> io::Result<()> {
+        self.levels().wire_ended()
+    }
+}
+
+/// For a relay: the filter is where it is, and no protocol is called.
+impl<F: Filter, S: Service> Layered<F, S> {
+    /// Returns whether wire bytes are plain bytes from now on, as far as this layer goes.
+    pub(super) fn passes(&self) -> bool {
+        self.plain.is_empty() && !self.peer_ended && self.filter.as_ref().is_some_and(Filter::passes)
+    }
+
+    fn levels(&mut self) -> io::Result<Levels<'_, F>> {
+        let under_way = || refused(Refused::because("its handshake is under way"));
+        let Stage::Open(protocol) = &mut self.stage else { return Err(under_way()) };
+        let within = protocol.passage().map(|Passage(within)| (within, &mut self.plain));
+        let filter = self.filter.as_mut().ok_or_else(under_way)?;
+        Ok(Levels { filter, ended: &mut self.peer_ended, finished: self.finish != Finish::No, within })
+    }
+}
+
+impl<F: Filter, S: Service> Pass for Layered<F, S> {
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded> {
+        (self.searched, self.end_owed) = (0, false);
+        let mut levels = self.levels()?;
+        if levels.within.is_some() {
+            return levels.decode(wire, plain, back);
+        }
+        // Bytes that its protocol has not taken go first.
+        let before = plain.len();
+        plain.append(&mut self.plain);
+        if plain.len() > before { Ok(Decoded::Plain) } else { self.levels()?.decode(wire, plain, back) }
+    }
+
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        if let Ok(mut levels) = self.levels() {
+            levels.encode(plain, wire);
+        }
+    }
+
+    fn goodbye(&mut self, wire: &mut Output) {
+        if let Ok(mut levels) = self.levels() {
+            levels.goodbye(wire);
+            if self.finish == Finish::No {
+                self.finish = Finish::Said;
+            }
+        }
+    }
+
+    fn wire_ended(&mut self) -> io::Result<()> {
+        self.levels()?.wire_ended()
+    }
+}
+
+impl<F: Filter> Lend for Lending<F> {
     fn give_back(self: Box<Self>, plain: Vec<u8>, note: Note) -> Note {
         let Lending { filter, ended, finished, inner } = *self;
         let (plain, note) = match inner {
             None => (plain, note),
-            Some(mut inner) => {
-                inner.wire.drain(..inner.taken);
-                (inner.wire, inner.filter.give_back(plain, note))
-            }
+            Some(inner) => (inner.wire, inner.filter.give_back(plain, note)),
         };
         Note::value(Back { filter, plain, ended, finished, note })
     }

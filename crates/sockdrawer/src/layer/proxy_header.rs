@@ -286,6 +286,10 @@ impl Filter for HeaderFilter {
         }
     }
 
+    fn passes(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
         wire.push(plain);
     }

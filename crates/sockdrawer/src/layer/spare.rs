@@ -9,11 +9,11 @@ const SPARE_BYTES: usize = 512 * 1024;
 
 thread_local!(static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
 
-pub(super) fn take() -> Vec<u8> {
+pub(crate) fn take() -> Vec<u8> {
     SPARE.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
 }
 
-pub(super) fn give(mut buffer: Vec<u8>) {
+pub(crate) fn give(mut buffer: Vec<u8>) {
     if buffer.capacity() == 0 || buffer.capacity() > SPARE_BYTES {
         return;
     }

@@ -211,27 +211,6 @@ fn plain(connection: &mut Open) -> Vec<u8> {
 }
 
 #[test]
-fn a_socket_under_a_layer_is_not_relayed() {
-    struct Giving;
-    impl Service for Giving {
-        type Protocol = Giving;
-        fn open(&self, _peer: &Peer) -> Giving {
-            Giving
-        }
-    }
-    impl Protocol for Giving {
-        fn received(&mut self, _input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-            Step::Relay(cx.handle())
-        }
-    }
-    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Giving));
-    connection.receive(b"HI");
-    assert_eq!(connection.closed(), None);
-    connection.receive(b"x");
-    assert_eq!(connection.closed(), Some(Closed::Panicked));
-}
-
-#[test]
 fn commands_split_anywhere_are_answered() {
     let wire = [b"HI".as_slice(), &xor(b"PingPing"), &[GOODBYE]].concat();
     let answer = [b"OK".as_slice(), &xor(b"welcome PongPong<end>"), &[GOODBYE]].concat();

@@ -74,11 +74,23 @@ impl Asks {
 pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
     pub(crate) report: Option<String>,
-    /// Connects to begin, and how long each may take.
-    pub(crate) connects: Vec<(Address, Duration)>,
+    /// Connects to begin.
+    pub(crate) connects: Vec<Connect>,
     pub(crate) learned: Option<Learned>,
     /// Of layers; None: the connection ends in it.
     pub(crate) handshakes: Vec<Option<HandshakeKind>>,
+}
+
+/// A connect that a protocol asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connect {
+    /// The address to connect to.
+    pub target: Address,
+    /// Time in which the peer has to accept.
+    pub within: Duration,
+    /// Sent before all else: see [`Context::connect_with`](crate::Context::connect_with).
+    pub first: Vec<u8>,
 }
 
 /// How a handshake of a layer was completed.

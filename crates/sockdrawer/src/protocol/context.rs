@@ -1,6 +1,6 @@
 //! What a callback sees of its connection, and asks of its loop.
 
-use super::asks::{Asks, Learned};
+use super::asks::{Asks, Connect, Learned};
 use super::tag::tag;
 use super::{ConnectionId, Group, Handle, Local, Note, Output, Peer, Post, Waiter};
 use crate::net::Address;
@@ -125,8 +125,15 @@ impl Context<'_> {
     /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; until the two are joined by a
     /// [relay](crate::Step::Relay), the other does not move in an upgrade while this one lives.
     /// What is asked for in [`Protocol::closed`](crate::Protocol::closed) is not begun.
+    /// Under layers that shake hands it is told when they have, in their own time beside that; where they fail, `EPROTO` is told.
     pub fn connect(&mut self, target: &Address, within: Duration) {
-        self.out.say().connects.push((target.clone(), within));
+        self.connect_with(target, within, Vec::new());
+    }
+
+    /// Begins a connect as [`Context::connect`] does. `first` is sent before all that layers and the protocol say: a
+    /// [PROXY header](crate::layer::proxy_header::Header), such as for a target that speaks TLS behind it.
+    pub fn connect_with(&mut self, target: &Address, within: Duration, first: Vec<u8>) {
+        self.out.say().connects.push(Connect { target: target.clone(), within, first });
     }
 
     /// Holds input back: until [`Context::resume`], neither [`Protocol::received`](crate::Protocol::received) nor

@@ -1,10 +1,10 @@
-//! What a layer lends with its connection: its filter, so that the lessee's bytes are plain.
+//! The filters of layers for bytes that no protocol sees: lent with a leased connection, or where they are for a relay.
 
 use super::{Input, Note, Output};
 use std::io;
 
-/// A filter and the filters of the layers within, outside of their layers.
-pub(crate) trait Lend: Send {
+/// A filter, and the filters of the layers within.
+pub(crate) trait Pass {
     /// Takes wire bytes, appends plain bytes, and appends to `back` what the peer must get. Called again until it answers
     /// [`Decoded::NeedMore`].
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> io::Result<Decoded>;
@@ -17,7 +17,31 @@ pub(crate) trait Lend: Send {
 
     /// The wire's stream ended, and all of it was decoded. An error if that may be a truncation attack.
     fn wire_ended(&mut self) -> io::Result<()>;
+}
 
+/// Decodes until there are so many plain bytes, their end, or no whole record. Returns the filter's answer, and whether it has said why it refused.
+pub(crate) fn decode_all(
+    filters: &mut dyn Pass,
+    wire: &mut Input<'_>,
+    (plain, most): (&mut Vec<u8>, usize),
+    back: &mut Output,
+) -> (io::Result<Decoded>, bool) {
+    loop {
+        let (before, said) = (plain.len(), back.bytes.len());
+        match filters.decode(wire, plain, back) {
+            Ok(Decoded::Plain) if plain.len() < most => {}
+            Err(refused) => {
+                // Bytes that a filter refuses it may have appended before it knew.
+                plain.truncate(before);
+                return (Err(refused), back.bytes.len() > said);
+            }
+            decoded => return (decoded, false),
+        }
+    }
+}
+
+/// Filters outside of their layers.
+pub(crate) trait Lend: Pass + Send {
     /// The note that brings the filter back to its protocol, with plain bytes that were not read and the lessee's own note.
     fn give_back(self: Box<Self>, plain: Vec<u8>, note: Note) -> Note;
 }
@@ -31,6 +55,15 @@ pub(crate) enum Decoded {
     Plain,
     /// The peer said goodbye: no more plain bytes come.
     Ended,
+}
+
+/// Filters that the bytes of a relay pass; opaque outside of this library.
+pub struct Passage<'a>(pub(crate) &'a mut dyn Pass);
+
+impl std::fmt::Debug for Passage<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passage").finish_non_exhaustive()
+    }
 }
 
 /// What a layer lends; opaque outside of this library.

@@ -33,7 +33,6 @@
 //! assert_eq!(connection.closed(), Some(Closed::Orderly));
 //! ```
 
-use crate::net::Address;
 use crate::protocol::{
     Asks, Closed, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output,
     Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
@@ -51,6 +50,7 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
+pub use crate::protocol::Connect;
 /// For the fuzz target `upgrade`: takes a message of another process as a successor does.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
@@ -110,7 +110,7 @@ struct Wire {
     /// Notes of the protocol found no room.
     held: bool,
     wake_below: Option<usize>,
-    connects: Vec<(Address, Duration)>,
+    connects: Vec<Connect>,
     relays_to: Option<Handle>,
     backlog: Vec<u8>,
     sent: Vec<u8>,
@@ -408,10 +408,9 @@ impl<S: Service> Driver<S> {
         count
     }
 
-    /// Takes the connects that the protocol asked for, each with the time that it may take: see
-    /// [`Context::connect`](crate::Context::connect). The test tells what came of
+    /// Takes the connects that the protocol asked for: see [`Context::connect`](crate::Context::connect). The test tells what came of
     /// them by [`Driver::connected`].
-    pub fn connects(&mut self) -> Vec<(Address, Duration)> {
+    pub fn connects(&mut self) -> Vec<Connect> {
         std::mem::take(&mut self.wire.connects)
     }
 

@@ -150,10 +150,10 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 155),
     ("program", 14),
-    ("sockdrawer", 1015),
+    ("sockdrawer", 1013),
     ("tls", 64),
     ("trial", 44),
 ];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 29250;
+pub(crate) const LIBRARY_LINES: usize = 29771;

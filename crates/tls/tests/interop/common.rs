@@ -200,7 +200,7 @@ type Outcome = Result<Handshake, String>;
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     handshakes: Arc<(Mutex<Vec<Outcome>>, Condvar)>,
-    /// How many of them a test took.
+    /// The number of those that a test took.
     taken: Arc<AtomicUsize>,
     reports: Arc<Mutex<Vec<String>>>,
 }

@@ -2,6 +2,7 @@
 
 use super::Connections;
 use super::moving::ListenerStates;
+use super::passing::Pair;
 use crate::behaviour::Panicked;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
@@ -186,7 +187,14 @@ impl Connections {
                 None => self.end(slot, Closed::Aborted, true),
             }
         }
-        sides.values().for_each(|(token, _)| self.settle_relay(*token));
+        for (token, _) in sides.values() {
+            let slot = self.slots.find(*token);
+            if let Some((slot, other)) = slot.and_then(|slot| Some((slot, self.slots.other(slot)?)))
+                && Pair::of(self, slot, other).find_filters()
+            {
+                self.settle_relay(*token);
+            }
+        }
     }
 
     /// All that arrived together go on.

@@ -79,7 +79,7 @@ impl Connections {
             flags.set(Flags::HANDLED);
         }
         if asks.has(Asks::SHAKEN) && !asks.has(Asks::SHAKING) {
-            self.connects.established();
+            self.shook(slot, true);
         }
         self.connects.shaking |= asks.has(Asks::SHAKING);
         if asks.has(Asks::WAKE) {
@@ -147,8 +147,8 @@ impl Connections {
         if let Some(tag) = said.tag {
             self.set_tag(slot, tag);
         }
-        for (target, within) in said.connects {
-            self.connect_for(slot, &target, within);
+        for connect in said.connects {
+            self.connect_for(slot, connect);
         }
         if let Some(message) = said.report {
             let token = self.slots.token(slot);

@@ -233,8 +233,7 @@ impl Connections {
         }
         let asks = std::mem::take(&mut self.scratch.asks);
         if asks.has(Asks::SHAKING) {
-            self.connects.failed += 1;
-            self.connects.shaking = true;
+            self.shook(slot, false);
         }
         if !asks.has(Asks::HANDLE) {
             return;

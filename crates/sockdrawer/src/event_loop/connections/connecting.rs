@@ -7,10 +7,11 @@ use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::{AskedConnect, Extra};
 use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectFailure, Handle, Peer, Side};
+use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
 use crate::sys::{Errno, Ready};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,16 +53,22 @@ impl Connections {
         target: &Address,
         (began, lag): (Instant, Duration),
         timeout: Duration,
-        asked_by: Option<u64>,
+        asked: Option<AskedConnect>,
     ) -> Result<(), Errno> {
         let slot = self.slots.take(socket, permit);
         let id = self.next_id();
         // Targets of a pool are few; those that protocols name may be any.
-        let target = match asked_by {
-            None => self.number_of(target),
-            Some(_) => {
-                let extra = self.slots.make_extra(slot);
-                (extra.asked_by, extra.target) = (asked_by, Some(target.clone()));
+        let target = match asked {
+            None => {
+                let known = self.targets.iter().position(|known| known == target);
+                let number = known.unwrap_or_else(|| {
+                    self.targets.push(target.clone());
+                    self.targets.len() - 1
+                });
+                u32::try_from(number).expect("fewer than 4 billion targets")
+            }
+            Some(asked) => {
+                self.slots.make_extra(slot).asked = Some(Box::new(asked));
                 0
             }
         };
@@ -75,30 +82,19 @@ impl Connections {
         self.watch_connecting(slot)
     }
 
-    fn number_of(&mut self, target: &Address) -> u32 {
-        let known = self.targets.iter().position(|known| known == target);
-        let number = known.unwrap_or_else(|| {
-            self.targets.push(target.clone());
-            self.targets.len() - 1
-        });
-        u32::try_from(number).expect("fewer than 4 billion targets")
-    }
-
     /// Begins a connect that a connection has asked for: what comes of it is told to that one, and made here.
-    pub(super) fn connect_for(&mut self, asker: u32, target: &Address, within: Duration) {
+    pub(super) fn connect_for(&mut self, asker: u32, Connect { target, within, first }: Connect) {
         if self.abandoned {
             return;
         }
-        let (token, began) = (self.slots.token(asker), Instant::now());
+        let (by, began) = (self.slots.token(asker), Instant::now());
         self.slots.make_extra(asker).connects += 1;
         self.io.counters.connects().add(1);
-        match self.open_connecting(target) {
-            Ok((socket, permit)) => {
-                let begun = self.begin_connecting(socket, permit, target, (began, Duration::ZERO), within, Some(token));
-                begun.unwrap_or_else(|errno| self.connect_fails(token, target, began, errno));
-            }
-            Err(errno) => self.connect_fails(token, target, began, errno),
-        }
+        let begun = self.open_connecting(&target).and_then(|(socket, permit)| {
+            let asked = AskedConnect { by, target: target.clone(), first, began, shaking: false };
+            self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, Some(asked))
+        });
+        begun.unwrap_or_else(|errno| self.connect_fails(by, &target, began, errno));
     }
 
     fn connect_fails(&mut self, token: u64, target: &Address, began: Instant, errno: Errno) {
@@ -106,7 +102,7 @@ impl Connections {
         let (target, errno) = (internet(target), errno.raw_os_error());
         let failure = ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO };
         // After the callback that asked. A loop that is gone has no connection that asks.
-        let _ = self.io.inbox.put(Message::ConnectFailed(token, failure));
+        let _ = self.io.inbox.put(Message::Connected(token, Err(failure)));
     }
 
     fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
@@ -142,10 +138,13 @@ impl Connections {
     #[cold]
     pub(super) fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
-        for connecting in self.slots.asked_by(token) {
-            if let Some(slot) = self.slots.find(connecting).filter(|slot| self.slots.at(*slot).flags.is(Phase::Connecting)) {
+        for made in self.slots.asked_by(token) {
+            let Some(slot) = self.slots.find(made) else { continue };
+            if self.slots.at(slot).flags.is(Phase::Connecting) {
                 self.io.counters.connect_failed().add(1);
                 self.leave(slot, true);
+            } else if self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()).is_some_and(|asked| asked.shaking) {
+                self.end(slot, Closed::Aborted, true);
             }
         }
     }
@@ -193,8 +192,8 @@ impl Connections {
     fn connected(&mut self, slot: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
         self.io.counters.connected().add(1);
         self.timers.clear(&mut self.slots, slot);
-        let (lag, took) = (self.connect_lag(slot), self.connect_time(slot));
-        let asked_by = self.slots.extra(slot).and_then(|extra| extra.asked_by);
+        let (lag, took) = self.connect_times(slot);
+        let asked_by = self.slots.extra(slot).and_then(Extra::asker);
         let before = self.connects;
         if asked_by.is_none() {
             self.connects.established();
@@ -212,16 +211,45 @@ impl Connections {
         let record_id = record.id;
         self.set_active_options(slot);
         let (id, token) = (record_id, self.slots.token(slot));
+        if let Some(asked) = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut()) {
+            self.scratch.bytes.append(&mut asked.first);
+        }
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
+        let shaking = self.connects.shaking;
         self.connects.wait_for_handshake(before);
-        if let Some(asker) = asked_by {
-            if let Some(slot) = self.with_protocol(token) {
-                self.slots.at(slot).flags.set(Flags::HANDLED);
-                self.post.give(token);
+        let Some(asker) = asked_by else { return None };
+        match self.with_protocol(token) {
+            Some(slot) if shaking => self.slots.make_extra(slot).asked.iter_mut().for_each(|asked| asked.shaking = true),
+            None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
+            Some(slot) => {
+                let handle = self.handle_to(slot);
+                self.tell_asker(asker, Ok(handle));
             }
-            self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id }));
+            None => self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id })),
         }
         None
+    }
+
+    fn handle_to(&mut self, slot: u32) -> Handle {
+        let (id, token) = (self.slots.at(slot).id, self.slots.token(slot));
+        self.slots.at(slot).flags.set(Flags::HANDLED);
+        self.post.give(token);
+        Handle { post: self.post.clone(), token, id }
+    }
+
+    /// The layers of a connection that was made have shaken hands, or it ends before that. The one that asked for it is told after this callback.
+    pub(super) fn shook(&mut self, slot: u32, hands: bool) {
+        let asked = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut());
+        match asked.and_then(|asked| std::mem::take(&mut asked.shaking).then_some(asked)) {
+            None if hands => self.connects.established(),
+            None => (self.connects.failed, self.connects.shaking) = (self.connects.failed + 1, true),
+            Some(asked) => {
+                let (by, failure) = (asked.by, not_shaken(internet(&asked.target), asked.began.elapsed()));
+                let result = if hands { Ok(self.handle_to(slot)) } else { Err(failure) };
+                // A loop that is gone has no connection that asks.
+                let _ = self.io.inbox.put(Message::Connected(by, result));
+            }
+        }
     }
 
     /// Gives a connection made here the options that an accepted one has from its listener.
@@ -234,27 +262,25 @@ impl Connections {
     }
 
     pub(super) fn connecting_to(&mut self, slot: u32) -> Option<SocketAddr> {
-        if let Some(target) = self.slots.extra(slot).and_then(|extra| extra.target.as_ref()) {
-            return internet(target);
+        if let Some(asked) = self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()) {
+            return internet(&asked.target);
         }
         let number = self.slots.at(slot).state;
         internet(&self.targets[number as usize])
     }
 
-    fn connect_time(&mut self, slot: u32) -> Duration {
-        let began = self.io.start + Duration::from_nanos(self.slots.at(slot).bytes_in);
-        began.elapsed()
-    }
-
-    fn connect_lag(&mut self, slot: u32) -> Duration {
-        Duration::from_nanos(self.slots.at(slot).bytes_out)
+    /// Returns how late the connect was, and how long it has taken.
+    fn connect_times(&mut self, slot: u32) -> (Duration, Duration) {
+        let record = self.slots.at(slot);
+        let began = self.io.start + Duration::from_nanos(record.bytes_in);
+        (Duration::from_nanos(record.bytes_out), began.elapsed())
     }
 
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
-        let (target, after, lag) = (self.connecting_to(slot), self.connect_time(slot), self.connect_lag(slot));
+        let (target, (lag, after)) = (self.connecting_to(slot), self.connect_times(slot));
         let reset = errno == Errno::TIMEDOUT;
-        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
+        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
         self.leave(slot, reset);
         let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
         match asked_by {
@@ -278,6 +304,11 @@ impl Connections {
             self.io.tell_some(&Told::ServicePanicked { message });
         }
     }
+}
+
+/// The peer has accepted, and its layers have not shaken hands.
+fn not_shaken(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
+    ConnectFailure { target, errno: Errno::PROTO.raw_os_error(), after, lag: Duration::ZERO }
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -307,7 +307,7 @@ impl Connections {
         let extra = self.slots.extra(slot);
         let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
         let connects = extra.is_some_and(|extra| extra.connects > 0);
-        let asker = extra.and_then(|extra| extra.asked_by);
+        let asker = extra.and_then(Extra::asker);
         let is_made = asker.is_some_and(|asker| self.slots.find(asker).is_some());
         let waits = self.kept.bytes(slot).len() + self.unsent.bytes(slot).len();
         let record = self.slots.at(slot);

@@ -1,7 +1,8 @@
 //! Relays: two connections of a loop whose bytes go to each other, through the loop's buffer. What the receiver's kernel does not take is kept,
-//! and until that is sent the other side is not read.
+//! and until that is sent the other side is not read. Where a side has layers, `passing.rs` puts their filters between.
 
 use super::Connections;
+use super::passing::Pair;
 use crate::event_loop::READS_PER_TURN;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// How one read of a relay went.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Relayed {
+pub(super) enum Relayed {
     /// All that there was is with the other side.
     All,
     /// The buffer was filled: there is probably more.
@@ -50,10 +51,13 @@ impl Connections {
         for (one, to) in [(slot, to.token), (other, token)] {
             self.slots.join(one, to);
             let extra = self.slots.make_extra(one);
-            (extra.wake_below, extra.asked_by) = (None, None);
+            (extra.wake_below, extra.asked) = (None, None);
             let flags = &mut self.slots.at(one).flags;
             flags.enter(Phase::Relayed);
             flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
+        }
+        if !Pair::of(self, slot, other).find_filters() {
+            return;
         }
         self.relay_kept(slot, other);
         if self.slots.is_relayed(token) {
@@ -78,7 +82,11 @@ impl Connections {
 
     /// Input that the protocol of this connection left goes to the other, and the end, if it was read already.
     fn relay_kept(&mut self, slot: u32, other: u32) {
-        if self.slots.at(slot).flags.any(Flags::KEPT) {
+        if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) {
+            if Pair::of(self, slot, other).pass_kept() == Relayed::Over {
+                return;
+            }
+        } else if self.slots.at(slot).flags.any(Flags::KEPT) {
             self.scratch.bytes.extend_from_slice(self.kept.bytes(slot));
             self.forget_kept(slot);
             if !self.send(other, false) {
@@ -94,10 +102,10 @@ impl Connections {
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
         // Nearly always: there is input, one read brings it, and the other side takes it.
-        let Some((Relay { most, .. }, other)) = self.slots.relay_of(slot) else { return };
+        let Some((relay, other)) = self.slots.relay_of(slot) else { return };
         let flags = self.slots.at(other).flags;
         if ready.is_input() && !flags.any(Flags::UNSENT) {
-            match self.relay_once(slot, other, most) {
+            match self.relay_once(slot, other, relay) {
                 Relayed::All | Relayed::Over => return,
                 Relayed::More => self.relay(slot),
                 Relayed::Stuck => {}
@@ -146,15 +154,18 @@ impl Connections {
             return;
         }
         for _ in 0..READS_PER_TURN {
-            let Some((Relay { most, .. }, other)) = self.slots.relay_of(slot) else { return };
-            if self.relay_once(slot, other, most) != Relayed::More {
+            let Some((relay, other)) = self.slots.relay_of(slot) else { return };
+            if self.relay_once(slot, other, relay) != Relayed::More {
                 return;
             }
         }
     }
 
     #[inline]
-    fn relay_once(&mut self, slot: u32, other: u32, most: usize) -> Relayed {
+    fn relay_once(&mut self, slot: u32, other: u32, Relay { most, filtered, .. }: Relay) -> Relayed {
+        if filtered {
+            return Pair::of(self, slot, other).pass_once(most);
+        }
         let record = self.slots.at(slot);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
         let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
@@ -198,8 +209,11 @@ impl Connections {
     }
 
     /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
-    fn pass_end(&mut self, slot: u32, other: u32) {
+    pub(super) fn pass_end(&mut self, slot: u32, other: u32) {
         let (token, other_token) = (self.slots.token(slot), self.slots.token(other));
+        if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) && !Pair::of(self, slot, other).says_end() {
+            return;
+        }
         self.end_output(other);
         if self.slots.is_relayed(token) && self.slots.is_relayed(other_token) {
             self.end_relay_if_over(slot, other);
@@ -224,6 +238,7 @@ impl Connections {
     #[cold]
     pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
         let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
+        let filtered = self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered);
         for one in self.slots.sides(slot) {
             self.slots.at(one).flags.enter(Phase::Open);
             self.slots.part(one);
@@ -232,6 +247,9 @@ impl Connections {
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
                 let flags = self.slots.at(other).flags;
+                if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {
+                    return;
+                }
                 self.forget_protocol(other, why);
                 if flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT) {
                     return self.leave(other, false);

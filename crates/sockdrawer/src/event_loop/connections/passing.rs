@@ -1,0 +1,204 @@
+//! Relays whose bytes pass the filters of layers, such as TLS: what one side's filters decode, the other side's encode.
+
+use super::Connections;
+use super::relaying::Relayed;
+use crate::behaviour::Panicked;
+use crate::event_loop::slot::Flags;
+use crate::layer::spare;
+use crate::protocol::{Closed, Decoded, Input, Output, Pass, decode_all};
+use crate::sys::Errno;
+use std::io;
+use std::os::fd::AsFd;
+
+/// A filter that has not taken so many bytes takes none.
+const MOST_WIRE: usize = 128 * 1024;
+/// Unsent bytes of a side up to which its filters answer what it sends: KeyUpdate after KeyUpdate, from a peer that does not read.
+const MOST_UNSENT: usize = 512 * 1024;
+
+/// A connection and the one that it is joined with, of which the first has sent something.
+pub(super) struct Pair<'c> {
+    connections: &'c mut Connections,
+    from: u32,
+    to: u32,
+}
+
+/// The result of wire bytes. Bytes for the other side are in the scratch.
+struct Passed {
+    decoded: io::Result<Decoded>,
+    /// For the peer itself.
+    back: Output,
+    /// On refusing, its filters appended something for it.
+    says_why: bool,
+}
+
+impl<'c> Pair<'c> {
+    pub(super) fn of(connections: &'c mut Connections, from: u32, to: u32) -> Pair<'c> {
+        Pair { connections, from, to }
+    }
+
+    /// Looks whether bytes of the two pass filters. Returns whether the pair is there.
+    pub(super) fn find_filters(&mut self) -> bool {
+        let has = [self.from, self.to].map(|side| self.with_filters(side, |_, _| ()));
+        let has = has.into_iter().collect::<Result<Vec<_>, _>>();
+        let filtered = has.map(|has| has.iter().any(Option::is_some));
+        for side in [self.from, self.to].into_iter().filter(|_| matches!(filtered, Ok(true))) {
+            if let Some(relay) = self.connections.slots.extra_of(side).and_then(|extra| extra.relay.as_mut()) {
+                relay.filtered = true;
+            }
+        }
+        self.is_there(filtered)
+    }
+
+    /// Calls with the filters of a side, if it has any, and the scratch.
+    fn with_filters<T>(&mut self, side: u32, call: impl FnOnce(&mut dyn Pass, &mut Output) -> T) -> Result<Option<T>, Panicked> {
+        let Connections { slots, generations, scratch, .. } = &mut *self.connections;
+        let record = slots.at(side);
+        let (mut call, mut result) = (Some(call), None);
+        let table = &mut generations.at(record.table).table;
+        table.pass(record.state, &mut |filters| result = call.take().map(|call| call(filters, scratch)))?;
+        Ok(result)
+    }
+
+    /// A panic of its filters ends the pair.
+    fn is_there<T>(&mut self, called: Result<T, Panicked>) -> bool {
+        let Err(Panicked(message)) = called else { return true };
+        self.connections.scratch.clear();
+        self.connections.count_panic(self.from, message);
+        self.connections.end(self.from, Closed::Panicked, true);
+        false
+    }
+
+    /// Reads once, and sends the other side what came of it.
+    pub(super) fn pass_once(&mut self, most: usize) -> Relayed {
+        let Connections { slots, io, kept, read, .. } = &mut *self.connections;
+        let kept = kept.bytes(self.from);
+        let from = kept.len();
+        if from > MOST_WIRE {
+            return self.refuse("the layer cannot decode what the peer sent: its record is too long", false);
+        }
+        read[..from].copy_from_slice(kept);
+        let to = read.len().min(from + most);
+        let record = slots.at(self.from);
+        let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
+        let count = match io.system.receive(socket.as_fd(), &mut read[from..to]) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Relayed::All,
+            Err(errno) => {
+                self.connections.fail(self.from, errno);
+                return Relayed::Over;
+            }
+        };
+        record.bytes_in += count as u64;
+        io.counters.bytes_in().add(count as u64);
+        if count == 0 {
+            record.flags.set(Flags::PEER_ENDED);
+            return self.ended();
+        }
+        self.connections.forget_kept(self.from);
+        let mut read = std::mem::take(&mut self.connections.read);
+        let passed = self.pass(&mut read[..from + count]);
+        self.connections.read = read;
+        match self.passed(passed) {
+            Relayed::All if from + count == to => {
+                self.connections.slots.read_next(self.from, 2 * most);
+                Relayed::More
+            }
+            Relayed::Stuck => {
+                self.connections.slots.read_next(self.from, most / 4);
+                if self.connections.slots.at(self.from).flags.any(Flags::PEER_ENDED) { self.ended() } else { Relayed::Stuck }
+            }
+            relayed => relayed,
+        }
+    }
+
+    fn ended(&mut self) -> Relayed {
+        self.connections.pass_end(self.from, self.to);
+        Relayed::Stuck
+    }
+
+    /// Bytes that the protocol of this connection left, or its layers hold, go to the other side.
+    pub(super) fn pass_kept(&mut self) -> Relayed {
+        let mut kept = self.connections.kept.bytes(self.from).to_vec();
+        self.connections.forget_kept(self.from);
+        let passed = self.pass(&mut kept);
+        self.passed(passed)
+    }
+
+    /// Has wire bytes pass the filters of both sides. What those of the first do not take yet is kept.
+    fn pass(&mut self, wire: &mut [u8]) -> Result<Passed, Panicked> {
+        let (mut plain, mut back) = (spare::take(), Output::default());
+        let decoded = self.with_filters(self.from, |filters, _| {
+            let mut input = Input::new(wire);
+            (decode_all(filters, &mut input, (&mut plain, usize::MAX), &mut back), input.taken())
+        })?;
+        let ((decoded, says_why), bytes) = match decoded {
+            Some((decoded, taken)) => {
+                self.connections.keep(self.from, &wire[taken..]);
+                (decoded, &plain[..])
+            }
+            None => ((Ok(Decoded::Plain), false), &*wire),
+        };
+        if !bytes.is_empty() && self.with_filters(self.to, |filters, out| filters.encode(bytes, out))?.is_none() {
+            self.connections.scratch.bytes.extend_from_slice(bytes);
+        }
+        spare::give(plain);
+        Ok(Passed { decoded, back, says_why })
+    }
+
+    fn passed(&mut self, passed: Result<Passed, Panicked>) -> Relayed {
+        let passed = passed.map_err(|panicked| self.is_there::<()>(Err(panicked)));
+        let Ok(Passed { decoded, back, says_why }) = passed else { return Relayed::Over };
+        if !self.connections.send(self.to, false) {
+            return Relayed::Over;
+        }
+        if !back.bytes.is_empty() && !self.connections.slots.at(self.from).flags.any(Flags::ENDING_OUTPUT) {
+            self.connections.scratch.bytes.extend_from_slice(&back.bytes);
+            if !self.connections.send(self.from, false) {
+                return Relayed::Over;
+            }
+        }
+        match decoded {
+            Err(refused) => self.refuse(&refused.to_string(), says_why),
+            Ok(_) if self.connections.unsent.bytes(self.from).len() > MOST_UNSENT => {
+                self.refuse("the peer has the layer answer, and does not read its answers", false)
+            }
+            Ok(Decoded::Ended) => {
+                // Bytes after the peer's goodbye are ignored.
+                self.connections.forget_kept(self.from);
+                self.connections.slots.at(self.from).flags.set(Flags::PEER_ENDED);
+                Relayed::Stuck
+            }
+            Ok(_) if self.connections.slots.at(self.to).flags.any(Flags::UNSENT) => Relayed::Stuck,
+            Ok(_) => Relayed::All,
+        }
+    }
+
+    /// The filters refused what the peer sent: the other side is reset. The peer is told, where they say why.
+    #[cold]
+    fn refuse(&mut self, why: &str, says_why: bool) -> Relayed {
+        let token = self.connections.slots.token(self.from);
+        self.connections.tell_report(token, why.to_owned());
+        if says_why {
+            self.connections.forget_protocol(self.from, Closed::Aborted);
+            let flush = self.connections.generations.active_settings().flush;
+            self.connections.start_closing(self.from, flush);
+        } else {
+            self.connections.end(self.from, Closed::Aborted, true);
+        }
+        Relayed::Over
+    }
+
+    /// The first sends no more: looks whether all of it came, and says goodbye to the other. Returns whether the pair is there.
+    pub(super) fn says_end(&mut self) -> bool {
+        match self.with_filters(self.from, |filters, _| filters.wire_ended()) {
+            Ok(Some(Err(refused))) => self.refuse(&refused.to_string(), false) != Relayed::Over,
+            called => self.is_there(called) && self.says_goodbye(),
+        }
+    }
+
+    /// The filters of the other tell its peer that no more comes. Returns whether the pair is there.
+    pub(super) fn says_goodbye(&mut self) -> bool {
+        let said = self.with_filters(self.to, |filters, out| filters.goodbye(out));
+        self.is_there(said) && self.connections.send(self.to, true)
+    }
+}
