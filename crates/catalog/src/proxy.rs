@@ -119,8 +119,8 @@ impl Service for Proxy {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let (tried, place, waiting, since, made) = (Vec::new(), None, None, None, None);
-        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried, place, waiting, since, made };
+        let (tried, place, waiting, since) = (Vec::new(), None, None, None);
+        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried, place, waiting, since };
         PairSide::Unjoined(Box::new(client))
     }
 
@@ -166,12 +166,7 @@ pub struct Unjoined {
     waiting: Option<Waiting>,
     /// When the connect to it began.
     since: Option<Instant>,
-    /// The connection to the target, which has to send the header before they are joined.
-    made: Option<Handle>,
 }
-
-/// Note to the connection to a target: a header to send, and the client to be told of that.
-struct SendHeader(Vec<u8>, Handle);
 
 /// Note to a client that waits for a place.
 struct YourTurn;
@@ -198,7 +193,12 @@ impl Unjoined {
     }
 
     fn connect_to(&mut self, place: Place, cx: &mut Context<'_>) -> Step {
-        cx.connect(place.address(), self.proxy.0.options.connect_timeout);
+        let ProxyOptions { connect_timeout, header, .. } = self.proxy.0.options;
+        let header = match (header, self.peer, self.at) {
+            (Some(version), Some(peer), Some(at)) => Header::proxied(peer, at).bytes(version),
+            _ => Vec::new(),
+        };
+        cx.connect_with(place.address(), connect_timeout, header);
         self.tried.extend(place.number);
         self.since = Some(cx.now());
         self.place = Some(place);
@@ -213,21 +213,13 @@ impl Unjoined {
         Some(self.connect_to(place, cx))
     }
 
-    /// Returns the connection that the client is to be joined with, if that is now.
-    fn connected(&mut self, made: Handle, cx: &mut Context<'_>) -> Option<Handle> {
-        let place = self.place.as_ref()?;
+    fn connected(&mut self, cx: &mut Context<'_>) {
+        let Some(place) = &self.place else { return };
         let took = self.since.map_or(Duration::ZERO, |since| cx.now().saturating_duration_since(since));
         if place.succeeded(cx.now(), took) {
             cx.report(format!("target {} is back", place.address()));
         }
         cx.tag(&place.address().to_string());
-        let (Some(version), Some(peer), Some(at)) = (self.proxy.0.options.header, self.peer, self.at) else {
-            return Some(made);
-        };
-        let send = SendHeader(Header::proxied(peer, at).bytes(version), cx.handle());
-        cx.notify(&made, Note::value(send));
-        self.made = Some(made);
-        None
     }
 
     fn not_connected(&mut self, failure: &ConnectFailure, cx: &mut Context<'_>) -> Step {
@@ -264,7 +256,10 @@ impl Protocol for PairSide {
     fn connected(&mut self, result: Result<Handle, ConnectFailure>, cx: &mut Context<'_>) -> Step {
         let PairSide::Unjoined(client) = self else { return Step::Continue };
         match result {
-            Ok(made) => client.connected(made, cx).map_or(Step::Continue, |made| self.join(made)),
+            Ok(made) => {
+                client.connected(cx);
+                self.join(made)
+            }
             Err(failure) => client.not_connected(&failure, cx),
         }
     }
@@ -287,18 +282,8 @@ impl Protocol for PairSide {
     }
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        let note = match (&mut *self, note.take::<YourTurn>()) {
-            (PairSide::Unjoined(client), Ok(_)) => return client.turn(cx).unwrap_or(Step::Continue),
-            (_, Ok(_)) => return Step::Continue,
-            (_, Err(note)) => note,
-        };
-        match (&mut *self, note.take::<SendHeader>()) {
-            (PairSide::Target, Ok(SendHeader(header, client))) => {
-                cx.send(&header);
-                cx.notify(&client, Note::value(()));
-                Step::Continue
-            }
-            (PairSide::Unjoined(client), Err(_)) => client.made.take().map_or(Step::Continue, |made| self.join(made)),
+        match (self, note.take::<YourTurn>()) {
+            (PairSide::Unjoined(client), Ok(_)) => client.turn(cx).unwrap_or(Step::Continue),
             _ => Step::Continue,
         }
     }

@@ -150,6 +150,7 @@ pub(crate) fn protocols() -> [Protocol; 8] {
         [to, balance, connect_timeout, tries, queue_timeout, header]
             .into_iter()
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
+            .connects()
             .sees("model"),
         protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
     ]
@@ -171,11 +172,6 @@ fn proxy(values: &Values) -> Result<Config, String> {
     }
     if let Some(model @ ("single" | "threads" | "fork" | "tasks")) = values.text("model") {
         return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
-    }
-    let layers = ["tls-cert", "proxy-protocol"];
-    let at_listener = |layer: &&str| values.list("listen").iter().any(|listen| listen.contains(&format!(",{layer}=")));
-    if let Some(layer) = layers.iter().find(|layer| values.has(layer) || at_listener(layer)) {
-        return Err(format!("{layer} and proxy do not go together: bytes are relayed as they are; leave it out"));
     }
     let mut options = ProxyOptions::to(targets);
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What lies between a pool's sockets and its protocol, by the pool's settings.
 
 use crate::setting::{Kind, Setting, Text, Values, Wrong};
-use crate::tls;
+use crate::tls::{self, PoolTls};
 use sockdrawer::Behaviour;
 use sockdrawer::layer::proxy_header::{Accepts, Source};
 use sockdrawer::listening::Listening;
@@ -29,8 +29,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Puts a behaviour behind its layers: what is read first is put around it last.
-pub(crate) fn layered(behaviour: Behaviour, values: &Values, server: Option<&Server>) -> Result<Behaviour, Wrong> {
-    let behaviour = match server {
+pub(crate) fn layered(behaviour: Behaviour, values: &Values, tls: Option<&PoolTls>) -> Result<Behaviour, Wrong> {
+    let behaviour = match tls.and_then(|tls| tls.client.as_ref()) {
+        Some(client) => behaviour.layered(client.clone()),
+        None => behaviour,
+    };
+    let behaviour = match tls.and_then(|tls| tls.servers.first()?.as_ref()) {
         Some(server) => behaviour.layered(server.clone()),
         None => behaviour,
     };

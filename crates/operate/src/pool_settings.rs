@@ -549,7 +549,7 @@ pub(crate) fn configure(
     let of_program = begun.settings.options.keepalive;
     let keepalive = if values.has("keepalive") { Some(of_program.unwrap_or(probes)) } else { of_program };
     listen::check_layers(values)?;
-    begun.behaviour = layers::layered(begun.behaviour, values, tls.and_then(|tls| tls.servers.first()?.as_ref()))?;
+    begun.behaviour = layers::layered(begun.behaviour, values, tls)?;
     let mut draft = Draft { config: begun, limits: limits.unwrap_or_default(), keepalive, sockets, tls };
     for PoolSetting { setting, models, apply } in &SETTINGS {
         let Some(value) = values.0.get(setting.name) else { continue };

@@ -101,6 +101,13 @@ impl Protocol {
         self
     }
 
+    /// Adds the settings of TLS with what its connections [connect](sockdrawer::Context::connect) to: `tls-to` and those that go with it.
+    #[must_use]
+    pub fn connects(mut self) -> Protocol {
+        self.settings.extend(crate::tls::TO_SETTINGS);
+        self
+    }
+
     /// Says that `build` looks at this setting of the pool too.
     #[must_use]
     pub fn sees(mut self, setting: &'static str) -> Protocol {

@@ -2,7 +2,7 @@
 
 use crate::setting::{Kind, Setting, Text, Values, Wrong, not_empty, wrong_setting};
 use serde::Serialize;
-use sockdrawer_tls::{ClientCertificates, Error, Identity, Protocol, Server, ServerOptions, Tickets};
+use sockdrawer_tls::{Client, ClientCertificates, Error, Identity, Protocol, Server, ServerOptions, Tickets, Trust};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ const PROTOCOL: Text = Text {
         _ => Err("not a protocol's name of 1 to 255 bytes: write such as http/1.1".to_owned()),
     },
 };
+const NAME: Text = Text { form: "NAME", check: |text| not_empty(text, "the name of a server") };
 const GROUP: &str = "TLS";
 
 pub(crate) const CERTIFICATE: &str = "tls-cert";
@@ -86,9 +87,41 @@ pub(crate) const SETTINGS: [Setting; 10] = [
     ),
 ];
 
+const TO: &str = "tls-to";
+const TO_NAME: &str = "tls-to-name";
+const TO_CERTIFICATE: &str = "tls-to-cert";
+const TO_KEY: &str = "tls-to-key";
+const TO_ALPN: &str = "tls-to-alpn";
+
+/// What the TLS of connections that a protocol makes is made of.
+pub(crate) const TO_SETTINGS: [Setting; 5] = [
+    setting(
+        TO,
+        Kind::Text(FILE),
+        "Speak TLS with what is connected to, and trust the authorities or the certificates in this file, PEM. It is watched, as tls-cert is",
+        "no TLS",
+    ),
+    setting(
+        TO_NAME,
+        Kind::Text(NAME),
+        "With tls-to: the name that certificates have to be for, and that is asked for (SNI)",
+        "the IP address that is connected to",
+    ),
+    setting(TO_CERTIFICATE, Kind::Text(FILE), "With tls-to: the certificate chain to show when it is asked for, PEM", "none"),
+    setting(TO_KEY, Kind::Text(FILE), "With tls-to: the private key of tls-to-cert, PEM", "none"),
+    setting(
+        TO_ALPN,
+        Kind::List(PROTOCOL),
+        "With tls-to: a protocol of the application that is offered (ALPN), the preferred first. May be repeated",
+        "none",
+    ),
+];
+
 /// The TLS of a pool, as it is in force.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolTls {
+    /// Of the connections that its protocol makes.
+    pub(crate) client: Option<Client>,
     /// Of the pool, and of each of its listeners in order.
     pub(crate) servers: Vec<Option<Server>>,
     pub(crate) certificates: Vec<Certificate>,
@@ -111,13 +144,15 @@ impl PoolTls {
     /// Returns whether another server is in the place of one of these.
     pub(crate) fn differs(&self, other: &PoolTls) -> bool {
         let mut both = self.servers.iter().flatten().zip(other.servers.iter().flatten());
-        both.any(|(one, other)| !one.is_same(other))
+        let clients = self.client.as_ref().zip(other.client.as_ref());
+        both.any(|(one, other)| !one.is_same(other)) || clients.is_some_and(|(one, other)| !one.is_same(other))
     }
 }
 
 /// What the settings of a pool and of its listeners say, in this order; None: no TLS.
 pub(crate) fn of(sets: &[Values], tickets: &Tickets) -> Result<Option<PoolTls>, Wrong> {
-    let mut all = PoolTls { servers: Vec::new(), certificates: Vec::new(), content: content(sets) };
+    let client = client(&sets[0])?;
+    let mut all = PoolTls { client, servers: Vec::new(), certificates: Vec::new(), content: content(sets) };
     for (at, set) in sets.iter().enumerate() {
         let served = server(set, tickets).map_err(|(setting, why)| match at.checked_sub(1) {
             None => (setting, why),
@@ -127,7 +162,36 @@ pub(crate) fn of(sets: &[Values], tickets: &Tickets) -> Result<Option<PoolTls>, 
         all.servers.push(server);
         all.certificates.extend(certificates.into_iter().flatten());
     }
-    Ok(Some(all).filter(|all| all.servers.iter().any(Option::is_some)))
+    Ok(Some(all).filter(|all| all.client.is_some() || all.servers.iter().any(Option::is_some)))
+}
+
+/// The end of TLS of connections that a protocol makes.
+fn client(values: &Values) -> Result<Option<Client>, Wrong> {
+    let Some(file) = values.text(TO) else {
+        let stray = TO_SETTINGS.iter().map(|setting| setting.name).find(|name| values.has(name));
+        return stray.map_or(Ok(None), |name| Err((name, format!("is for {TO}, which is not set: set it too"))));
+    };
+    is_file(TO, file)?;
+    let pem = sockdrawer_tls::read_pem(Path::new(file)).map_err(|error| (TO, error.to_string()))?;
+    let mut options = Client::new(Trust::Authorities(pem.to_vec()));
+    if let Some(name) = values.text(TO_NAME) {
+        options = options.name(name);
+    }
+    match (values.text(TO_CERTIFICATE), values.text(TO_KEY)) {
+        (Some(chain), Some(key)) => {
+            is_file(TO_CERTIFICATE, chain)?;
+            is_file(TO_KEY, key)?;
+            options = options.identity(Identity::from_files(chain, key).map_err(|error| (TO_CERTIFICATE, error.to_string()))?);
+        }
+        (Some(_), None) => return Err((TO_CERTIFICATE, format!("needs its key: set {TO_KEY} too"))),
+        (None, Some(_)) => return Err((TO_KEY, format!("is of a certificate: set {TO_CERTIFICATE} too"))),
+        (None, None) => {}
+    }
+    let options = options.alpn(values.list(TO_ALPN).iter().map(|protocol| protocol.as_bytes().to_vec()));
+    options.build().map(Some).map_err(|error| match error {
+        Error::Pem { why, .. } => (TO, format!("{file}: {why}")),
+        _ => (TO_NAME, error.to_string()),
+    })
 }
 
 /// The server of a pool or of a listener, and its certificates.
@@ -215,7 +279,8 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
 pub(crate) fn files(sets: &[Values]) -> Vec<PathBuf> {
     let of = |set: &Values| -> Vec<PathBuf> {
         let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| set.list(name));
-        lists.map(PathBuf::from).chain(set.text(AUTHORITIES).map(PathBuf::from)).collect()
+        let single = [AUTHORITIES, TO, TO_CERTIFICATE, TO_KEY].into_iter().filter_map(|name| set.text(name));
+        lists.map(String::as_str).chain(single).map(PathBuf::from).collect()
     };
     sets.iter().flat_map(of).collect()
 }

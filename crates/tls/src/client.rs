@@ -1,8 +1,8 @@
 //! The connecting end.
 
 use crate::filter::TlsFilter;
-use crate::handshake::Observer;
 use crate::options::Options;
+use crate::recipe;
 use crate::seam::{KeyCapture, Pending, trusted};
 use crate::server::unusable;
 use crate::{Error, Identity};
@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use sockdrawer::layer::{Filtering, Refused};
-use sockdrawer::{CannotRestore, Peer, Saved, State};
+use sockdrawer::{CannotRestore, Peer, Recipe, Saved, Side, State};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +31,7 @@ pub enum Trust {
 pub struct Client {
     config: Arc<ClientConfig>,
     name: Option<ServerName<'static>>,
-    handshake_timeout: Duration,
-    on_workers: bool,
-    observer: Option<Observer>,
+    options: Arc<ClientOptions>,
 }
 
 impl fmt::Debug for Client {
@@ -47,10 +45,10 @@ pub type ClientOptions = Options<ClientEnd>;
 
 /// Options that a client alone has.
 pub struct ClientEnd {
-    trust: Trust,
-    name: Option<String>,
-    identity: Option<Identity>,
-    resumes: bool,
+    pub(crate) trust: Trust,
+    pub(crate) name: Option<String>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) resumes: bool,
 }
 
 impl fmt::Debug for ClientEnd {
@@ -65,6 +63,13 @@ impl Client {
     #[allow(clippy::new_ret_no_self)]
     pub fn new(trust: Trust) -> ClientOptions {
         Options::of(ClientEnd { trust, name: None, identity: None, resumes: true })
+    }
+}
+
+impl Client {
+    /// Whether both connect alike: equal authorities, names, certificates and options. Tickets and observers are not looked at.
+    pub fn is_same(&self, other: &Client) -> bool {
+        recipe::of_client(&self.options) == recipe::of_client(&other.options)
     }
 }
 
@@ -107,30 +112,33 @@ impl ClientOptions {
                 builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.certified.clone())))
             }
         };
-        config.alpn_protocols = self.alpn;
+        config.alpn_protocols.clone_from(&self.alpn);
         if !self.end.resumes {
             config.resumption = Resumption::disabled();
         }
         config.key_log = KeyCapture::to(self.key_log.as_deref())?;
         config.enable_secret_extraction = true;
         let no_name = |name: &str| Error::Unusable(format!("`{name}` is no name of a TLS server: a DNS name or an IP address"));
-        let name = self.end.name.map(|name| name.strip_suffix('.').map(str::to_owned).unwrap_or(name));
+        let name = self.end.name.clone().map(|name| name.strip_suffix('.').map(str::to_owned).unwrap_or(name));
         let name = name.map(|name| ServerName::try_from(name.clone()).map_err(|_| no_name(&name))).transpose()?;
-        let (handshake_timeout, on_workers, observer) = (self.handshake_timeout, self.on_workers, self.observer);
-        Ok(Client { config: Arc::new(config), name, handshake_timeout, on_workers, observer })
+        Ok(Client { config: Arc::new(config), name, options: Arc::new(self) })
     }
 }
 
 impl Filtering for Client {
     type Filter = TlsFilter;
 
+    /// A connection that was accepted is not this end's, and has no TLS by it.
     fn filter(&self, peer: &Peer) -> TlsFilter {
+        if peer.side() == Side::Accepted {
+            return TlsFilter::clear();
+        }
         let of_address = || peer.remote().map(|remote| ServerName::from(remote.ip()));
         let local = || ServerName::try_from("localhost").ok();
         let name = self.name.clone().or_else(of_address).or_else(local);
         let pending = name.ok_or_else(|| Refused::because("the TLS server has no name"));
         let pending = pending.and_then(|name| Pending::client(self.config.clone(), name));
-        TlsFilter::new(pending, self.on_workers, self.observer.clone())
+        TlsFilter::new(pending, self.options.on_workers, self.options.observer.clone())
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
@@ -138,7 +146,11 @@ impl Filtering for Client {
     }
 
     fn handshake_timeout(&self) -> Duration {
-        self.handshake_timeout
+        self.options.handshake_timeout
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: recipe::NAME.to_owned(), options: recipe::of_client(&self.options) })
     }
 
     fn state(&self) -> State {

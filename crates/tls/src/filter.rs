@@ -26,6 +26,10 @@ enum Stage {
     /// A worker has it.
     Working,
     Open(Session),
+    /// A connection of the other side than this end of TLS is for: its bytes are plain. It is established when that was told.
+    Clear {
+        established: bool,
+    },
     Failed,
 }
 
@@ -113,7 +117,17 @@ impl TlsFilter {
         }
     }
 
+    /// The filter of a connection without TLS.
+    pub(crate) fn clear() -> TlsFilter {
+        TlsFilter { stage: Stage::Clear { established: false }, agreed: None }
+    }
+
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
+        let saved = from.rest();
+        if saved.is_empty() {
+            return Ok(TlsFilter { stage: Stage::Clear { established: true }, agreed: None });
+        }
+        let from = &mut Saved::new(saved);
         let stage = Stage::Open(Session::restore(from)?);
         // Behind the session of a connection whose service was not told of it yet.
         let agreed = match from.rest() {
@@ -187,6 +201,14 @@ impl Filter for TlsFilter {
             return progress;
         }
         match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::Clear { established } => {
+                self.stage = Stage::Clear { established: true };
+                if established && wire.is_empty() {
+                    return Ok(Progress::NeedMore);
+                }
+                plain.extend_from_slice(if established { wire.take_all() } else { &[] });
+                Ok(if established { Progress::Plain } else { Progress::Established(None) })
+            }
             Stage::Handshake(shaking) if is_no_record(wire.bytes()) => {
                 // As rustls, which waits for five bytes.
                 back.push(&[Content::ALERT.0, 3, 3, 0, 2, FATAL, DECODE_ERROR]);
@@ -225,6 +247,9 @@ impl Filter for TlsFilter {
     }
 
     fn handshake(&self) -> Option<HandshakeKind> {
+        if let Stage::Clear { .. } = self.stage {
+            return None;
+        }
         Some(self.agreed.as_ref().map_or(HandshakeKind::Full, |agreed| agreed.kind))
     }
 
@@ -234,9 +259,15 @@ impl Filter for TlsFilter {
         }
     }
 
+    fn passes(&self) -> bool {
+        matches!(self.stage, Stage::Clear { established: true })
+    }
+
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
-        if let Stage::Open(session) = &mut self.stage {
-            session.encode(plain, wire);
+        match &mut self.stage {
+            Stage::Open(session) => session.encode(plain, wire),
+            Stage::Clear { .. } => wire.push(plain),
+            _ => {}
         }
     }
 
@@ -247,6 +278,9 @@ impl Filter for TlsFilter {
     }
 
     fn truncated(&mut self) -> Result<(), Refused> {
+        if let Stage::Clear { .. } = self.stage {
+            return Ok(());
+        }
         Err(Refused::because("the peer ended the connection without TLS's close_notify: bytes may be missing"))
     }
 
@@ -256,6 +290,7 @@ impl Filter for TlsFilter {
                 session.save(to);
                 self.agreed.iter().for_each(|agreed| agreed.save(to));
             }
+            Stage::Clear { .. } => {}
             Stage::Failed => return Err(CannotSave::because("its TLS connection has failed")),
             _ => return Err(CannotSave::because("its TLS handshake is under way")),
         }

@@ -40,6 +40,7 @@ mod handshake;
 mod hostile;
 mod identity;
 mod options;
+mod recipe;
 mod record;
 mod seam;
 mod server;
@@ -57,7 +58,7 @@ pub use server::{ClientCertificates, Server, ServerEnd, ServerOptions};
 pub use sockdrawer::layer::HandshakeKind;
 
 /// The layer, for programs whose pools run in other processes: give it to [`sockdrawer::layers`] before `sockdrawer::processes`.
-pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", server::build);
+pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", recipe::build);
 pub use tickets::Tickets;
 
 /// For the fuzz target `tls`: takes the bytes of a hostile peer.

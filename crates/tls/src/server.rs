@@ -1,11 +1,8 @@
 //! The accepting end.
 
-mod recipe;
-
-pub(crate) use recipe::build;
-
 use crate::filter::TlsFilter;
 use crate::options::Options;
+use crate::recipe;
 use crate::seam::{KeyCapture, Pending, trusted};
 use crate::{Error, Identity, Tickets};
 use rustls::ServerConfig;
@@ -13,7 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sockdrawer::layer::Filtering;
-use sockdrawer::{CannotRestore, Peer, Recipe, Saved, State};
+use sockdrawer::{CannotRestore, Peer, Recipe, Saved, Side, State};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +45,9 @@ pub type ServerOptions = Options<ServerEnd>;
 
 /// Options that a server alone has.
 pub struct ServerEnd {
-    identities: Vec<Identity>,
-    clients: Option<(Vec<u8>, ClientCertificates)>,
-    tickets: Option<Tickets>,
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) clients: Option<(Vec<u8>, ClientCertificates)>,
+    pub(crate) tickets: Option<Tickets>,
 }
 
 impl fmt::Debug for ServerEnd {
@@ -172,7 +169,11 @@ impl ResolvesServerCert for ByName {
 impl Filtering for Server {
     type Filter = TlsFilter;
 
-    fn filter(&self, _peer: &Peer) -> TlsFilter {
+    /// A connection that was made is not this end's, and has no TLS by it.
+    fn filter(&self, peer: &Peer) -> TlsFilter {
+        if peer.side() == Side::Connected {
+            return TlsFilter::clear();
+        }
         TlsFilter::new(Pending::server(self.config.clone()), self.options.on_workers, self.options.observer.clone())
     }
 
@@ -185,7 +186,7 @@ impl Filtering for Server {
     }
 
     fn recipe(&self) -> Option<Recipe> {
-        Some(Recipe { name: recipe::NAME.to_owned(), options: recipe::write(&self.options) })
+        Some(Recipe { name: recipe::NAME.to_owned(), options: recipe::of_server(&self.options) })
     }
 
     fn state(&self) -> State {

@@ -50,6 +50,12 @@ impl Operated {
         operated
     }
 
+    /// Where it listens besides, as it tells next: a pool at several addresses tells of each.
+    pub(crate) fn next_address(&mut self) -> String {
+        let server = self.server.as_mut().expect("it runs");
+        server.line().strip_prefix("listening on ").expect("where").to_owned()
+    }
+
     /// The next of these events in its log.
     pub(crate) fn event(&mut self, kinds: &[&str]) -> Value {
         let server = self.server.as_mut().expect("it runs");

@@ -215,10 +215,6 @@ fn what_a_proxy_cannot_have_is_refused_at_the_start() {
         ("", "proxy without a target: name one by to, as in --to 10.0.0.1:6379"),
         ("--to 127.0.0.1:1 --model threads", "both sides of a pair run in one loop, which threads has not: use loops or prefork"),
         ("--to 127.0.0.1:1 --tries 0", "--tries 0: must be at least 1"),
-        (
-            "--to 127.0.0.1:1 --listen 127.0.0.1:0,proxy-protocol=unix",
-            "proxy-protocol and proxy do not go together: bytes are relayed as they are; leave it out",
-        ),
     ] {
         let end = Program::of(&format!("serve proxy {words}")).end();
         assert_eq!(end.code, Some(2), "{words}");

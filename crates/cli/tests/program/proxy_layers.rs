@@ -1,0 +1,152 @@
+//! `serve proxy` with TLS at its clients, its targets or both, and PROXY headers in and out.
+
+use crate::operated::Operated;
+use crate::program::Program;
+use crate::secured::{Asks, Client, connect};
+use crate::tls::{Certificate, certificate};
+use crate::upgrade::tls::came;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+/// A target, which sends every byte back.
+fn target(words: &str) -> (Program, String) {
+    let mut server = Program::of(&format!("serve echo -l 127.0.0.1:0 {words}"));
+    let at = server.line().strip_prefix("listening on ").expect("where").to_owned();
+    (server, at)
+}
+
+fn secured_target(name: &str, certificate: &Certificate) -> (Program, String) {
+    let [chain, key] = certificate.files(name);
+    target(&format!("--tls-cert {chain} --tls-key {key}"))
+}
+
+fn file(listen: &str, to: &str, settings: &str) -> String {
+    format!("upgrade = \"upgrade\"\n[pool.proxy]\nprotocol = \"proxy\"\nlisten = {listen}\nto = \"{to}\"\n{settings}\n")
+}
+
+const SECURED: &str = "{ address = \"127.0.0.1:0\", tls-cert = \"a.pem\", tls-key = \"a.key\" }";
+
+/// Sends bytes in the clear, and gets them back.
+fn is_answered(client: &mut TcpStream) {
+    let mut answer = [0; 5];
+    client.write_all(b"plain").and_then(|()| client.read_exact(&mut answer)).expect("it stands");
+    assert_eq!(&answer, b"plain");
+}
+
+#[test]
+fn tls_at_either_side_goes_on_through_upgrades_reloads_and_new_certificates() {
+    for (model, tls_to) in [("loops", true), ("prefork", true), ("loops", false)] {
+        let (own, of_target, next) = (certificate(|_| {}), certificate(|_| {}), certificate(|_| {}));
+        let name = format!("proxy-tls-{model}-{tls_to}");
+        let (one, one_at) = if tls_to { secured_target(&name, &of_target) } else { target("") };
+        // All addresses of prefork have one set of layers.
+        let with_plain = model != "prefork";
+        let listen = if with_plain { format!("[{SECURED}, \"127.0.0.1:0\"]") } else { "\"127.0.0.1:0\"".to_owned() };
+        let own_tls = if with_plain { "" } else { "tls-cert = \"a.pem\"\ntls-key = \"a.key\"\n" };
+        let settings = format!("model = \"{model}\"\n{own_tls}{}", if tls_to { "tls-to = \"targets.pem\"" } else { "" });
+        let mut server = Operated::told(&name, &file(&listen, &one_at, &settings), |server| {
+            server.put("a", &own);
+            server.put("targets", &of_target);
+        });
+        let plain_at = if with_plain { server.next_address() } else { String::new() };
+        let mut secured: Vec<_> = (0..8).map(|_| connect(&server.addresses[0])).collect();
+        let mut plain: Vec<_> =
+            (0..8).filter(|_| with_plain).map(|_| TcpStream::connect(&plain_at).expect("it listens")).collect();
+        let mut all_answer = |round: &str| {
+            for client in &mut secured {
+                client.is_answered().unwrap_or_else(|error| panic!("{round}: {error}"));
+            }
+            plain.iter_mut().for_each(is_answered);
+        };
+        all_answer("joined");
+        for _ in 0..2 {
+            assert_eq!(came(&server.says("upgrade --json")), (if with_plain { 32 } else { 16 }, 0));
+            all_answer("upgraded");
+        }
+        // Certificates are renewed at both sides: old connections keep theirs.
+        server.put("a", &next);
+        server.event(&["Changed"]);
+        if tls_to {
+            server.put("targets", &next);
+            server.event(&["Changed"]);
+        }
+        all_answer("renewed");
+        let (_two, two_at) = if tls_to { secured_target(&format!("{name}-2"), &next) } else { target("") };
+        server.write(&file(&listen, &two_at, &settings));
+        server.says("reload");
+        all_answer("another target");
+        let mut late = connect(&server.addresses[0]);
+        assert!(late.was_shown(&next));
+        late.is_answered().expect("by the other target");
+        assert_eq!(came(&server.says("upgrade --json")), (if with_plain { 34 } else { 18 }, 0), "all generations move");
+        all_answer("upgraded again");
+        late.is_answered().expect("it moved");
+        // Clients are told of the end by a goodbye, where their target has said one.
+        one.signal(rustix::process::Signal::TERM);
+        secured.into_iter().for_each(Client::ends);
+        plain.into_iter().for_each(|mut client| assert_eq!(client.read(&mut [0]).expect("an orderly end"), 0));
+        assert_eq!(one.end().code, Some(0));
+        late.is_answered().expect("its target is another");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_trusted_is_left_out_and_the_log_says_why() {
+    let (of_target, other) = (certificate(|_| {}), certificate(|_| {}));
+    let (_target, at) = secured_target("proxy-untrusted", &of_target);
+    let file = file("\"127.0.0.1:0\"", &at, "tls-to = \"targets.pem\"\ntries = 1");
+    let mut server = Operated::told("proxy-untrusted", &file, |server| server.put("targets", &other));
+    let mut client = TcpStream::connect(&server.addresses[0]).expect("it listens");
+    assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let told: Vec<String> = (0..2).map(|_| server.event(&["Reported"])["text"].as_str().expect("a text").to_owned()).collect();
+    assert!(told[0].contains("the peer's certificate is signed by no trusted authority"), "{told:?}");
+    assert!(told[1].contains(&format!("target {at}: Protocol error (os error 71); left out for 1s")), "{told:?}");
+    assert_eq!(server.metrics().lines().filter(|line| *line == format!("proxy_target_left_out{{target=\"{at}\"}} 1")).count(), 1);
+}
+
+#[test]
+fn the_address_of_the_client_goes_through_with_tls_behind_it() {
+    let own = certificate(|_| {});
+    let [chain, key] = own.files("proxy-headers");
+    let words = format!(
+        "[pool.echo]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\nproxy-protocol = \"from=127.0.0.1\"\ntls-cert = \"{chain}\"\ntls-key = \"{key}\"\n"
+    );
+    let target = Operated::start("proxy-headers-target", &words);
+    for version in ["v1", "v2"] {
+        let settings = format!(
+            "tls-to = \"a.pem\"\nproxy-protocol-out = \"{version}\"\nproxy-protocol = \"from=127.0.0.1\"\ntls-cert = \"a.pem\"\ntls-key = \"a.key\""
+        );
+        let server = Operated::told(
+            &format!("proxy-headers-{version}"),
+            &file("\"127.0.0.1:0\"", &target.addresses[0], &settings),
+            |server| {
+                server.put("a", &own);
+            },
+        );
+        let asks = Asks { header: "PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n", ..Asks::default() };
+        let mut client = Client::connect(&server.addresses[0], &asks).expect("it is served");
+        let seen = target.says("connections");
+        assert!(seen.contains("192.0.2.7:4711"), "{version}: {seen}");
+        assert_eq!(came(&server.says("upgrade --json")), (2, 0));
+        client.is_answered().expect("it moved");
+    }
+}
+
+#[test]
+fn settings_of_tls_to_targets_need_each_other() {
+    for (words, why) in [
+        ("--tls-to-name x", "--tls-to-name is for tls-to, which is not set: set it too"),
+        (
+            "--tls-to /nowhere.pem",
+            "--tls-to: /nowhere.pem: No such file or directory (os error 2): name a file that is there and may be read",
+        ),
+        ("--tls-to Cargo.toml", "--tls-to: Cargo.toml: there is no certificate in PEM form"),
+        ("--tls-to Cargo.toml --tls-to-key x", "--tls-to-key is of a certificate: set tls-to-cert too"),
+    ] {
+        let end = Program::of(&format!("serve proxy -l 127.0.0.1:0 --to 127.0.0.1:1 {words}")).end();
+        assert_eq!(end.code, Some(2), "{words}");
+        assert!(end.stderr.starts_with(&format!("error: {why}")), "{words}: {}", end.stderr);
+    }
+    let end = Program::of("serve echo -l 127.0.0.1:0 --tls-to x.pem").end();
+    assert_eq!(end.stderr, "error: --tls-to is an option of proxy, not of echo: leave it out (try: sockdrawer serve --help)\n");
+}
