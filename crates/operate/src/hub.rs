@@ -54,10 +54,10 @@ impl Hub {
         self.emit(None, name.to_owned(), data.clone(), text.to_string());
     }
 
-    /// Something that an operator is to read at once: without a log it is a line on standard error.
+    /// Something that an operator is to read at once: where the log does not have it, it is a line on standard error.
     pub(crate) fn note_or_print(&self, name: &str, data: &Value, text: impl fmt::Display) {
         let text = text.to_string();
-        if self.log.is_none() {
+        if !self.log.as_ref().is_some_and(|log| log.writes(name)) {
             let begin = if words::level(name) == "error" { "error: " } else { "" };
             print::tell_within(PATIENCE, format_args!("{begin}{text}"));
         }

@@ -23,6 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) enum Form {
     /// The text alone: of one pool, for the person that started it.
     Plain,
+    /// The text alone, of events by which something is lost or not done.
+    Errors,
     /// The time, unless the journal adds it, the pool and the text.
     Text { with_time: bool },
     /// An object for each line.
@@ -75,7 +77,7 @@ impl Entry {
         let mut line = match form {
             Form::Json => return self.json(),
             Form::Text { with_time: true } => format!("{} ", humantime::format_rfc3339_millis(self.at)),
-            Form::Text { with_time: false } | Form::Plain => String::new(),
+            Form::Text { with_time: false } | Form::Plain | Form::Errors => String::new(),
         };
         if let level @ ("warning" | "error") = words::level(&self.event) {
             line.extend([level, ": "]);
@@ -146,8 +148,16 @@ impl Log {
         print::tell_within(Duration::ZERO, Entry::of_program(event, data, text).line(self.0.form));
     }
 
+    /// Returns whether events of this kind are written.
+    pub(crate) fn writes(&self, event: &str) -> bool {
+        self.0.form != Form::Errors || words::level(event) == "error"
+    }
+
     /// One entry more; never waits for the reader.
     pub(crate) fn tell(&self, entry: &Entry) {
+        if !self.writes(&entry.event) {
+            return;
+        }
         let mut queue = self.0.lock();
         queue.tell_more(self.0.form, false);
         if queue.may_tell(entry) {

@@ -233,9 +233,10 @@ impl Operated {
         sockdrawer::reset_signals();
         let document = self.origin.load();
         let program = document.as_ref().map_or(&self.origin.overriding, |document| &document.program);
-        let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "none" }) {
+        let form = match program.text("log").unwrap_or(if self.origin.is_file() { "text" } else { "errors" }) {
             "none" => None,
             "json" => Some(Form::Json),
+            "errors" => Some(Form::Errors),
             _ if self.origin.is_file() => Some(Form::text()),
             _ => Some(Form::Plain),
         };

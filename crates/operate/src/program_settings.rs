@@ -50,8 +50,8 @@ pub(crate) static SETTINGS: [Setting; 6] = [
     )
     .unless_given("5s")
     .group(GROUP),
-    Setting::new("log", Kind::Choice(&["none", "text", "json"]), "Log events on standard error, one line each")
-        .unless_given("with a file: text; else none")
+    Setting::new("log", Kind::Choice(&["none", "errors", "text", "json"]), "Log events on standard error, one line each: all, or those by which something is lost, such as panics")
+        .unless_given("with a file: text; else errors")
         .group(GROUP),
 ];
 

@@ -15,6 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// pause, so that at any moment some exchanges are under way.
 const LONG_PAUSE: Duration = Duration::from_millis(40);
 const SHORT_PAUSE: Duration = Duration::from_millis(4);
+/// One in so many requests of a connection that stays comes in two pieces, with a pause between: a change finds the first half of some.
+const IN_PIECES: u64 = 4;
 
 /// The phase in which a client's connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,23 +83,29 @@ pub trait Witness: Send + Sync + 'static {
 struct Talk<D> {
     dialogue: D,
     sent: Vec<u8>,
+    in_pieces: bool,
     came: Vec<u8>,
 }
 
 impl<D: Dialogue> Talk<D> {
     fn new(dialogue: D) -> Talk<D> {
-        Talk { dialogue, sent: Vec::new(), came: Vec::new() }
+        Talk { dialogue, sent: Vec::new(), in_pieces: false, came: Vec::new() }
     }
 
     fn ask(&mut self, cx: &mut Context<'_>) {
+        self.ask_by(|bytes| cx.send(bytes));
+        cx.set_timer(PATIENCE);
+    }
+
+    fn ask_by(&mut self, mut send: impl FnMut(&[u8])) {
         self.sent.clear();
         self.came.clear();
+        self.in_pieces = false;
         let sent = &mut self.sent;
         self.dialogue.ask(&mut |bytes| {
             keep(sent, bytes);
-            cx.send(bytes);
+            send(bytes);
         });
-        cx.set_timer(PATIENCE);
     }
 
     fn judge(&mut self, came: &[u8]) -> Judgement {
@@ -107,8 +115,9 @@ impl<D: Dialogue> Talk<D> {
 
     /// Describes the answer under way, of which `came` says how it came.
     fn describe(&self, how: &str) -> String {
-        let after =
-            if self.sent.is_empty() { "at the beginning".to_owned() } else { format!("after `{}`", escapes::format(&self.sent)) };
+        let pieces = if self.in_pieces { ", which was sent in two pieces," } else { "" };
+        let sent = || format!("after `{}`{pieces}", escapes::format(&self.sent));
+        let after = if self.sent.is_empty() { "at the beginning".to_owned() } else { sent() };
         self.dialogue.describe(&after, &format!("{how}`{}`", escapes::format(&self.came)))
     }
 
@@ -282,13 +291,20 @@ pub struct Keep<E, W> {
     exchange: E,
     witness: Arc<W>,
     seed: u64,
+    in_pieces: bool,
     next: AtomicU64,
 }
 
 impl<E: Exchange, W: Witness> Keep<E, W> {
     /// Clients that use this exchange and report to this witness. Their pauses come from `seed`.
     pub fn new(exchange: E, witness: Arc<W>, seed: u64) -> Keep<E, W> {
-        Keep { exchange, witness, seed, next: AtomicU64::new(0) }
+        Keep { exchange, witness, seed, in_pieces: false, next: AtomicU64::new(0) }
+    }
+
+    /// Sends some requests in two pieces, with a pause between.
+    pub(crate) fn in_pieces(mut self, in_pieces: bool) -> Keep<E, W> {
+        self.in_pieces = in_pieces;
+        self
     }
 }
 
@@ -302,6 +318,8 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
             witness: self.witness.clone(),
             random: Random::new(mix(self.seed ^ !number)),
             pause: if number.is_multiple_of(8) { SHORT_PAUSE } else { LONG_PAUSE },
+            in_pieces: self.in_pieces,
+            left: Vec::new(),
             under_way: false,
             heard: true,
             announced: false,
@@ -331,6 +349,9 @@ pub struct Kept<D, W> {
     witness: Arc<W>,
     random: Random,
     pause: Duration,
+    in_pieces: bool,
+    /// The second piece of the request, until it is sent.
+    left: Vec<u8>,
     /// A request was sent whose answer is not complete.
     under_way: bool,
     /// A byte of this answer has come, or none of an answer before it.
@@ -345,9 +366,23 @@ pub struct Kept<D, W> {
 
 impl<D: Dialogue, W: Witness> Kept<D, W> {
     fn ask(&mut self, cx: &mut Context<'_>) -> Step {
-        self.talk.ask(cx);
         self.under_way = true;
+        if !self.in_pieces || self.random.below(IN_PIECES) > 0 {
+            self.talk.ask(cx);
+            return Step::Continue;
+        }
+        let left = &mut self.left;
+        self.talk.ask_by(|bytes| left.extend_from_slice(bytes));
+        let first = usize::try_from(self.random.below(left.len().max(1) as u64)).expect("a part of a length");
+        cx.send(left.drain(..first).as_slice());
+        self.talk.in_pieces = true;
+        self.pause(cx);
         Step::Continue
+    }
+
+    fn pause(&mut self, cx: &mut Context<'_>) {
+        let most = u64::try_from(self.pause.as_micros()).expect("a pause is short");
+        cx.set_timer(Duration::from_micros(self.random.below(most)));
     }
 
     /// Closes the connection, whatever the server would say.
@@ -365,8 +400,7 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
             cx.set_timer(PATIENCE);
             return if self.stopping { Step::EndOutput } else { Step::Continue };
         }
-        let most = u64::try_from(self.pause.as_micros()).expect("a pause is short");
-        cx.set_timer(Duration::from_micros(self.random.below(most)));
+        self.pause(cx);
         Step::Continue
     }
 
@@ -420,6 +454,16 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        if !self.left.is_empty() {
+            cx.send(&std::mem::take(&mut self.left));
+            // The answer may have come before the end of the request.
+            if self.under_way {
+                cx.set_timer(PATIENCE)
+            } else {
+                self.pause(cx)
+            }
+            return Step::Continue;
+        }
         match (self.under_way, self.stopping || self.announced) {
             (false, false) => return self.ask(cx),
             (true, _) => self.witness.unexpected(self.talk.late()),
@@ -513,6 +557,28 @@ mod tests {
         let tally = Arc::new(Tally::new());
         let churn = Churn::new(Scripted::new(script.parse().expect("a script")), tally.witness(Group::Churn));
         (tally, Driver::open_with(churn, peer(Side::Connected, Duration::ZERO), Bounds::default()))
+    }
+
+    #[test]
+    fn requests_of_connections_that_stay_come_in_pieces_too() {
+        let tally = Arc::new(Tally::new());
+        let script = Scripted::new("> PING.\n< PONG.\n".parse().expect("a script"));
+        let keep = Keep::new(script, tally.witness(Group::Kept), 1).in_pieces(true);
+        let mut client = Driver::open_with(keep, peer(Side::Connected, Duration::ZERO), Bounds::default());
+        let mut in_two = 0;
+        for _ in 0..100 {
+            let (mut sent, mut pieces) = (client.sent(), 0);
+            while sent.len() < 5 {
+                pieces += u64::from(!sent.is_empty());
+                client.advance(Duration::from_millis(1));
+                sent.extend(client.sent());
+            }
+            assert_eq!(sent, b"PING.");
+            in_two += pieces.min(1);
+            client.receive(b"PONG.");
+        }
+        assert!((10..50).contains(&in_two), "{in_two}");
+        assert_eq!((tally.total().wrong_bytes, client.closed()), (0, None));
     }
 
     #[test]

@@ -69,6 +69,12 @@ pub trait Exchange: Send + Sync + 'static {
         false
     }
 
+    /// Returns whether a request may come in two pieces, with a pause of up to 40 ms between: a server that keeps the first half for itself, and does not
+    /// take it along in a change, is found out by that. By WebSocket it never does. Default: true.
+    fn may_split(&self) -> bool {
+        true
+    }
+
     /// Returns true where the server sends the clients of the churn what other clients say, too: then bytes behind the answer are not wrong.
     /// Default: false.
     fn hears_others(&self) -> bool {

@@ -51,7 +51,10 @@ impl Plan {
     /// Clients that stay: they have this exchange, or hear each other.
     pub(crate) fn keep<E: Exchange, W: Witness>(&self, kept: E, witness: &Arc<W>, deliveries: &Arc<Deliveries>) -> Behaviour {
         match &self.broadcast {
-            None => self.secured(Keep::new(kept, witness.clone(), self.seed), witness),
+            None => {
+                let in_pieces = self.websocket.is_none() && kept.may_split();
+                self.secured(Keep::new(kept, witness.clone(), self.seed).in_pieces(in_pieces), witness)
+            }
             Some(broadcast) => {
                 let subscribers = Subscribers::new(broadcast.clone(), deliveries.clone(), witness.clone(), self.kept, self.seed);
                 self.secured(subscribers, witness)
@@ -126,7 +129,7 @@ impl Clients {
     /// Lets clients that hear each other publish no more, and waits until all have heard everything, for at most [`PATIENCE`]. Returns the counts of
     /// each sender.
     pub fn settle(&self) -> Vec<Delivered> {
-        self.settle_beside(&[]).0
+        self.settle_by_change().0
     }
 
     /// Says that the next change begins.
@@ -134,13 +137,18 @@ impl Clients {
         self.deliveries.next_change();
     }
 
-    /// Does as [`Clients::settle`], where processes were killed in these changes. Returns also how many messages of each change were lost.
-    pub(crate) fn settle_beside(&self, kills: &[u64]) -> (Vec<Delivered>, BTreeMap<u64, u64>) {
+    /// Says that the change is over, in which a process was `killed` or not: one serves alone.
+    pub(crate) fn change_ends(&self, killed: bool) {
+        self.deliveries.change_ends(killed);
+    }
+
+    /// Does as [`Clients::settle`]. Returns also how many messages of each change were lost.
+    pub(crate) fn settle_by_change(&self) -> (Vec<Delivered>, BTreeMap<u64, u64>) {
         self.deliveries.be_quiet();
         if let Some(kept) = &self.kept {
             kept.wait(PATIENCE, |_| self.deliveries.is_complete());
         }
-        let lost = self.deliveries.close(kills);
+        let lost = self.deliveries.close();
         (self.deliveries.by_sender(), lost)
     }
 

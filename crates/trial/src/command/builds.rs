@@ -73,6 +73,10 @@ pub struct Builds {
     serving: (usize, Option<Pid>),
     /// All processes, with their builds: an older one may serve again after a kill.
     started: Vec<(Pid, usize)>,
+    /// Processes that this trial has killed.
+    killed: Vec<Pid>,
+    /// Processes that died by a signal of their own, a line each.
+    deaths: Vec<String>,
     /// Upgrades to the new build that were left alone; None: it has taken over from itself once, as its next release will.
     to_new: Option<u64>,
     /// The time that the last upgrade took.
@@ -127,6 +131,8 @@ impl Builds {
             random,
             serving: (0, None),
             started: Vec::new(),
+            killed: Vec::new(),
+            deaths: Vec::new(),
             to_new: Some(0),
             took: AT_FIRST,
         })
@@ -220,11 +226,20 @@ impl Builds {
     pub fn change(&mut self, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
         let (began, said) = (Instant::now(), self.output.length());
         let step = self.steps.pop().unwrap_or(Step::Upgrade);
-        let (ended, promise) = match self.step(step, stop, &mut tick) {
+        let (mut ended, promise) = match self.step(step, stop, &mut tick) {
             Ok(promise) => (Ended::Exited(0), promise),
             Err(ended) => (ended, Promise::default()),
         };
         let _ = self.is_any_left();
+        let mut deaths = std::mem::take(&mut self.deaths);
+        match &mut ended {
+            Ended::Exited(_) if !deaths.is_empty() => ended = Ended::Failed(deaths.join("; ")),
+            Ended::Failed(why) if !deaths.is_empty() => {
+                deaths.push(std::mem::take(why));
+                *why = deaths.join("; ");
+            }
+            _ => {}
+        }
         let mut said = self.output.since(said).unwrap_or_default();
         let _ = self.output.forget();
         if let Ended::Failed(why) = &ended {
@@ -241,7 +256,7 @@ impl Builds {
         if step == Step::Upgrade {
             let answer = asked.answer(stop, tick)?;
             self.started.extend(asked.pid().map(|pid| (pid, to)));
-            let (replaced, left_behind) = match answer {
+            let (replaced, left_behind, dropped) = match answer {
                 Ok(answer) => answer,
                 Err(error) => return self.serves(None, stop, tick).and_then(|()| Err(failed(error))),
             };
@@ -255,7 +270,8 @@ impl Builds {
             if let Some(times) = self.to_new.as_mut().filter(|_| to == 1) {
                 *times += 1;
             }
-            return Ok(Promise { change, moved: replaced.moved, stayed: replaced.staying, left_behind, ..Promise::default() });
+            let (moved, stayed) = (replaced.moved, replaced.staying);
+            return Ok(Promise { change, moved, stayed, left_behind, dropped, ..Promise::default() });
         }
         let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
         self.started.push((new, to));
@@ -265,6 +281,7 @@ impl Builds {
         let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
         let stopped = Victim::stop(victim, survivor);
         let (connections, may_refuse) = stopped.has(&self.target, survivor, step == Step::KillOld);
+        self.killed.push(victim);
         stopped.kill();
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
@@ -296,7 +313,13 @@ impl Builds {
     /// Forgets processes that have ended, and returns whether one is left.
     fn is_any_left(&mut self) -> bool {
         // A process that has lost its parent has this one, which has to wait for it.
-        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let build = self.started.iter().find(|(started, _)| *started == pid).map(|(_, build)| *build);
+            let signal = status.terminating_signal().filter(|_| !self.killed.contains(&pid));
+            if let Some((build, signal)) = build.zip(signal) {
+                self.deaths.push(format!("a process of {} died by signal {signal}", self.programs.builds[build].display()));
+            }
+        }
         self.started.retain(|(pid, _)| test_kill_process(*pid).is_ok());
         !self.started.is_empty()
     }
@@ -335,8 +358,8 @@ fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
     }
 }
 
-/// The outcome of an upgrade, and what was left behind: why connections stayed where they were, and state that the new build does not take.
-type Outcome = (Replaced, Vec<String>);
+/// The outcome of an upgrade: why connections stayed where they were, and state that the next build does not take.
+type Outcome = (Replaced, Vec<String>, Vec<String>);
 
 /// An upgrade that was asked for.
 struct Asked {
@@ -400,19 +423,19 @@ impl Asked {
 
 /// Has the build that serves replaced.
 fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> {
-    let (mut why, mut left) = (Vec::new(), Vec::new());
+    let (mut why, mut left, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
     let replaced = ask.run(|plan| {
         let pools = plan.pools.into_iter().filter(|pool| !not_for_clients.contains(&pool.name));
         why.extend(pools.flat_map(|pool| pool.staying.into_keys()));
-        left.extend(
-            plan.dropped
-                .iter()
-                .map(|name| format!("what is carried as {name} is lost: the new build carries nothing of this name")),
-        );
+        let lost = |name: &String| format!("what is carried as {name} is lost: the new build carries nothing of this name");
+        dropped.extend(plan.dropped.iter().map(lost));
     })?;
     if replaced.staying > 0 {
         left.extend(why);
         left.extend_from_slice(&replaced.not_restored);
+        if left.is_empty() {
+            left.push("they had not moved when the upgrade was answered: the next build restores them slowly".to_owned());
+        }
     }
-    Ok((replaced, left))
+    Ok((replaced, left, dropped))
 }

@@ -22,6 +22,7 @@ pub use shell::{Ended, Promise, Ran};
 pub use table::Table;
 pub use upgrades::{Upgrades, upgrades};
 
+use crate::deliveries::ARRIVES;
 use crate::{Broadcast, Clients, Delivered, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
@@ -267,8 +268,12 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             let ran = change(&mut || self.progress());
             ended = Instant::now();
             self.changes += 1;
+            let killed = ran.promise.as_ref().is_some_and(|promise| promise.killed);
+            self.trial.clients.change_ends(killed);
+            // Messages that were published after a kill, and before the next change, are due: some of them have to arrive.
+            let calm = if killed && self.trial.options.broadcast.is_some() { ended + 2 * ARRIVES } else { ended };
             let ends = if let Until::Passed(time) = until { self.begun + *time } else { start + *every };
-            self.wait_until(ends.min(start + *every));
+            self.wait_until(ends.min((start + *every).max(calm)));
             if !(self.stop)(Duration::ZERO) {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
@@ -279,9 +284,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
-        let kills = changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed));
-        let kills: Vec<u64> = kills.map(|change| change.number).collect();
-        self.messages = self.trial.clients.settle_beside(&kills);
+        self.messages = self.trial.clients.settle_by_change();
         self.standing = self.trial.clients.standing();
         // An answer that never comes is lost, also if it was asked for a moment ago.
         self.trial.clients.leave(self.stop);

@@ -1,6 +1,7 @@
 //! The check before a trial: the server is there, and speaks the protocol of the workload.
 
 use super::web::Expected;
+use crate::deliveries::CHECKS;
 use crate::{Cause, Churn, Deliveries, Exchange, Failure, Group, PATIENCE, Phase, Plan, Seen, Tally};
 use sockdrawer::{Behaviour, Config, Drain, Error, Pool, connecting::Connecting};
 use std::fmt;
@@ -39,9 +40,9 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
         return Ok(());
     }
     let tally = Arc::new(Tally::new());
-    let deliveries = Arc::new(Deliveries::default());
+    let deliveries = Arc::new(Deliveries::of_check());
     // A client that is to hear others hears nobody alone.
-    let (count, plan) = if plan.broadcast.is_some() { (2, &Plan { kept: 2, ..plan.clone() }) } else { (1, plan) };
+    let (count, plan) = if plan.broadcast.is_some() { (CHECKS, &Plan { kept: CHECKS, ..plan.clone() }) } else { (1, plan) };
     let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
     let is_over = |seen: &Seen| seen.kept_exchanges >= ANSWERS || seen.lost() + seen.kept_not_back + seen.not_begun > 0;
     let seen = some(count, plan, keep, &tally, is_over)?;

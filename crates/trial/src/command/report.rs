@@ -140,11 +140,21 @@ impl Report {
 
     /// Returns the reasons why connections stayed behind, and what did not go along, each once; of those that differ in numbers alone, as those of states of several lengths do, the first.
     pub(crate) fn left_behind(&self) -> Vec<&str> {
-        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
+        let promises = self.promises();
         let without_numbers = |why: &str| why.replace(|sign: char| sign.is_ascii_digit(), "");
         let mut seen = BTreeSet::new();
-        let all = promises.flat_map(|promise| &promise.left_behind).map(String::as_str);
+        let all = promises.flat_map(|promise| promise.left_behind.iter().chain(&promise.dropped)).map(String::as_str);
         all.filter(|why| seen.insert(without_numbers(why))).collect()
+    }
+
+    fn promises(&self) -> impl Iterator<Item = &Promise> {
+        self.changes.iter().filter_map(|change| change.ran.promise.as_ref())
+    }
+
+    /// Returns what connections share and an upgrade lost. That the old build does not know what the new one carries is no fault, unless all is required.
+    fn dropped(&self) -> BTreeSet<&str> {
+        let counts = |promise: &&Promise| self.options.require_all || promise.change != "to old";
+        self.promises().filter(counts).flat_map(|promise| &promise.dropped).map(String::as_str).collect()
     }
 
     /// Returns whether builds replaced each other, in the place of a command.
@@ -248,11 +258,11 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
         "command_seconds": ran.took.as_secs_f64(),
         "output": ran.said,
     });
-    if let Some(Promise { change, connections, may_refuse, moved, stayed, left_behind, .. }) = &ran.promise {
+    if let Some(Promise { change, connections, may_refuse, moved, stayed, left_behind, dropped, .. }) = &ran.promise {
         one["change"] = (*change).into();
         one["moved"] = (*moved).into();
         one["stayed"] = (*stayed).into();
-        one["left_behind"] = left_behind.clone().into();
+        one["left_behind"] = [&left_behind[..], &dropped[..]].concat().into();
         one["may_lose"] = json!({"connections": connections, "connects_may_fail": may_refuse});
     }
     merge(&mut one, seen_json(&change.seen, idle_close));
@@ -335,11 +345,12 @@ impl Judged for Report {
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
-        if self.options.require_all && (stayed > 0 || !self.left_behind().is_empty()) {
-            let why = self.left_behind();
+        if self.options.require_all && stayed > 0 {
+            let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !self.dropped().contains(why)).collect();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
         }
+        bad.extend(self.dropped().into_iter().map(str::to_owned));
         let failed = self.failed_commands();
         if failed > 0 {
             let all = self.changes.len();

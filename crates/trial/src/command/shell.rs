@@ -94,8 +94,10 @@ pub struct Promise {
     pub moved: u64,
     /// Connections that stayed in the process before.
     pub stayed: u64,
-    /// Why connections stayed, each reason once, and state that they share which did not go along.
+    /// Why connections stayed, each reason once.
     pub left_behind: Vec<String>,
+    /// State that connections share which the next build does not take, a line each.
+    pub dropped: Vec<String>,
     /// It was the only one that listened, so that connects may fail until the next process does.
     pub may_refuse: bool,
 }

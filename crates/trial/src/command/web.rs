@@ -74,6 +74,11 @@ impl Web {
 impl Exchange for Web {
     type Dialogue = Visitor;
 
+    /// A server that ends connections at rest may take one with half a head for such a connection.
+    fn may_split(&self) -> bool {
+        false
+    }
+
     fn dialogue(&self) -> Visitor {
         Visitor {
             request: self.request.clone(),
