@@ -20,7 +20,7 @@ pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
-pub(crate) const SETTINGS: [Setting; 11] = [
+const SETTINGS: [Setting; 11] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
@@ -154,6 +154,11 @@ pub(crate) fn protocols() -> [Protocol; 8] {
             .sees("model"),
         protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
     ]
+}
+
+/// The settings of all protocols.
+pub(crate) fn settings() -> impl Iterator<Item = Setting> {
+    protocols().into_iter().flat_map(|protocol| protocol.settings().to_vec())
 }
 
 fn serve_http(values: &Values) -> Result<Config, String> {

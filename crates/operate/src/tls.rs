@@ -93,7 +93,7 @@ const TO_CERTIFICATE: &str = "tls-to-cert";
 const TO_KEY: &str = "tls-to-key";
 const TO_ALPN: &str = "tls-to-alpn";
 
-/// What the TLS of connections that a protocol makes is made of.
+/// The settings of TLS of connections that a protocol makes.
 pub(crate) const TO_SETTINGS: [Setting; 5] = [
     setting(
         TO,
@@ -120,7 +120,7 @@ pub(crate) const TO_SETTINGS: [Setting; 5] = [
 /// The TLS of a pool, as it is in force.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolTls {
-    /// Of the connections that its protocol makes.
+    /// TLS of the connections that its protocol makes.
     pub(crate) client: Option<Client>,
     /// Of the pool, and of each of its listeners in order.
     pub(crate) servers: Vec<Option<Server>>,

@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl Client {
-    /// Whether both connect alike: equal authorities, names, certificates and options. Tickets and observers are not looked at.
+    /// Returns whether both connect alike: equal authorities, names, certificates and options. Tickets and observers are not looked at.
     pub fn is_same(&self, other: &Client) -> bool {
         recipe::of_client(&self.options) == recipe::of_client(&other.options)
     }

@@ -2,9 +2,8 @@
 
 use super::exchange::{Dialogue, Exchange, Judgement};
 use super::random::{Random, mix};
-use super::script::SHOWN;
+use super::talk::Talk;
 use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
-use sockdrawer_catalog::escapes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// pause, so that at any moment some exchanges are under way.
 const LONG_PAUSE: Duration = Duration::from_millis(40);
 const SHORT_PAUSE: Duration = Duration::from_millis(4);
-/// One in so many requests of a connection that stays comes in two pieces, with a pause between: a change finds the first half of some.
+/// The share of requests of a connection that stays, one in so many, that comes in two pieces, with a pause between: a change finds the first half of some.
 const IN_PIECES: u64 = 4;
 
 /// The phase in which a client's connection failed.
@@ -77,64 +76,6 @@ pub trait Witness: Send + Sync + 'static {
 
     /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
-}
-
-/// A dialogue, with the beginnings of the request under way and of what came of its answer.
-struct Talk<D> {
-    dialogue: D,
-    sent: Vec<u8>,
-    in_pieces: bool,
-    came: Vec<u8>,
-}
-
-impl<D: Dialogue> Talk<D> {
-    fn new(dialogue: D) -> Talk<D> {
-        Talk { dialogue, sent: Vec::new(), in_pieces: false, came: Vec::new() }
-    }
-
-    fn ask(&mut self, cx: &mut Context<'_>) {
-        self.ask_by(|bytes| cx.send(bytes));
-        cx.set_timer(PATIENCE);
-    }
-
-    fn ask_by(&mut self, mut send: impl FnMut(&[u8])) {
-        self.sent.clear();
-        self.came.clear();
-        self.in_pieces = false;
-        let sent = &mut self.sent;
-        self.dialogue.ask(&mut |bytes| {
-            keep(sent, bytes);
-            send(bytes);
-        });
-    }
-
-    fn judge(&mut self, came: &[u8]) -> Judgement {
-        keep(&mut self.came, came);
-        self.dialogue.judge(came)
-    }
-
-    /// Describes the answer under way, of which `came` says how it came.
-    fn describe(&self, how: &str) -> String {
-        let pieces = if self.in_pieces { ", which was sent in two pieces," } else { "" };
-        let sent = || format!("after `{}`{pieces}", escapes::format(&self.sent));
-        let after = if self.sent.is_empty() { "at the beginning".to_owned() } else { sent() };
-        self.dialogue.describe(&after, &format!("{how}`{}`", escapes::format(&self.came)))
-    }
-
-    fn late(&self) -> String {
-        self.describe(&format!("within {PATIENCE:?} "))
-    }
-
-    /// Describes what came behind the answer.
-    fn surplus(&self, bytes: &[u8]) -> String {
-        let (sent, came) = (escapes::format(&self.sent), escapes::format(&bytes[..bytes.len().min(SHOWN)]));
-        format!("after the answer to `{sent}` nothing was expected, and `{came}` came")
-    }
-}
-
-/// Adds bytes to a beginning of which no more is shown.
-fn keep(beginning: &mut Vec<u8>, bytes: &[u8]) {
-    beginning.extend(bytes.iter().take(SHOWN - beginning.len()));
 }
 
 /// The churn: clients that connect, ask once, get their answer and end, without a second try.
@@ -548,6 +489,7 @@ impl std::fmt::Display for Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::SHOWN;
     use crate::{Counter, Group, Scripted, Tally};
     use sockdrawer::Side;
     use sockdrawer::testing::{Bounds, Driver, peer};

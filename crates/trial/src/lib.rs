@@ -46,6 +46,7 @@ mod script;
 mod sets;
 mod subscribers;
 mod table;
+mod talk;
 mod tally;
 mod tls;
 mod verdict;

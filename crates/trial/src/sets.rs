@@ -126,6 +126,13 @@ impl Clients {
         self.churn.wait(within, |_| self.tally.total().connects >= wanted)
     }
 
+    /// Waits until connections that stay have got an answer, or heard a message, for each of them on the average. Returns false after `within`.
+    pub fn await_answers(&self, within: Duration) -> bool {
+        let Some(kept) = &self.kept else { return true };
+        let wanted = self.tally.total().kept_exchanges + self.standing() as u64;
+        kept.wait(within, |_| self.tally.total().kept_exchanges >= wanted)
+    }
+
     /// Lets clients that hear each other publish no more, and waits until all have heard everything, for at most [`PATIENCE`]. Returns the counts of
     /// each sender.
     pub fn settle(&self) -> Vec<Delivered> {

@@ -53,7 +53,7 @@ fn options(root: &Command, command: &Command) -> String {
     };
     let elsewhere = |option: &Arg| match option.get_long() {
         None | Some("help") => true,
-        Some(long) if serve => settings.contains(long) || crate::protocols::SETTINGS.iter().any(|setting| setting.name == long),
+        Some(long) if serve => settings.contains(long) || crate::protocols::settings().any(|setting| setting.name == long),
         Some(_) if command.get_name() == "load" => false,
         Some(_) => same(load, option) || (command.get_name() != "trial" && same(trial, option)),
     };

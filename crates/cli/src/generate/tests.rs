@@ -12,7 +12,7 @@ const REFERENCE: &str = "docs/reference/configuration.md";
 
 /// All settings.
 fn settings() -> Vec<Setting> {
-    program_settings().chain(pool_settings()).copied().chain(protocols::SETTINGS).collect()
+    program_settings().chain(pool_settings()).copied().chain(protocols::settings()).collect()
 }
 
 fn root() -> PathBuf {
@@ -42,7 +42,7 @@ fn configuration() -> String {
         let words = if is_short { group.to_owned() } else { group.to_lowercase() };
         table(&format!("Pools: {words}"), pool_settings().filter(|setting| setting.group == group).copied().collect());
     }
-    table("Protocols", protocols::SETTINGS.to_vec());
+    table("Protocols", protocols::settings().collect());
     text
 }
 

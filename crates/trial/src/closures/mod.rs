@@ -92,7 +92,7 @@ impl fmt::Debug for Trial {
 
 /// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
 /// clients send bytes and expect them back, unless another [`Trial::exchange`] is set. After each change the trial waits for 20
-/// connects. See [the crate](crate) for an example.
+/// connects, and for an answer on each connection that stays. See [the crate](crate) for an example.
 pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
     Trial {
         service: service.into_behaviour(),
@@ -271,6 +271,7 @@ fn apply(
                 report.error.get_or_insert(why);
             }
             clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
+            clients.await_answers(CONNECTS_WITHIN);
         }
     }
     let delivered = clients.settle();

@@ -114,6 +114,7 @@ impl fmt::Display for Report {
             writeln!(f)?;
             line(f, &change.name, cells.map(|count| count.to_string()))?;
         }
+        write!(f, "\nround trips of connections that stayed: {}", self.total.kept_exchanges)?;
         for (failure, count) in self.failures.iter().take(8) {
             write!(f, "\n{count} times {failure}")?;
         }

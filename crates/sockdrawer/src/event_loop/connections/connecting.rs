@@ -217,7 +217,7 @@ impl Connections {
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         let shaking = self.connects.shaking;
         self.connects.wait_for_handshake(before);
-        let Some(asker) = asked_by else { return None };
+        let asker = asked_by?;
         match self.with_protocol(token) {
             Some(slot) if shaking => self.slots.make_extra(slot).asked.iter_mut().for_each(|asked| asked.shaking = true),
             None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
