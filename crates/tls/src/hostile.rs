@@ -48,11 +48,11 @@ pub(crate) fn check(input: &[u8]) {
 
 impl Victim {
     fn new(choices: u8) -> Victim {
-        let peer = || sockdrawer::testing::peer(Side::Accepted, Duration::ZERO);
+        let peer = |side| sockdrawer::testing::peer(side, Duration::ZERO);
         let fresh = |filter| Victim { filter, wire: Vec::new(), opens: None, failed: false };
         let mut victim = match choices & 3 {
-            2 => fresh(server().filter(&peer())),
-            3 => fresh(client().filter(&peer())),
+            2 => fresh(server().filter(&peer(Side::Accepted))),
+            3 => fresh(client().filter(&peer(Side::Connected))),
             _ => return Victim::established(choices),
         };
         // A client speaks first.

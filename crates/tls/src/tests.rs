@@ -5,11 +5,12 @@ use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use sockdrawer::layer::Layer;
-use sockdrawer::testing::Driver;
-use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+use sockdrawer::testing::{Bounds, Driver};
+use sockdrawer::{Context, Input, Peer, Protocol, Service, Side, Step};
 use sockdrawer_catalog::echo::Echo;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 mod failures;
 mod handshakes;
@@ -119,7 +120,13 @@ pub(crate) fn provider_of_one_suite() -> Option<Arc<CryptoProvider>> {
 
 /// A new connection.
 fn join(server: &Server, client: &Client, says: &[u8]) -> (ServerEnd, ClientEnd) {
-    (Driver::open(Layer::new(server.clone(), Echo)), Driver::open(Layer::new(client.clone(), Says(says.to_vec()))))
+    (Driver::open(Layer::new(server.clone(), Echo)), connected(client.clone(), says))
+}
+
+/// A connection that was made.
+fn connected(client: Client, says: &[u8]) -> ClientEnd {
+    let peer = sockdrawer::testing::peer(Side::Connected, Duration::ZERO);
+    Driver::open_with(Layer::new(client, Says(says.to_vec())), peer, Bounds::default())
 }
 
 fn trusting(certificate: &Certificate) -> ClientOptions {

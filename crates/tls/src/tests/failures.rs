@@ -204,7 +204,7 @@ fn a_short_word_is_not_waited_for_to_become_a_record() {
         assert_eq!((server.closed(), server.reports()), (Some(Closed::Orderly), &["the peer does not speak TLS".to_owned()][..]));
     }
     let client = trusting(&certificate).name("localhost").build().expect("a client");
-    let mut client = Driver::open(Layer::new(client, Says(Vec::new())));
+    let mut client = connected(client, b"");
     client.receive(&[22]);
     assert_eq!(client.closed(), None);
 }
@@ -282,7 +282,7 @@ fn a_handshake_that_cannot_go_on_is_not_reset() {
         assert_eq!((server.sent(), server.closed()), (vec![21, 3, 3, 0, 2, 2, 50], Some(Closed::Orderly)), "{at} bytes");
     }
     let client = trusting(&certificate).name("localhost").build().expect("a client");
-    let hello = Driver::open(Layer::new(client, Says(Vec::new()))).sent();
+    let hello = connected(client, b"").sent();
     for at in 0..hello.len() {
         let mut server = Driver::open(Layer::new(server.clone(), Echo));
         server.receive(&hello[..at]);
