@@ -3,13 +3,15 @@
 use crate::names;
 use sockdrawer::{Address, Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
-use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent};
-use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping};
+use sockdrawer_catalog::count::thousands;
+use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent, TargetStatus};
+use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping, time};
 use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
 use sockdrawer_program::executable;
 use sockdrawer_websocket as websocket;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
@@ -20,12 +22,14 @@ pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
-const SETTINGS: [Setting; 11] = [
+const SETTINGS: [Setting; 12] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
     Setting::new("publish", Kind::Switch, "ws: each message goes to all clients, and not back alone").unless_given("false"),
     Setting::new("max-message", Kind::Size, "ws: the longest message that is taken, fragments joined").unless_given("1m"),
+    Setting::new("deflate", Kind::Switch, "ws: compress messages for clients that offer it (permessage-deflate)")
+        .unless_given("false"),
     Setting::new(
         "to",
         Kind::List(TARGET),
@@ -58,6 +62,24 @@ const SETTINGS: [Setting; 11] = [
 static TARGETS: LazyLock<Known> = LazyLock::new(|| Known::observed(|target, event| TARGET_METRICS.count(target, event)));
 /// The metrics of targets, which are those of this process.
 pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(TargetMetrics::new);
+
+/// The columns of the table of targets.
+pub(crate) const TARGET_COLUMNS: [&str; 7] = ["TARGET", "STATE", ">CLIENTS", ">WAITING", ">CONNECTS", ">FAILED", "LAST FAILURE"];
+
+/// Returns a row for each target of this process.
+pub(crate) fn target_rows() -> Vec<Vec<String>> {
+    let row = |one: TargetStatus| {
+        let state = match (one.left_out, one.failures) {
+            (Some(left), _) => format!("left out for {}", time::format(Duration::from_secs(left.as_secs().max(1)))),
+            (None, 0) => "in use".to_owned(),
+            (None, _) => "tried next".to_owned(),
+        };
+        let error = one.last_error.map(|errno| std::io::Error::from_raw_os_error(errno).to_string());
+        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(thousands);
+        [one.address.to_string(), state].into_iter().chain(numbers).chain([error.unwrap_or_default()]).collect()
+    };
+    TARGETS.status(Instant::now()).into_iter().map(row).collect()
+}
 
 /// Metrics of each target of a proxy, by its address.
 pub(crate) struct TargetMetrics {
@@ -124,7 +146,7 @@ impl TargetMetrics {
 
 /// What can be served.
 pub(crate) fn protocols() -> [Protocol; 8] {
-    let [slow_duration, ack, publish, max_message, to, balance, connect_timeout, tries, queue_timeout, header, program] =
+    let [slow_duration, ack, publish, max_message, deflate, to, balance, connect_timeout, tries, queue_timeout, header, program] =
         SETTINGS;
     let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
         Protocol::new(protocol.name(), help, build)
@@ -142,15 +164,22 @@ pub(crate) fn protocols() -> [Protocol; 8] {
         .setting(ack),
         protocol(names::Protocol::Ws, "WebSockets whose messages come back, or go to all", |values| {
             let echo = websocket::Echo::default().max_message(values.count("max-message").unwrap_or(1 << 20));
+            let echo = echo.deflate(values.switch("deflate") == Some(true));
             let echo = if values.switch("publish") == Some(true) { echo.to_all() } else { echo };
             Ok(Config::accept(echo.behaviour()))
         })
         .setting(publish)
-        .setting(max_message),
+        .setting(max_message)
+        .setting(deflate),
         [to, balance, connect_timeout, tries, queue_timeout, header]
             .into_iter()
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
             .connects()
+            .looks(|values| {
+                let mut found = DefaultHasher::new();
+                targets(values).ok()?.iter().for_each(|target| target.to_string().hash(&mut found));
+                Some(found.finish())
+            })
             .sees("model"),
         protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
     ]
@@ -170,8 +199,14 @@ fn serve_http(values: &Values) -> Result<Config, String> {
     Ok(config)
 }
 
+/// The targets: a name has one for each of its addresses.
+fn targets(values: &Values) -> Result<Vec<Target>, String> {
+    let all = values.list("to").iter().map(|text| Target::all(text)).collect::<Result<Vec<_>, String>>()?;
+    Ok(all.concat())
+}
+
 fn proxy(values: &Values) -> Result<Config, String> {
-    let targets = values.list("to").iter().map(|text| text.parse()).collect::<Result<Vec<Target>, String>>()?;
+    let targets = targets(values)?;
     if targets.is_empty() {
         return Err("proxy without a target: name one by to, as in --to 10.0.0.1:6379".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Certificates that are renewed while the program runs: a new generation of their pools.
+//! Certificates that are renewed while the program runs, and names that have other addresses: a new generation of their pools.
 
 use crate::failure::Failure;
 use crate::listen::sets;
@@ -8,7 +8,7 @@ use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
 use std::sync::{Arc, Weak};
 
-/// Changes pools with TLS when their files have changed, for as long as the program runs.
+/// Changes pools when their files, or what their protocols find elsewhere, have changed, for as long as the program runs.
 pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
     let (watched, operator) = (operator.server.watched.clone(), Arc::downgrade(operator));
     spawn("certificates", move || follow(&watched, &operator))
@@ -22,7 +22,12 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
             // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
             watched.add(&state.document);
             let differs = |(name, tls): (&String, &PoolTls)| {
-                state.document.pools.get(name).is_some_and(|pool| tls.content != content(&sets(&pool.values)))
+                state.document.pools.get(name).is_some_and(|pool| {
+                    let protocol = now.server.known.protocol(pool.protocol);
+                    let found = || protocol.and_then(|protocol| protocol.look(&pool.values));
+                    tls.content != content(&sets(&pool.values))
+                        || tls.found.is_some_and(|old| found().is_some_and(|new| new != old))
+                })
             };
             if state.refused_files.is_some() || state.tls.iter().any(differs) {
                 look(&now);

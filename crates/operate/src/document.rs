@@ -8,7 +8,7 @@ mod read;
 mod schema;
 mod whole;
 
-pub(crate) use known::Known;
+pub(crate) use known::{Known, Shown};
 pub use schema::pool_default;
 pub(crate) use schema::schema;
 pub(crate) use whole::rehearsed;

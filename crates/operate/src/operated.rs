@@ -1,6 +1,6 @@
 //! The life of an operated program: it begins, obeys signals and operators, and ends in order.
 
-use crate::document::{self, Document, Known};
+use crate::document::{self, Document, Known, Shown};
 use crate::failure::Failure;
 use crate::hooks::{self, Hooks, Moment, Moments};
 use crate::hub::Hub;
@@ -135,6 +135,26 @@ impl Operated {
     #[must_use]
     pub fn metric<V: Measure, const N: usize>(mut self, family: &MetricFamily<V, N>) -> Operated {
         self.origin.known.metrics.push(Arc::new(family.clone()));
+        self
+    }
+
+    /// Shows a table of the program's own in its status: `ctl status` prints it below the built-in ones, `ctl show NAME` alone. Numbers stand at the right of a column whose name
+    /// begins with `>`. `rows` is called for each that asks, and must not block.
+    ///
+    /// ```
+    /// # use sockdrawer_operate::Operated;
+    /// let operated = Operated::new("/etc/chat.toml").shows("rooms", &["ROOM", ">MEMBERS"], || {
+    ///     vec![vec!["lobby".to_owned(), "12".to_owned()]]
+    /// });
+    /// ```
+    #[must_use]
+    pub fn shows(
+        mut self,
+        name: &'static str,
+        columns: &'static [&'static str],
+        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
+    ) -> Operated {
+        self.origin.known.shown.push(Shown { name, columns, rows: Arc::new(rows) });
         self
     }
 

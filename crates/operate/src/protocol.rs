@@ -10,6 +10,7 @@ use std::sync::Arc;
 #[cfg(feature = "tokio")]
 type Serve = dyn Fn(sockdrawer::tasks::Listener, &Values) + Send + Sync;
 type Build = dyn Fn(&Values) -> Result<Config, String> + Send + Sync;
+type Looks = dyn Fn(&Values) -> Option<u64> + Send + Sync;
 
 /// A protocol that a configuration can name.
 ///
@@ -34,6 +35,7 @@ pub struct Protocol {
     pub(crate) settings: Vec<Setting>,
     pub(crate) sees: Vec<&'static str>,
     pub(crate) build: Arc<Build>,
+    pub(crate) looks: Option<Arc<Looks>>,
     #[cfg(feature = "tokio")]
     pub(crate) serve: Option<Arc<Serve>>,
 }
@@ -59,6 +61,7 @@ impl Protocol {
             settings: Vec::new(),
             sees: Vec::new(),
             build: Arc::new(build),
+            looks: None,
             #[cfg(feature = "tokio")]
             serve: None,
         }
@@ -106,6 +109,20 @@ impl Protocol {
     pub fn connects(mut self) -> Protocol {
         self.settings.extend(crate::tls::TO_SETTINGS);
         self
+    }
+
+    /// Has the protocol look again at what its settings name, such as hosts of the network: the function returns a number of what it found, which is another where that is something
+    /// else, and None where it could not look. It is called each half minute on a thread of its own and may block; with another number `build` is called again, and its service
+    /// starts a new generation.
+    #[must_use]
+    pub fn looks(mut self, looks: impl Fn(&Values) -> Option<u64> + Send + Sync + 'static) -> Protocol {
+        self.looks = Some(Arc::new(looks));
+        self
+    }
+
+    /// Returns the number of what the settings name now; None: it could not look, or there is nothing.
+    pub(crate) fn look(&self, values: &Values) -> Option<u64> {
+        self.looks.as_ref()?(values)
     }
 
     /// Says that `build` looks at this setting of the pool too.

@@ -82,8 +82,8 @@ struct Removed {
 struct Reconfigured {
     config: Config,
     tls: Option<PoolTls>,
-    /// Its behaviour is another because its files have another content.
-    only_files: bool,
+    /// The setting whose value is what it was, and of which another behaviour comes all the same, and why.
+    outside: Option<(&'static str, &'static str)>,
 }
 
 /// How far a change has come.
@@ -206,7 +206,7 @@ impl Server {
     fn configure(&self, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
         let protocol = self.known.protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
-        let tls = tls::of(&listen::sets(&of.values), &self.tickets)?;
+        let tls = tls::of(&listen::sets(&of.values), &self.tickets, protocol.look(&of.values))?;
         Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
     }
 
@@ -220,7 +220,8 @@ impl Server {
         let (mut config, tls) = self.configure(to)?;
         let protocol = self.known.protocol(to.protocol).expect("the document was checked");
         let is_same = from.protocol == to.protocol && protocol.differing(&from.values, &to.values).is_empty();
-        let other_files = old.zip(tls.as_ref()).is_some_and(|(old, new)| old.differs(new));
+        let outside = old.zip(tls.as_ref()).and_then(|(old, new)| old.difference(new));
+        let other_files = outside.is_some();
         // To start with an expired certificate may be meant; to replace a good one by it is not.
         let refused = |tls: Option<&PoolTls>| tls.and_then(|tls| tls::refused_now(&tls.certificates));
         if let (true, Some(why), None) = (other_files, refused(tls.as_ref()), refused(old)) {
@@ -236,7 +237,7 @@ impl Server {
         Ok(Reconfigured {
             config,
             tls,
-            only_files: is_same && other_files && from.values.list("listen") == to.values.list("listen"),
+            outside: outside.filter(|_| is_same && from.values.list("listen") == to.values.list("listen")),
         })
     }
 

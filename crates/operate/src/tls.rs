@@ -127,6 +127,8 @@ pub(crate) struct PoolTls {
     pub(crate) certificates: Vec<Certificate>,
     /// Of its files, just before they were read.
     pub(crate) content: u64,
+    /// The number of what the protocol has found that its settings name elsewhere.
+    pub(crate) found: Option<u64>,
 }
 
 /// One certificate of a pool.
@@ -141,18 +143,26 @@ pub(crate) struct Certificate {
 }
 
 impl PoolTls {
-    /// Returns whether another server is in the place of one of these.
-    pub(crate) fn differs(&self, other: &PoolTls) -> bool {
-        let mut both = self.servers.iter().flatten().zip(other.servers.iter().flatten());
-        let clients = self.client.as_ref().zip(other.client.as_ref());
-        both.any(|(one, other)| !one.is_same(other)) || clients.is_some_and(|(one, other)| !one.is_same(other))
+    /// Returns a setting of which the other is made otherwise, though its value is what it was, and why.
+    pub(crate) fn difference(&self, other: &PoolTls) -> Option<(&'static str, &'static str)> {
+        const FILES: &str = "the files have another content";
+        let mut servers = self.servers.iter().flatten().zip(other.servers.iter().flatten());
+        let mut clients = self.client.iter().zip(&other.client);
+        if servers.any(|(one, other)| !one.is_same(other)) {
+            return Some((CERTIFICATE, FILES));
+        }
+        if clients.any(|(one, other)| !one.is_same(other)) {
+            return Some((TO, FILES));
+        }
+        let mut found = self.found.iter().zip(&other.found);
+        found.any(|(one, other)| one != other).then_some(("protocol", "names have other addresses"))
     }
 }
 
-/// What the settings of a pool and of its listeners say, in this order; None: no TLS.
-pub(crate) fn of(sets: &[Values], tickets: &Tickets) -> Result<Option<PoolTls>, Wrong> {
+/// What the settings of a pool and of its listeners say, in this order; None: no TLS, and nothing was found elsewhere.
+pub(crate) fn of(sets: &[Values], tickets: &Tickets, found: Option<u64>) -> Result<Option<PoolTls>, Wrong> {
     let client = client(&sets[0])?;
-    let mut all = PoolTls { client, servers: Vec::new(), certificates: Vec::new(), content: content(sets) };
+    let mut all = PoolTls { client, servers: Vec::new(), certificates: Vec::new(), content: content(sets), found };
     for (at, set) in sets.iter().enumerate() {
         let served = server(set, tickets).map_err(|(setting, why)| match at.checked_sub(1) {
             None => (setting, why),
@@ -162,7 +172,7 @@ pub(crate) fn of(sets: &[Values], tickets: &Tickets) -> Result<Option<PoolTls>, 
         all.servers.push(server);
         all.certificates.extend(certificates.into_iter().flatten());
     }
-    Ok(Some(all).filter(|all| all.client.is_some() || all.servers.iter().any(Option::is_some)))
+    Ok(Some(all).filter(|all| all.client.is_some() || all.found.is_some() || all.servers.iter().any(Option::is_some)))
 }
 
 /// The end of TLS of connections that a protocol makes.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Files are looked at once in this time, whatever is told of them: a file system of another machine tells nothing.
-const LOOKS_EVERY: Duration = Duration::from_secs(60);
+const LOOKS_EVERY: Duration = Duration::from_secs(30);
 /// ... and where the system has no room for what tells it: Linux has 128 for each user.
 const LOOKS_UNTOLD: Duration = Duration::from_secs(1);
 /// A certificate and its key are two files: they are read once nothing has changed for this long.
@@ -39,7 +39,7 @@ impl Watched {
         let changes =
             WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
         for directory in directories(document) {
-            // One that is not there, or cannot be watched, is looked at once a minute.
+            // One that is not there, or cannot be watched, is looked at once in a while.
             let _ = add_watch(told, directory.as_path(), changes);
         }
     }

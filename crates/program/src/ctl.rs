@@ -4,7 +4,7 @@ mod show;
 mod status;
 mod top;
 
-use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments, UpgradeBy};
+use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments, Named, UpgradeBy};
 use crate::outcome::{Exit, Failure};
 use crate::table::{Table, plain};
 use crate::{print, terminal};
@@ -37,7 +37,11 @@ pub(crate) fn run(program: &'static str, arguments: CtlArguments) -> Result<Exit
     let client = Client::at(control.unwrap_or_else(|| default_path(program))).timeout(Some(timeout.unwrap_or(TIMEOUT)));
     let mut asking = Asking { program, client, json, patient: timeout.is_none() };
     match what {
-        Ctl::Status => asking.status(|status| vec![show::pools(status), show::traffic(status), show::tls(status)]),
+        Ctl::Status => asking.status(|status| {
+            let built_in = [show::pools(status), show::traffic(status), show::tls(status)];
+            built_in.into_iter().chain(show::own(status, None)).collect()
+        }),
+        Ctl::Show(Named { name }) => asking.show(&name),
         Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
         Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
         Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),
@@ -120,6 +124,22 @@ impl Asking {
             .filter(|table| table.len() > 0)
             .try_for_each(|table| print::line("").and_then(|()| tell(table)))
             .map(|()| Exit::Ok)
+    }
+
+    /// Shows a table of the server's own.
+    fn show(&mut self, name: &str) -> Result<Exit, Failure> {
+        let (text, _) = self.ask("GET", "/status", &[], b"")?;
+        let status: status::Status = parsed(&text)?;
+        let Some(own) = status.tables.get(name) else {
+            let known: Vec<&str> = status.tables.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            return Err(Failure::usage(format_args!("no table {name}: {known}")));
+        };
+        if self.json {
+            let rows = serde_json::json!({"columns": own.columns, "rows": own.rows});
+            return print::line(rows).map(|()| Exit::Ok);
+        }
+        show::own(&status, Some(name)).iter_mut().try_for_each(tell).map(|()| Exit::Ok)
     }
 
     fn connections(&mut self, parameters: &Parameters) -> Result<Exit, Failure> {

@@ -10,7 +10,7 @@ const LEAST: usize = 8;
 
 /// A table that may be written in parts: columns only grow.
 pub(crate) struct Table {
-    columns: Vec<&'static str>,
+    columns: Vec<String>,
     widths: Vec<usize>,
     rows: Vec<Vec<String>>,
     /// The head is written before the first rows.
@@ -19,9 +19,10 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table of these columns. Numbers stand at the right of a column whose name begins with `>`.
-    pub(crate) fn new(columns: &[&'static str]) -> Table {
-        let widths = columns.iter().map(|name| title(name).len()).collect();
-        Table { columns: columns.to_vec(), widths, rows: Vec::new(), begun: false }
+    pub(crate) fn new<S: AsRef<str>>(columns: &[S]) -> Table {
+        let columns: Vec<String> = columns.iter().map(|name| plain(name.as_ref())).collect();
+        let widths = columns.iter().map(|name| title(name).chars().count()).collect();
+        Table { columns, widths, rows: Vec::new(), begun: false }
     }
 
     /// Adds a row. What a terminal would obey is shown as `?`: peers choose tags.
@@ -51,7 +52,7 @@ impl Table {
     fn fitting(&self, room: usize) -> Vec<usize> {
         let mut widths = self.widths.clone();
         while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > room {
-            let of_text = (0..widths.len()).filter(|&index| is_text(self.columns[index]) && widths[index] > LEAST);
+            let of_text = (0..widths.len()).filter(|&index| is_text(&self.columns[index]) && widths[index] > LEAST);
             let Some(widest) = of_text.max_by_key(|&index| widths[index]) else { break };
             widths[widest] -= 1;
         }
@@ -59,7 +60,7 @@ impl Table {
     }
 }
 
-fn title(name: &'static str) -> &'static str {
+fn title(name: &str) -> &str {
     name.strip_prefix('>').unwrap_or(name)
 }
 
@@ -67,7 +68,7 @@ fn is_text(name: &str) -> bool {
     !name.starts_with('>')
 }
 
-fn line(columns: &[&str], widths: &[usize], row: &[String]) -> String {
+fn line(columns: &[String], widths: &[usize], row: &[String]) -> String {
     let mut line = String::new();
     for ((name, &width), cell) in columns.iter().zip(widths).zip(row) {
         let fits = cell.chars().count() <= width;

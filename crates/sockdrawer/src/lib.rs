@@ -125,7 +125,7 @@ pub mod codec {
 /// Making connections: targets, sources, rates, and failures.
 pub mod connecting {
     pub use crate::config::{Connecting, Late};
-    pub use crate::protocol::ConnectFailure;
+    pub use crate::protocol::{Connect, ConnectFailure};
 }
 
 /// What a change would do, before it is made: see [`Pool::plan`].

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("no URL: name one such as ws://127.0.0.1:9001/chat")?;
     let host = url.trim_start_matches("ws://").split(['/', '?']).next().unwrap_or_default().to_owned();
     let (closed, end) = channel();
-    let client = WebSocket::client(Echo(closed), &url).max_message(32 << 20);
+    let client = WebSocket::client(Echo(closed), &url).max_message(32 << 20).deflate(true);
     let _pool = Pool::start(Config::connect(client, Connecting::to([host.as_str()]).keep(1).total(1)))?;
     let close = match end.recv_timeout(Duration::from_secs(60))? {
         Ok(close) => close,

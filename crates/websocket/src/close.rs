@@ -65,6 +65,10 @@ impl Fault {
         Fault { code: code::INVALID, why: "text is not UTF-8".into() }
     }
 
+    pub(crate) fn not_deflated() -> Fault {
+        Fault { code: code::INVALID, why: "a message is not compressed as it says".into() }
+    }
+
     pub(crate) fn too_long(max: usize) -> Fault {
         Fault { code: code::TOO_LONG, why: format!("a message has more than {max} bytes").into() }
     }

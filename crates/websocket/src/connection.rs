@@ -1,6 +1,7 @@
 //! A WebSocket: the handshake, frames in and out, pings, and the close, around the protocol of a user.
 
 use crate::close::Fault;
+use crate::deflate::{self, Window};
 use crate::frame::{self, Opcode};
 use crate::handshake::{self, Opening};
 use crate::link::Link;
@@ -97,7 +98,8 @@ impl<S: MessageService> Connection<S> {
         };
         match result {
             Ok(None) => Some(Step::Continue),
-            Ok(Some(protocol)) => {
+            Ok(Some((protocol, deflates))) => {
+                self.link.deflates = deflates;
                 self.stage = Stage::Open(protocol);
                 self.link.wait(self.shared.times.ping_after / 2, cx);
                 match self.call(cx, |protocol, socket| protocol.opened(socket)) {
@@ -120,7 +122,7 @@ impl<S: MessageService> Connection<S> {
     /// Takes what comes next.
     fn next<'a>(&mut self, input: &mut Input<'a>) -> Result<Received<'a>, Fault> {
         let mut partial = self.link.take(|extra| extra.partial.take());
-        let received = received::next(input, &mut partial, self.link.side, self.shared.max_message);
+        let received = received::next(input, &mut partial, self.link.side, self.link.deflates.is_some(), self.shared.max_message);
         if partial.is_some() {
             self.link.extra_mut().partial = partial;
         }
@@ -190,6 +192,9 @@ impl<S: MessageService> Connection<S> {
     }
 }
 
+/// The protocol of a handshake that is complete, and the compression that was agreed on.
+type Begun<S> = (<S as MessageService>::Protocol, Option<Window>);
+
 /// Why a handshake opens no WebSocket.
 enum Refused {
     /// The bytes of the answer.
@@ -204,7 +209,7 @@ fn accepted<S: MessageService>(
     peer: &Peer,
     input: &mut Input<'_>,
     cx: &mut Context<'_>,
-) -> Result<Option<S::Protocol>, Refused> {
+) -> Result<Option<Begun<S>>, Refused> {
     let request = match Request::read(input) {
         Ok(None) => return Ok(None),
         Ok(Some(request)) => request,
@@ -217,8 +222,13 @@ fn accepted<S: MessageService>(
     let key = handshake::key(&request).map_err(refuse)?;
     let mut opening = Opening { request: &request, peer, subprotocol: None, fields: Vec::new() };
     let protocol = shared.service.open(&mut opening).map_err(refuse)?;
+    let agreed = deflate::accept(handshake::extensions(&request)).filter(|_| shared.deflates);
+    let deflates = agreed.map(|(window, answer)| {
+        opening.field("Sec-WebSocket-Extensions", answer);
+        window
+    });
     cx.send(handshake::answer(key, &opening).as_bytes());
-    Ok(Some(protocol))
+    Ok(Some((protocol, deflates)))
 }
 
 /// A client's side of the handshake. None: the answer is not whole.
@@ -227,11 +237,13 @@ fn connected<S: MessageService>(
     peer: &Peer,
     key: &str,
     input: &mut Input<'_>,
-) -> Result<Option<S::Protocol>, Refused> {
+) -> Result<Option<Begun<S>>, Refused> {
     let Some(answer) = shared.asked.answered(key, input).map_err(Refused::Server)? else { return Ok(None) };
     let mut opening = Opening { request: &answer, peer, subprotocol: None, fields: Vec::new() };
     let refused = |_| Refused::Server("the service refused the WebSocket that the server opened".to_owned());
-    shared.service.open(&mut opening).map(Some).map_err(refused)
+    let protocol = shared.service.open(&mut opening).map_err(refused)?;
+    // The answer was checked.
+    Ok(Some((protocol, deflate::chosen(handshake::extensions(&answer)).ok().flatten())))
 }
 
 impl<S: MessageService> Protocol for Connection<S> {
@@ -350,7 +362,7 @@ impl<S: MessageService> Protocol for Connection<S> {
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         let now = to.now();
         let left = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(now));
-        let Link { silent, is_pinged, is_paused, close_sent, due, .. } = self.link;
+        let Link { silent, is_pinged, is_paused, close_sent, deflates, due, .. } = self.link;
         let handshake = match &self.stage {
             Stage::Handshake(handshake) => Some(handshake.key.clone()),
             Stage::Open(_) if !self.link.is_closed() => None,
@@ -358,7 +370,7 @@ impl<S: MessageService> Protocol for Connection<S> {
         };
         let (due, timer) = (left(due), left(self.link.timer()));
         let partial = self.link.take(|extra| extra.partial.take());
-        let moved = Moved { handshake, due, timer, silent, is_pinged, is_paused, close_sent, partial };
+        let moved = Moved { handshake, due, timer, silent, is_pinged, is_paused, close_sent, partial, deflates };
         let saved = to.value(&moved);
         if let Some(partial) = moved.partial {
             self.link.extra_mut().partial = Some(partial);
@@ -383,6 +395,7 @@ struct Moved {
     is_paused: bool,
     close_sent: bool,
     partial: Option<Partial>,
+    deflates: Option<Window>,
 }
 
 impl<S: MessageService> Connection<S> {
@@ -393,9 +406,10 @@ impl<S: MessageService> Connection<S> {
             None => Stage::Open(shared.service.restore(peer, from)?),
         };
         let mut connection = Connection::new(shared, stage, peer.side());
-        let Moved { silent, is_pinged, is_paused, close_sent, .. } = moved;
+        let Moved { silent, is_pinged, is_paused, close_sent, deflates, .. } = moved;
         let link = &mut connection.link;
         (link.silent, link.is_pinged, link.is_paused, link.close_sent) = (silent, is_pinged, is_paused, close_sent);
+        link.deflates = deflates;
         let extra = link.extra_mut();
         extra.left = Some([moved.due, moved.timer]);
         extra.partial = moved.partial;

@@ -8,6 +8,7 @@ use sockdrawer::{Behaviour, Build, CannotRestore, CannotSave, Group, Peer, Recip
 pub struct Echo {
     all: Option<Group>,
     max_message: Option<usize>,
+    deflates: bool,
 }
 
 impl Echo {
@@ -31,11 +32,18 @@ impl Echo {
         self
     }
 
+    /// Compresses messages for clients that offer it: see [`WebSocket::deflate`].
+    #[must_use]
+    pub fn deflate(mut self, deflates: bool) -> Echo {
+        self.deflates = deflates;
+        self
+    }
+
     /// Returns the behaviour of a pool: the same as by [`WebSocket::new`], compiled in this crate.
     #[must_use]
     pub fn behaviour(self) -> Behaviour {
-        let max = self.max_message;
-        let socket = WebSocket::new(self);
+        let (max, deflates) = (self.max_message, self.deflates);
+        let socket = WebSocket::new(self).deflate(deflates);
         match max {
             Some(bytes) => socket.max_message(bytes),
             None => socket,
@@ -48,6 +56,7 @@ impl Echo {
         let words = text.split(' ');
         words.fold(Echo::default(), |echo, word| match word {
             "all" => echo.to_all(),
+            "deflate" => echo.deflate(true),
             bytes => Echo { max_message: bytes.parse().ok().or(echo.max_message), ..echo },
         })
     }
@@ -76,7 +85,8 @@ impl MessageService for Echo {
     fn recipe(&self) -> Option<Recipe> {
         let all = if self.all.is_some() { "all" } else { "" };
         let max = self.max_message.map(|bytes| bytes.to_string()).unwrap_or_default();
-        Some(Recipe { name: Echo::NAME.to_owned(), options: format!("{all} {max}").into_bytes() })
+        let deflate = if self.deflates { "deflate" } else { "" };
+        Some(Recipe { name: Echo::NAME.to_owned(), options: format!("{all} {max} {deflate}").into_bytes() })
     }
 }
 

@@ -11,6 +11,8 @@ const MAX_HEADER: usize = 14;
 pub(crate) const MAX_CONTROL: usize = 125;
 
 const FIN: u8 = 0x80;
+/// The first reserved bit: the message is compressed, where that was agreed on.
+const COMPRESSED: u8 = 0x40;
 const RESERVED: u8 = 0x70;
 const OPCODE: u8 = 0x0f;
 const MASKED: u8 = 0x80;
@@ -64,6 +66,8 @@ pub(crate) struct Header {
     pub(crate) opcode: Opcode,
     /// The message ends with this frame.
     pub(crate) fin: bool,
+    /// The message that begins with this frame is compressed.
+    pub(crate) compressed: bool,
     pub(crate) mask: Option<[u8; 4]>,
     /// Bytes of payload.
     pub(crate) payload: u64,
@@ -72,18 +76,22 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a frame that the other side of this one sent. None while it is not whole.
+    /// Reads the header of a frame that the other side of this one sent, compressed perhaps where that was agreed on. None while it is not whole.
     ///
     /// # Errors
     /// When RFC 6455 forbids it: as soon as the byte that shows it is there.
-    pub(crate) fn read(bytes: &[u8], side: Side) -> Result<Option<Header>, Fault> {
+    pub(crate) fn read(bytes: &[u8], side: Side, deflates: bool) -> Result<Option<Header>, Fault> {
         let [first, rest @ ..] = bytes else { return Ok(None) };
-        if first & RESERVED != 0 {
+        let compressed = first & RESERVED == COMPRESSED && deflates;
+        if first & RESERVED != 0 && !compressed {
             return Err(Fault::protocol("a reserved bit of a frame is set, though no extension was agreed on"));
         }
         let Some(opcode) = Opcode::from_number(first & OPCODE) else {
             return Err(Fault::protocol("a frame has a reserved opcode"));
         };
+        if compressed && !matches!(opcode, Opcode::Text | Opcode::Binary) {
+            return Err(Fault::protocol("a frame is compressed that begins no message"));
+        }
         let fin = first & FIN != 0;
         if opcode.is_control() && !fin {
             return Err(Fault::protocol("a control frame is fragmented"));
@@ -124,13 +132,23 @@ impl Header {
             let Some((mask, rest)) = rest.split_first_chunk() else { return Ok(None) };
             (Some(*mask), rest)
         };
-        Ok(Some(Header { opcode, fin, mask, payload, length: bytes.len() - rest.len() }))
+        Ok(Some(Header { opcode, fin, compressed, mask, payload, length: bytes.len() - rest.len() }))
     }
 }
 
 /// Appends a frame to the output. A client's are masked.
 pub(crate) fn write(opcode: Opcode, payload: &[u8], side: Side, out: &mut Output) {
-    let (header, length) = header(opcode, payload.len(), side);
+    put(header(opcode, payload.len(), side), payload, side, out);
+}
+
+/// Appends a frame whose payload is a compressed message.
+pub(crate) fn write_compressed(opcode: Opcode, payload: &[u8], side: Side, out: &mut Output) {
+    let (mut header, length) = header(opcode, payload.len(), side);
+    header[0] |= COMPRESSED;
+    put((header, length), payload, side, out);
+}
+
+fn put((header, length): ([u8; MAX_HEADER], usize), payload: &[u8], side: Side, out: &mut Output) {
     out.push(&header[..length]);
     out.push(payload);
     if side == Side::Connected {
@@ -245,7 +263,7 @@ impl Frame {
 
 /// The message of bytes that are one whole frame of a server; None where they are anything else. Text was checked when it was encoded.
 fn message(bytes: &[u8]) -> Option<Message<'_>> {
-    let header = Header::read(bytes, Side::Connected).ok().flatten().filter(|header| header.fin)?;
+    let header = Header::read(bytes, Side::Connected, false).ok().flatten().filter(|header| header.fin)?;
     let payload = &bytes[header.length..];
     if payload.len() as u64 != header.payload {
         return None;
@@ -274,7 +292,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<Header>, u16> {
-        Header::read(bytes, Side::Accepted).map_err(|fault| fault.code)
+        Header::read(bytes, Side::Accepted, false).map_err(|fault| fault.code)
     }
 
     #[test]
@@ -284,15 +302,15 @@ mod tests {
             for (from, to) in [(Side::Connected, Side::Accepted), (Side::Accepted, Side::Connected)] {
                 let mut out = Output::default();
                 write(Opcode::Binary, &payload, from, &mut out);
-                let header = Header::read(out.bytes(), to).expect("it is right").expect("it is whole");
+                let header = Header::read(out.bytes(), to, false).expect("it is right").expect("it is whole");
                 assert_eq!((header.opcode, header.fin, header.payload), (Opcode::Binary, true, length as u64));
                 let mut received = out.bytes()[header.length..].to_vec();
                 mask::apply(&mut received, header.mask.unwrap_or_default(), 0);
                 assert_eq!(received, payload);
                 for end in 0..header.length {
-                    assert_eq!(Header::read(&out.bytes()[..end], to).expect("nothing is wrong"), None);
+                    assert_eq!(Header::read(&out.bytes()[..end], to, false).expect("nothing is wrong"), None);
                 }
-                assert!(Header::read(out.bytes(), from).is_err(), "no side masks as the other does");
+                assert!(Header::read(out.bytes(), from, false).is_err(), "no side masks as the other does");
             }
         }
     }

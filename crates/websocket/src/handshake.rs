@@ -1,5 +1,6 @@
 //! The handshake of RFC 6455, 4, of either side.
 
+use crate::deflate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
@@ -61,6 +62,11 @@ impl<'a> Opening<'a> {
 /// The elements of a list that fields of this name hold.
 fn list<'a>(request: &'a Request, name: &'static str) -> impl Iterator<Item = &'a str> {
     request.fields(name).flat_map(|field| field.split(',')).map(str::trim).filter(|element| !element.is_empty())
+}
+
+/// The extensions that are offered, or were chosen.
+pub(crate) fn extensions(request: &Request) -> impl Iterator<Item = &str> {
+    list(request, "Sec-WebSocket-Extensions")
 }
 
 fn has(request: &Request, name: &'static str, element: &str) -> bool {
@@ -132,6 +138,8 @@ pub(crate) struct Asked {
     pub(crate) target: String,
     pub(crate) subprotocols: Vec<String>,
     pub(crate) fields: Vec<(String, String)>,
+    /// Compression is offered.
+    pub(crate) deflates: bool,
 }
 
 impl Asked {
@@ -151,13 +159,16 @@ impl Asked {
 
     /// The request with this key.
     pub(crate) fn request(&self, key: &str) -> String {
-        let Asked { host, target, subprotocols, fields } = self;
+        let Asked { host, target, subprotocols, fields, deflates } = self;
         let mut head = format!(
             "GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: {VERSION}\r\n\
              Sec-WebSocket-Key: {key}\r\n"
         );
         if !subprotocols.is_empty() {
             push(&mut head, "Sec-WebSocket-Protocol", &subprotocols.join(", "));
+        }
+        if *deflates {
+            push(&mut head, "Sec-WebSocket-Extensions", deflate::OFFER);
         }
         fields.iter().for_each(|(name, value)| push(&mut head, name, value));
         head + "\r\n"
@@ -184,7 +195,7 @@ impl Asked {
         if (accepted.next(), accepted.next()) != (Some(accept(key).as_str()), None) {
             return Err("the server answered another key than was sent".to_owned());
         }
-        if answer.fields("Sec-WebSocket-Extensions").next().is_some() {
+        if deflate::chosen(extensions(answer))?.is_some() && !self.deflates {
             return Err("the server chose an extension that was not offered".to_owned());
         }
         let mut chosen = list(answer, "Sec-WebSocket-Protocol");

@@ -180,7 +180,7 @@ impl CarrierFilter {
         let (side, max) = (self.side(), self.shared.max_message);
         loop {
             let before = plain.len();
-            match received::next(wire, &mut self.own.partial, side, max)? {
+            match received::next(wire, &mut self.own.partial, side, false, max)? {
                 Received::Nothing => return Ok(Progress::NeedMore),
                 Received::Data(message) => plain.extend_from_slice(message.bytes()),
                 Received::Joined(partial) => plain.extend_from_slice(partial.message()?.bytes()),

@@ -49,6 +49,7 @@
 
 mod close;
 mod connection;
+mod deflate;
 mod echo;
 mod frame;
 mod handshake;

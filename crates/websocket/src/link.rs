@@ -1,5 +1,6 @@
 //! The state of a WebSocket that is not its protocol's.
 
+use crate::deflate::Window;
 use crate::frame::{self, Opcode};
 use crate::partial::Partial;
 use crate::settings::Times;
@@ -17,6 +18,8 @@ pub(crate) struct Link {
     pub(crate) is_paused: bool,
     pub(crate) has_job: bool,
     pub(crate) close_sent: bool,
+    /// Compression was agreed on.
+    pub(crate) deflates: Option<Window>,
     /// The next time at which the connection itself has something to do: a ping, the end of a wait.
     pub(crate) due: Option<Instant>,
     extra: Option<Box<Extra>>,
@@ -37,7 +40,17 @@ pub(crate) struct Extra {
 
 impl Link {
     pub(crate) fn new(side: Side) -> Link {
-        Link { side, silent: 0, is_pinged: false, is_paused: false, has_job: false, close_sent: false, due: None, extra: None }
+        Link {
+            side,
+            silent: 0,
+            is_pinged: false,
+            is_paused: false,
+            has_job: false,
+            close_sent: false,
+            deflates: None,
+            due: None,
+            extra: None,
+        }
     }
 
     /// Returns whether no message may be given to the protocol now.

@@ -1,6 +1,7 @@
 //! Messages that come in several reads, or in several frames.
 
 use crate::close::Fault;
+use crate::deflate;
 use crate::frame::{Header, Message, Opcode};
 use crate::mask;
 use serde::{Deserialize, Serialize};
@@ -20,13 +21,15 @@ pub(crate) struct Partial {
     mask: [u8; 4],
     /// Bytes of that frame which have come: the place in the mask.
     place: u8,
+    compressed: bool,
 }
 
 impl Partial {
     /// A message that begins with this frame.
     pub(crate) fn begun_by(header: &Header) -> Partial {
-        let is_text = header.opcode == Opcode::Text;
-        let mut partial = Partial { is_text, bytes: Vec::new(), checked: 0, fin: false, left: 0, mask: [0; 4], place: 0 };
+        let (is_text, compressed) = (header.opcode == Opcode::Text, header.compressed);
+        let mut partial =
+            Partial { is_text, bytes: Vec::new(), checked: 0, fin: false, left: 0, mask: [0; 4], place: 0, compressed };
         partial.next_frame(header);
         partial
     }
@@ -70,13 +73,24 @@ impl Partial {
 
     /// Looks at characters that became whole.
     fn check(&mut self) -> Result<(), Fault> {
-        if !self.is_text {
+        if !self.is_text || self.compressed {
             return Ok(());
         }
         match std::str::from_utf8(&self.bytes[self.checked..]) {
             Ok(_) => self.checked = self.bytes.len(),
             Err(error) if error.error_len().is_none() && !self.is_whole() => self.checked += error.valid_up_to(),
             Err(_) => return Err(Fault::not_utf8()),
+        }
+        Ok(())
+    }
+
+    /// Decompresses the whole message, which may have so many bytes.
+    ///
+    /// # Errors
+    /// When it has more, or is not compressed.
+    pub(crate) fn decompress(&mut self, max: usize) -> Result<(), Fault> {
+        if std::mem::take(&mut self.compressed) {
+            self.bytes = deflate::unpack(&self.bytes, max)?;
         }
         Ok(())
     }

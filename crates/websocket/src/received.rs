@@ -17,7 +17,7 @@ pub(crate) enum Received<'a> {
     Nothing,
 }
 
-/// Takes what comes next, on this side of the connection. Of a message of which a part has come, `partial` has that.
+/// Takes what comes next, on this side of the connection, compressed perhaps where that was agreed on. Of a message of which a part has come, `partial` has that.
 ///
 /// # Errors
 /// When the peer broke the protocol, or a message has more than `max` bytes.
@@ -25,19 +25,21 @@ pub(crate) fn next<'a>(
     input: &mut Input<'a>,
     partial: &mut Option<Partial>,
     side: Side,
+    deflates: bool,
     max: usize,
 ) -> Result<Received<'a>, Fault> {
     loop {
         if let Some(there) = partial {
             there.take(input)?;
             if there.is_whole() {
+                there.decompress(max)?;
                 return Ok(partial.take().map_or(Received::Nothing, Received::Joined));
             }
             if there.is_within_frame() {
                 return Ok(Received::Nothing);
             }
         }
-        let Some(header) = Header::read(input.bytes(), side)? else { return Ok(Received::Nothing) };
+        let Some(header) = Header::read(input.bytes(), side, deflates)? else { return Ok(Received::Nothing) };
         let whole = usize::try_from(header.payload).ok().filter(|payload| input.bytes().len() - header.length >= *payload);
         if header.opcode.is_control() {
             let Some(payload) = whole else { return Ok(Received::Nothing) };
@@ -52,7 +54,7 @@ pub(crate) fn next<'a>(
             (Some(_), Opcode::Text | Opcode::Binary, _) => {
                 return Err(Fault::protocol("a message begins before the last one ended"));
             }
-            (None, opcode, Some(payload)) if header.fin => {
+            (None, opcode, Some(payload)) if header.fin && !header.compressed => {
                 let bytes = unmasked(&header, payload, input);
                 return Ok(Received::Data(match opcode {
                     Opcode::Text => Message::Text(std::str::from_utf8(bytes).map_err(|_| Fault::not_utf8())?),

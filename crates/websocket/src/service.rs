@@ -24,7 +24,7 @@ impl<S: MessageService> WebSocket<S> {
             pong_within: Duration::from_secs(20),
             close_within: Duration::from_secs(5),
         };
-        WebSocket { shared: Arc::new(Shared { service, max_message: 1 << 20, times, asked: Asked::default() }) }
+        WebSocket { shared: Arc::new(Shared { service, max_message: 1 << 20, deflates: false, times, asked: Asked::default() }) }
     }
 
     /// A client, for a pool that connects: this URL, such as `ws://example.org/chat?room=1`, says the host and the target of the request. The address
@@ -57,6 +57,14 @@ impl<S: MessageService> WebSocket<S> {
     #[must_use]
     pub fn max_message(self, bytes: usize) -> WebSocket<S> {
         self.with(|shared| shared.max_message = bytes)
+    }
+
+    /// Compresses messages from 64 bytes on (permessage-deflate, RFC 7692): a server for clients that offer it, as browsers do, a client if the server agrees. Each message is compressed by
+    /// itself, so that an idle connection keeps nothing for it; a message to a group is compressed once in each loop. It costs CPU time, and an attacker who
+    /// has a page send text of the attacker's beside secrets can guess these by the length. Default: false.
+    #[must_use]
+    pub fn deflate(self, deflates: bool) -> WebSocket<S> {
+        self.with(|shared| (shared.deflates, shared.asked.deflates) = (deflates, deflates))
     }
 
     /// Sets the time in which a handshake is complete. Default: 10 s.

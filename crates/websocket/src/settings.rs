@@ -8,6 +8,8 @@ use std::time::Duration;
 pub(crate) struct Shared<S> {
     pub(crate) service: S,
     pub(crate) max_message: usize,
+    /// Compression is agreed on with clients that offer it.
+    pub(crate) deflates: bool,
     pub(crate) times: Times,
     /// On the connecting side.
     pub(crate) asked: Asked,

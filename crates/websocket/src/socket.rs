@@ -1,10 +1,12 @@
 //! A WebSocket as its protocol sees it: messages out, and everything else that a callback asks for.
 
+use crate::deflate;
 use crate::frame::{self, Opcode};
 use crate::link::Link;
 use crate::settings::Times;
 use crate::{Frame, Message, close};
-use sockdrawer::{ConnectionId, Context, Group, Handle, Note, Side};
+use sockdrawer::{ConnectionId, Context, Group, Handle, Note, Output, Side};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// A WebSocket as its protocol sees it during one callback.
@@ -33,13 +35,21 @@ impl Socket<'_> {
 
     /// Sends a message of either kind.
     pub fn send(&mut self, message: Message<'_>) {
-        self.write(message.opcode(), message.bytes());
+        let packed = self.link.deflates.and_then(|window| deflate::pack(message.bytes(), window));
+        match packed {
+            Some(packed) if !self.link.close_sent => {
+                frame::write_compressed(message.opcode(), &packed, self.link.side, self.cx.out());
+            }
+            _ => self.write(message.opcode(), message.bytes()),
+        }
     }
 
     /// Sends a message that was encoded before.
     pub fn send_frame(&mut self, frame: &Frame) {
-        match self.link.side {
-            Side::Accepted if !self.link.close_sent => self.cx.send(frame.bytes()),
+        match (self.link.side, self.link.deflates) {
+            _ if self.link.close_sent => {}
+            (Side::Accepted, None) => self.cx.send(frame.bytes()),
+            (Side::Accepted, Some(deflate::LARGEST)) => send_compressed(frame, self.cx.out()),
             _ => self.send(frame.message()),
         }
     }
@@ -161,4 +171,22 @@ impl Socket<'_> {
     pub fn draining(&self) -> bool {
         self.cx.draining()
     }
+}
+
+/// Appends a frame as a server sends it to a client with compression. The members of a group in a loop get it one after the other: it is compressed for the first.
+fn send_compressed(frame: &Frame, out: &mut Output) {
+    thread_local!(static LAST: RefCell<Option<(Frame, Vec<u8>)>> = const { RefCell::new(None) });
+    LAST.with_borrow_mut(|last| {
+        // It is held here, so that no other frame has its place.
+        let is_last = |of: &Frame| std::ptr::eq(of.bytes(), frame.bytes());
+        if !last.as_ref().is_some_and(|(of, _)| is_last(of)) {
+            let (message, mut packed) = (frame.message(), Output::default());
+            match deflate::pack(message.bytes(), deflate::LARGEST) {
+                Some(bytes) => frame::write_compressed(message.opcode(), &bytes, Side::Accepted, &mut packed),
+                None => packed.push(frame.bytes()),
+            }
+            *last = Some((frame.clone(), packed.bytes().to_vec()));
+        }
+        last.iter().for_each(|(_, packed)| out.push(packed));
+    });
 }

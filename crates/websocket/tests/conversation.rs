@@ -437,3 +437,88 @@ fn half_a_message_is_owed_an_answer() {
     assert!(!server.protocol().expect("it is open").owes());
     assert_eq!(server.service().state().to_string(), "echo 1");
 }
+
+const DEFLATES: &str = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n";
+
+/// A request that offers compression, and the server's answer to it.
+fn offered() -> (Vec<u8>, Vec<u8>) {
+    let with = |head: &[u8], field: &str| [&head[..head.len() - 2], field.as_bytes(), b"\r\n"].concat();
+    (with(REQUEST, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"), with(ANSWER, DEFLATES))
+}
+
+/// RFC 7692, 7.2.3.1.
+const HELLO: &[u8] = &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
+
+#[test]
+fn compressed_messages_are_read_in_fragments_and_across_a_move() {
+    let (request, answer) = offered();
+    let stream =
+        [&request[..], &frame(0xc1, HELLO), &text("plain"), &frame(0x41, &HELLO[..3]), &frame(0x80, &HELLO[3..])].concat();
+    let service = |recorder: &Recorder| WebSocket::new(recorder.clone()).deflate(true);
+    for at in 0..stream.len() {
+        let recorder = Recorder::default();
+        let mut server = Driver::open(service(&recorder));
+        server.receive(&stream[..at]);
+        let mut sent = server.sent();
+        let mut server = server.save_and_restore(service(&recorder)).expect("it moves");
+        server.receive(&stream[at..]);
+        sent.extend(server.sent());
+        assert_eq!(sent, [&answer[..], b"\x81\x05Hello\x81\x05plain\x81\x05Hello"].concat(), "moved at {at}");
+    }
+}
+
+#[test]
+fn both_ends_compress_what_they_agreed_to_and_members_of_a_group_get_it_once_made() {
+    let (at_server, at_client) = (Recorder::default(), Recorder::default());
+    for (server_does, client_does) in [(true, true), (true, false), (false, true)] {
+        let mut server = Driver::open(WebSocket::new(at_server.clone()).deflate(server_does));
+        let service = WebSocket::client(at_client.clone(), "ws://example.org/chat").deflate(client_does);
+        let mut client = Driver::open_with(service, peer(Side::Connected, Duration::ZERO), Bounds::default());
+        talk(&mut server, &mut client);
+        let long = "again and ".repeat(1_000);
+        for _ in 0..2 {
+            // Published to a server's connection: the client answers with the same message.
+            server.notify(Frame::text(&long));
+            let down = server.sent();
+            let agreed = server_does && client_does;
+            assert_eq!((down[0] == 0xc1, down.len() < 1_000), (agreed, agreed));
+            client.receive(&down);
+            let up = client.sent();
+            assert_eq!((up[0] == 0xc1, up.len() < 1_000), (agreed, agreed));
+            server.receive(&up);
+            client.receive(&server.sent());
+            client.sent();
+        }
+        assert_eq!((server.closed(), client.closed()), (None, None));
+    }
+}
+
+#[test]
+fn faults_of_compression_are_told_with_their_code() {
+    let bomb: Vec<u8> = {
+        // 64 KiB of zeros in a few bytes, thirty times.
+        let zeros =
+            [&[0xec, 0xc1, 0x01, 0x01, 0x00, 0x00, 0x00, 0x80, 0x90, 0xfe, 0xaf, 0xee, 0x08, 0x0a][..], &[0, 0, 0]].concat();
+        frame(0xc2, &zeros)
+    };
+    for (bytes, code) in [
+        (frame(0xc9, b""), 1002),
+        ([frame(0x01, b"a"), frame(0xc0, b"b")].concat(), 1002),
+        (frame(0xa1, b"a"), 1002),
+        (frame(0xc1, b"\xff\xff\xff\xff"), 1007),
+        // Bytes that are no UTF-8 once they are decompressed: a stored block.
+        (frame(0xc1, &[0x00, 0x01, 0x00, 0xfe, 0xff, 0xff, 0x00]), 1007),
+        (bomb, 1009),
+    ] {
+        let mut server = Driver::open(WebSocket::new(Recorder::default()).deflate(true).max_message(100));
+        server.receive(&offered().0);
+        server.sent();
+        server.receive(&bytes);
+        let sent = server.sent();
+        assert_eq!((sent[0], u16::from_be_bytes([sent[2], sent[3]])), (0x88, code), "{bytes:x?}");
+    }
+    // Without the agreement the bit is a fault.
+    let (mut server, _) = opened();
+    server.receive(&frame(0xc1, HELLO));
+    assert_eq!(server.sent()[2..4], 1002_u16.to_be_bytes());
+}

@@ -37,15 +37,24 @@ impl Target {
     pub fn new(address: Address) -> Target {
         Target { address, weight: 1, limit: None, backup: false }
     }
-}
 
-impl FromStr for Target {
-    type Err = String;
+    /// Reads a target by the name of a host: each address that the name has is a target of its own. Blocks on the system's resolver when the host is a name other
+    /// than `localhost`, which is 127.0.0.1.
+    ///
+    /// # Errors
+    /// The text is no target, or the name does not resolve.
+    pub fn all(text: &str) -> Result<Vec<Target>, String> {
+        let (address, _) = text.split_once(',').unwrap_or((text, ""));
+        let mut all = Address::parse_all(address).map_err(|error| error.to_string())?;
+        all.truncate(if address.starts_with("localhost") { 1 } else { usize::MAX });
+        all.into_iter().map(|address| Target::of(address, text)).collect()
+    }
 
-    fn from_str(text: &str) -> Result<Target, String> {
+    /// A target at this address, with the options behind the one in the text.
+    fn of(address: Address, text: &str) -> Result<Target, String> {
         let mut parts = text.split(',');
-        let address = parts.next().unwrap_or_default();
-        let mut target = Target::new(address.parse().map_err(|error| format!("{error}"))?);
+        let written = parts.next().unwrap_or_default();
+        let mut target = Target::new(address);
         for part in parts {
             match part.split_once('=') {
                 Some(("weight", weight)) => {
@@ -58,10 +67,19 @@ impl FromStr for Target {
                     target.limit = Some(limit.ok_or_else(why)?);
                 }
                 None if part == "backup" => target.backup = true,
-                _ => return Err(format!("unknown `{part}` behind {address}: there are weight=N, limit=N, backup")),
+                _ => return Err(format!("unknown `{part}` behind {written}: there are weight=N, limit=N, backup")),
             }
         }
         Ok(target)
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        let (address, _) = text.split_once(',').unwrap_or((text, ""));
+        Target::of(address.parse().map_err(|error| format!("{error}"))?, text)
     }
 }
 
@@ -104,6 +122,7 @@ type Observer = Arc<dyn Fn(&Address, TargetEvent) + Send + Sync>;
 pub(super) struct TargetState {
     address: Address,
     open: AtomicUsize,
+    waiting: AtomicUsize,
     health: Mutex<Health>,
     queue: Arc<Queue>,
     observer: Option<Observer>,
@@ -123,6 +142,11 @@ impl Drop for TargetState {
 
 impl TargetState {
     pub(super) fn tell(&self, event: TargetEvent) {
+        match event {
+            TargetEvent::Waits => _ = self.waiting.fetch_add(1, Relaxed),
+            TargetEvent::WaitsNoMore => _ = self.waiting.fetch_sub(1, Relaxed),
+            _ => {}
+        }
         if let Some(observer) = &self.observer {
             observer(&self.address, event);
         }
@@ -150,6 +174,21 @@ impl TargetState {
     fn health(&self) -> MutexGuard<'_, Health> {
         locked(&self.health)
     }
+
+    fn status(&self, now: Instant) -> TargetStatus {
+        let health = *self.health();
+        let left_out = health.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        TargetStatus {
+            address: self.address.clone(),
+            open: self.open.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+            connects: health.connects[0],
+            failed: health.connects[1],
+            last_error: health.last_error,
+            failures: health.failures,
+            left_out,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,6 +201,9 @@ struct Health {
     until: Option<Instant>,
     /// Time of the first connect that succeeded after a failure.
     back: Option<Instant>,
+    /// Connects that succeeded, and that failed, in all.
+    connects: [u64; 2],
+    last_error: Option<i32>,
 }
 
 impl Health {
@@ -206,10 +248,19 @@ impl Known {
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
         let new = || {
-            let (open, health, queue) = (AtomicUsize::new(0), Mutex::default(), self.queue.clone());
-            Arc::new(TargetState { address: address.clone(), open, health, queue, observer: self.observer.clone() })
+            let (open, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let (health, queue) = (Mutex::default(), self.queue.clone());
+            Arc::new(TargetState { address: address.clone(), open, waiting, health, queue, observer: self.observer.clone() })
         };
         known.entry(address.clone()).or_insert_with(new).clone()
+    }
+
+    /// Returns the state of all targets that are named, or that clients have places at, by their addresses.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
+        let mut all: Vec<TargetStatus> = locked(&self.targets).values().map(|state| state.status(now)).collect();
+        all.sort_by_key(|one| one.address.to_string());
+        all
     }
 }
 
@@ -246,7 +297,9 @@ impl Place {
         self.shared.tell(TargetEvent::Connected(took));
         let mut health = self.shared.health();
         let was_out = health.until.is_some();
-        *health = Health { back: if was_out { Some(now) } else { health.back }, ..Health::default() };
+        let Health { connects: [succeeded, failed], last_error, .. } = *health;
+        let back = if was_out { Some(now) } else { health.back };
+        *health = Health { back, connects: [succeeded + 1, failed], last_error, ..Health::default() };
         drop(health);
         if was_out {
             self.shared.queue.fill(&self.shared);
@@ -258,6 +311,7 @@ impl Place {
     /// once.
     pub fn failed(&self, now: Instant, errno: i32) -> Duration {
         let mut health = self.shared.health();
+        (health.connects[1], health.last_error) = (health.connects[1] + 1, Some(errno));
         if health.counted.is_none_or(|counted| self.taken.is_none_or(|taken| taken >= counted)) {
             health.failures = health.failures.saturating_add(1);
             health.counted = Some(now);
@@ -288,11 +342,20 @@ pub enum NoPlace {
 
 /// State of a target, as it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TargetStatus {
-    /// The target.
-    pub target: Target,
+    /// The address at which it listens.
+    pub address: Address,
     /// Clients that have a place there.
     pub open: usize,
+    /// Clients that wait for a place there, and perhaps at others.
+    pub waiting: usize,
+    /// Connects that succeeded.
+    pub connects: u64,
+    /// Connects that failed.
+    pub failed: u64,
+    /// The errno of the last that failed.
+    pub last_error: Option<i32>,
     /// Connects that failed since the last that did not.
     pub failures: u32,
     /// Time for which it is left out still.
@@ -424,12 +487,7 @@ impl Targets {
     /// Returns the state of all, in the order of the configuration.
     #[must_use]
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
-        let status = |(target, shared): &(Target, Arc<TargetState>)| {
-            let health = *shared.health();
-            let left_out = health.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero());
-            TargetStatus { target: target.clone(), open: shared.open.load(Relaxed), failures: health.failures, left_out }
-        };
-        self.all.iter().map(status).collect()
+        self.all.iter().map(|(_, shared)| shared.status(now)).collect()
     }
 
     /// Returns how many there are.

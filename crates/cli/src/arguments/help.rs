@@ -1,7 +1,7 @@
 //! The whole command line: the commands of all programs that serve, and those of this one, with their examples.
 
 use super::Command as Own;
-use crate::protocols::{TARGET_METRICS, protocols};
+use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, protocols, target_rows};
 use crate::thresholds;
 use clap::{Command, Subcommand};
 use sockdrawer_operate::{Document, Operated};
@@ -78,7 +78,8 @@ pub(crate) fn program() -> Program {
         .metric(&targets.waiting)
         .metric(&targets.left_out)
         .metric(&targets.connects)
-        .metric(&targets.connect_time);
+        .metric(&targets.connect_time)
+        .shows("targets", &TARGET_COLUMNS, target_rows);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
         .about("Holds sockets so that the program around them can change")
         .examples(&EXAMPLES)

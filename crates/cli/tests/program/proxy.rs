@@ -101,6 +101,18 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
         page
     };
     has(&all_is_told(4, 4), &format!("proxy_target_left_out{{target=\"{refused}\"}} 1"));
+    let table = server.says("show targets");
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
+    assert_eq!(rows[0], ["TARGET", "STATE", "CLIENTS", "WAITING", "CONNECTS", "FAILED", "LAST FAILURE"]);
+    assert_eq!(rows[1], [&*one_at, "in use", "4", "0", "4", "0"]);
+    assert_eq!(
+        (rows[2][0], rows[2][1].starts_with("left out for "), rows[2][6]),
+        (refused, true, "No such file or directory (os error 2)")
+    );
+    assert!(server.says("status").contains(&table), "it is below the others");
+    let unknown = server.ctl("show leases");
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: no table leases: there are targets\n"));
     assert_eq!(came(&server.says("upgrade --json")).0, 8);
     all_is_told(4, 4);
     let mut late = connect(&at);

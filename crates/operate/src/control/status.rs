@@ -1,5 +1,6 @@
 //! The status of the program and its pools, as JSON.
 
+use crate::document::Shown;
 use crate::metrics::not_ready;
 use crate::operator::Operator;
 use crate::tls::Certificate;
@@ -24,6 +25,14 @@ pub(super) struct Status {
     /// Whether all pools take connections.
     ready: bool,
     pools: BTreeMap<String, PoolStatus>,
+    /// Tables of the program itself.
+    tables: BTreeMap<&'static str, TableStatus>,
+}
+
+#[derive(Serialize)]
+struct TableStatus {
+    columns: &'static [&'static str],
+    rows: Vec<Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -86,10 +95,13 @@ pub(super) fn of(operator: &Operator) -> Status {
     let state = operator.server.state();
     let pool = |(name, pool): (&String, &Pool)| {
         let protocol = state.document.pools.get(name).map_or("", |pool| pool.protocol);
-        let certificates = state.tls.get(name).map(|tls| tls.certificates.clone());
+        let tls = state.tls.get(name).filter(|tls| tls.client.is_some() || !tls.certificates.is_empty());
+        let certificates = tls.map(|tls| tls.certificates.clone());
         (name.clone(), pool_status(protocol, pool, certificates))
     };
     let pools: BTreeMap<_, _> = state.pools.iter().map(pool).collect();
+    let table = |shown: &Shown| (shown.name, TableStatus { columns: shown.columns, rows: (shown.rows)() });
+    let tables = operator.server.known.shown.iter().map(table).collect();
     Status {
         version: operator.version().to_owned(),
         pid: std::process::id(),
@@ -101,6 +113,7 @@ pub(super) fn of(operator: &Operator) -> Status {
         events_lost: operator.server.hub.lost.load(std::sync::atomic::Ordering::Relaxed),
         ready: not_ready(&operator.server).is_none(),
         pools,
+        tables,
     }
 }
 

@@ -11,6 +11,17 @@ use std::sync::Arc;
 /// A check across settings.
 pub(crate) type Rule = Arc<dyn Fn(&Document) -> Result<(), String> + Send + Sync>;
 
+/// The rows of a table now.
+type Rows = dyn Fn() -> Vec<Vec<String>> + Send + Sync;
+
+/// A table of the program's own: its name, its columns, and its rows.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub(crate) name: &'static str,
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) rows: Arc<Rows>,
+}
+
 /// Everything that configurations may name, with the rules that they obey and the metrics of the program.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
@@ -19,6 +30,8 @@ pub(crate) struct Known {
     pub(crate) settings: Vec<Setting>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) metrics: Vec<Arc<dyn AnyFamily>>,
+    /// Tables of the program's own.
+    pub(crate) shown: Vec<Shown>,
 }
 
 impl fmt::Debug for Known {

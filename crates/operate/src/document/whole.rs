@@ -37,7 +37,7 @@ pub(crate) fn rehearsed(protocol: &Protocol, values: &Values) -> Result<Config, 
 
 fn config(protocol: &Protocol, values: &Values, sockets: &dyn Sockets) -> Result<Config, Wrong> {
     let begun = (protocol.build)(values).map_err(|why| ("protocol", why))?;
-    let tls = tls::of(&sets(values), &Tickets::new())?;
+    let tls = tls::of(&sets(values), &Tickets::new(), None)?;
     configure(begun, values, tls.as_ref(), sockets)
 }
 

@@ -7,7 +7,7 @@ use crate::moves::{self, Move, Wanted};
 use crate::pool_settings::in_files;
 use crate::revisions::from_to;
 use crate::setting::{Setting, Wrong};
-use crate::tls::{self, PoolTls};
+use crate::tls::PoolTls;
 use sockdrawer::changing::{Change, How};
 use sockdrawer::{Config, Pool};
 use sockdrawer_catalog::time;
@@ -49,7 +49,7 @@ impl Server {
         for (setting, detail) in self.known.settings.iter().filter_map(changed) {
             work.plan.push(Step { pool: None, setting, how: Step::how(How::InPlace).into(), detail });
         }
-        let mut only_files = Vec::new();
+        let mut all_outside = BTreeMap::new();
         for (name, to) in &wanted.pools {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(&wanted.places, name, &wrong)]);
             let tls = match state.pools.get(name).zip(state.document.pools.get(name)) {
@@ -61,8 +61,8 @@ impl Server {
                 Some((pool, from)) => {
                     let old = state.tls.get(name);
                     let reconfigured = self.reconfigure((from, to), (pool, old)).map_err(wrong)?;
-                    let Reconfigured { config, tls, only_files: other_files } = reconfigured;
-                    only_files.extend(other_files.then_some(name));
+                    let Reconfigured { config, tls, outside } = reconfigured;
+                    all_outside.extend(outside.map(|outside| (name, outside)));
                     work.change.push((name.clone(), pool.clone(), config));
                     tls
                 }
@@ -79,7 +79,7 @@ impl Server {
             let refused = |error| Unchanged::Refused(self.refused(&work.places, name, &error));
             let changes = pool.plan(&config).map_err(refused)?.changes;
             steps.extend(moves::steps(&work.moves, name));
-            steps.extend(self.steps(name, documents, (&changes, only_files.contains(&name))));
+            steps.extend(self.steps(name, documents, (&changes, all_outside.get(&name).copied())));
         }
         for (name, _) in &work.start {
             let PoolDocument { protocol, values } = &wanted.pools[name];
@@ -101,15 +101,15 @@ impl Server {
         &self,
         name: &str,
         (from, to): (&PoolDocument, &PoolDocument),
-        (changes, only_files): (&[Change], bool),
+        (changes, outside): (&[Change], Option<(&'static str, &'static str)>),
     ) -> Vec<Step> {
         let values = |setting: &str| [from, to].map(|one| one.values.0.get(setting));
         let mut steps = Vec::new();
         for Change { setting, how, detail, .. } in changes {
             let how = Step::how(*how);
             match *setting {
-                "behaviour" if only_files => {
-                    steps.push(Step::new(name, tls::CERTIFICATE, how, "the files have another content"));
+                "behaviour" if outside.is_some() => {
+                    steps.extend(outside.map(|(setting, why)| Step::new(name, setting, how, why)))
                 }
                 "behaviour" => {
                     if from.protocol != to.protocol {

@@ -4,6 +4,7 @@ use super::*;
 use crate::document::Format;
 use crate::notify::Manager;
 use crate::protocol::Protocol;
+use crate::setting::Values;
 use sockdrawer::{Context, Input, Peer, Protocol as Callbacks, Service, Step};
 use std::sync::mpsc::channel;
 
@@ -97,4 +98,25 @@ fn a_protocol_that_processes_cannot_run_is_told_in_the_words_of_the_file() {
     let why =
         "pool.first.model: this program cannot run the protocol in processes, as prefork does: write loops, threads or single";
     assert!(refused.contains(why), "{refused}");
+}
+
+#[test]
+fn a_protocol_that_finds_something_else_begins_a_generation() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    // 0: it could not look.
+    static FOUND: AtomicU64 = AtomicU64::new(1);
+    let looks = |_: &Values| Some(FOUND.load(SeqCst)).filter(|found| *found > 0);
+    let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1))).looks(looks);
+    let hub = Hub::new(None, Manager::of_environment(false));
+    let known = Known { protocols: vec![silent], ..Known::default() };
+    let server = Server::new(known, (hub, None, Passed::default()), false, |_, _| {});
+    server.start(document(&server, &["first"])).expect("a free port");
+    let generation = || server.state().pools["first"].status().generation;
+    let change = || server.change(|state| Ok((*state.document).clone()), None, false, CAUSE).expect("nothing is wrong");
+    for (found, step, then) in [(1, None, 1), (0, None, 1), (2, Some("protocol: names have other addresses"), 2), (2, None, 2)] {
+        FOUND.store(found, SeqCst);
+        let changed = change();
+        let steps: Vec<String> = changed.plan.iter().map(|step| format!("{}: {}", step.setting, step.detail)).collect();
+        assert_eq!((steps.first().map(String::as_str), generation()), (step, then), "{found}");
+    }
 }

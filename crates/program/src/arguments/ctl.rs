@@ -35,6 +35,8 @@ pub(crate) enum Ctl {
     Generations,
     /// Show the addresses of each pool, and what waits there.
     Listeners,
+    /// Show a table of the program's own, such as the targets of a proxy.
+    Show(Named),
     /// List connections: all, or those that match.
     Connections(Selected),
     /// Redraw connections, rates, generations and loops each second; on no terminal, print a line each second.
@@ -74,6 +76,14 @@ pub(crate) enum Ctl {
     Upgrade(UpgradeBy),
     /// Drain all connections, and end the server.
     Stop,
+}
+
+/// A table.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// Its name.
+    #[arg(value_name = "TABLE")]
+    pub(crate) name: String,
 }
 
 /// Connections that match all that is given.

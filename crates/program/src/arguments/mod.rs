@@ -4,7 +4,7 @@
 mod ctl;
 mod serve;
 
-pub(crate) use ctl::{ApplyArguments, At, Chosen, Ctl, CtlArguments, UpgradeBy};
+pub(crate) use ctl::{ApplyArguments, At, Chosen, Ctl, CtlArguments, Named, UpgradeBy};
 pub(crate) use serve::ServeArguments;
 
 use crate::program::Program;

@@ -1,6 +1,6 @@
 //! Answers of a server, for people.
 
-use super::status::{Pool, Status, Tls};
+use super::status::{Own, Pool, Status, Tls};
 use crate::table::{Table, age, bytes, count, plain};
 use serde::Deserialize;
 use std::time::{Duration, UNIX_EPOCH};
@@ -55,6 +55,18 @@ pub(super) fn traffic(status: &Status) -> Table {
         ]);
     }
     table
+}
+
+/// Tables of the program's own: all, or that of a name.
+pub(super) fn own(status: &Status, name: Option<&str>) -> Vec<Table> {
+    let shown = status.tables.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
+    let table = |(_, own): (&String, &Own)| {
+        let mut table = Table::new(&own.columns);
+        let whole = own.rows.iter().filter(|row| row.len() == own.columns.len());
+        whole.for_each(|row| table.row(row.iter().cloned()));
+        table
+    };
+    shown.map(table).collect()
 }
 
 /// The certificates of pools that serve TLS, how long they are good, and the handshakes.

@@ -16,6 +16,15 @@ pub(super) struct Status {
     pub(super) refused_files: Option<String>,
     pub(super) ready: bool,
     pub(super) pools: BTreeMap<String, Pool>,
+    pub(super) tables: BTreeMap<String, Own>,
+}
+
+/// A table of the program's own.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Own {
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -34,8 +34,8 @@
 //! ```
 
 use crate::protocol::{
-    Asks, Closed, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
+    Asks, Closed, Connect, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note,
+    Output, Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
 };
 use inbox::Inbox;
 use std::cell::Cell;
@@ -50,7 +50,6 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-pub use crate::protocol::Connect;
 /// For the fuzz target `upgrade`: takes a message of another process as a successor does.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;

@@ -66,6 +66,8 @@ pub struct Builds {
     path: PathBuf,
     folder: PathBuf,
     output: Output,
+    /// The length of the output that is in the report.
+    told: u64,
     target: Address,
     steps: Vec<Step>,
     random: Random,
@@ -126,6 +128,7 @@ impl Builds {
             path,
             folder,
             output,
+            told: 0,
             target: none,
             steps,
             random,
@@ -224,7 +227,7 @@ impl Builds {
 
     /// Has the other build take over, or one of the two processes killed meanwhile. `tick` is called again and again.
     pub fn change(&mut self, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
-        let (began, said) = (Instant::now(), self.output.length());
+        let began = Instant::now();
         let step = self.steps.pop().unwrap_or(Step::Upgrade);
         let (mut ended, promise) = match self.step(step, stop, &mut tick) {
             Ok(promise) => (Ended::Exited(0), promise),
@@ -240,7 +243,9 @@ impl Builds {
             }
             _ => {}
         }
-        let mut said = self.output.since(said).unwrap_or_default();
+        // With all that came since the change before.
+        let mut said = self.output.since(self.told).unwrap_or_default();
+        self.told = self.output.length();
         let _ = self.output.forget();
         if let Ended::Failed(why) = &ended {
             said = format!("{said}\n{why}").trim().to_owned();

@@ -345,7 +345,7 @@ impl Judged for Report {
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
-        if self.options.require_all && stayed > 0 {
+        if stayed > 0 && (self.options.require_all || self.failed_commands() > 0) {
             let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !self.dropped().contains(why)).collect();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));

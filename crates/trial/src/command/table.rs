@@ -99,7 +99,11 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }
-    if let Some(change) = report.changes.iter().find(|change| !change.ran.ended.is_success()) {
+    let failed = report.changes.iter().find(|change| !change.ran.ended.is_success());
+    if failed.is_none() {
+        errors(f, report)?;
+    }
+    if let Some(change) = failed {
         match &change.ran.promise {
             None => write!(f, "\nthe command of change {} ended with {}", change.number, change.ran.ended)?,
             Some(_) => write!(f, "\nchange {} failed:", change.number)?,
@@ -110,6 +114,16 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Writes the errors that builds have told, such as panics: those of the first change that has some.
+fn errors(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let is_error = |line: &&str| line.starts_with("error") || line.contains("panicked");
+    let of = |change: &'_ Change| change.ran.said.lines().filter(is_error).map(str::to_owned).collect::<Vec<_>>();
+    let first = report.changes.iter().map(|change| (change.number, of(change))).find(|(_, lines)| !lines.is_empty());
+    let Some((number, lines)) = first.filter(|_| report.is_of_upgrades()) else { return Ok(()) };
+    write!(f, "\nthe builds said, until the end of change {number}:")?;
+    lines.iter().take(LINES).try_for_each(|line| write!(f, "\n    {line}"))
 }
 
 /// Writes the sums of all messages, and the senders with the most faults.
