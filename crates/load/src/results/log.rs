@@ -80,7 +80,9 @@ mod tests {
         }
         let text = std::fs::read(&path).expect("it was written");
         assert_eq!(sum(&path).expect("it is whole"), latencies[1]);
-        std::fs::write(&path, &text[..text.len() - 9]).expect("there is room");
+        // In the middle of its histogram: at its end there may be no more than a checksum.
+        let last = text[..text.len() - 1].iter().rposition(|byte| *byte == b',').expect("a line of the format");
+        std::fs::write(&path, &text[..usize::midpoint(last, text.len())]).expect("there is room");
         assert_eq!(sum(&path).expect("its last line may be cut off"), latencies[0]);
         std::fs::remove_file(&path).expect("it is there");
         let (mut starts, mut read) = (Vec::new(), Vec::new());
