@@ -5,11 +5,14 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 use std::cell::RefCell;
 
 const NAME: &str = "permessage-deflate";
-/// The offer of a client, and the answer of a server to one that limits no window.
-pub(crate) const OFFER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+/// The offer of a client.
+pub(crate) const OFFER: &str =
+    "permessage-deflate; server_no_context_takeover; client_no_context_takeover; client_max_window_bits";
+/// The answer of a server to an offer that limits no window.
+const ANSWER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 /// Shorter messages are sent as they are.
 const SHORTEST: usize = 64;
-/// The largest window, in bits; of the smallest zlib makes no raw stream.
+/// The largest window, in bits, and the smallest of which zlib makes a raw stream: with a smaller one messages are sent as they are.
 pub(crate) const LARGEST: Window = 15;
 const SMALLEST: Window = 9;
 /// The end of a compressed message, which is not sent: RFC 7692, 7.2.1.
@@ -68,10 +71,9 @@ impl Parameters {
 /// Takes the first of the extensions that a client offers which can be kept. Returns the answer, too.
 pub(crate) fn accept<'a>(extensions: impl Iterator<Item = &'a str>) -> Option<(Window, String)> {
     let mut offers = extensions.filter_map(Parameters::of);
-    offers.find_map(|offer| match offer.server_window {
-        None => Some((LARGEST, OFFER.to_owned())),
-        Some(bits) if bits >= SMALLEST => Some((bits, format!("{OFFER}; server_max_window_bits={bits}"))),
-        Some(_) => None,
+    offers.next().map(|offer| match offer.server_window {
+        None => (LARGEST, ANSWER.to_owned()),
+        Some(bits) => (bits, format!("{ANSWER}; server_max_window_bits={bits}")),
     })
 }
 
@@ -81,16 +83,20 @@ pub(crate) fn accept<'a>(extensions: impl Iterator<Item = &'a str>) -> Option<(W
 /// When it was not offered.
 pub(crate) fn chosen<'a>(mut extensions: impl Iterator<Item = &'a str>) -> Result<Option<Window>, String> {
     let Some(element) = extensions.next() else { return Ok(None) };
-    let right = |of: &Parameters| of.server_keeps_none && of.client_window.is_none();
-    match Parameters::of(element).filter(right) {
-        Some(_) if extensions.next().is_none() => Ok(Some(LARGEST)),
+    let window = |of: Parameters| match of.client_window {
+        _ if !of.server_keeps_none => None,
+        None => Some(LARGEST),
+        Some(bits) => bits,
+    };
+    match Parameters::of(element).and_then(window) {
+        Some(window) if extensions.next().is_none() => Ok(Some(window)),
         _ => Err("the server chose an extension that was not offered".to_owned()),
     }
 }
 
 /// Compresses a message. None: as it is it is as short.
 pub(crate) fn pack(message: &[u8], window: Window) -> Option<Vec<u8>> {
-    if message.len() < SHORTEST {
+    if message.len() < SHORTEST || window < SMALLEST {
         return None;
     }
     let packed = if window == LARGEST {
@@ -211,9 +217,9 @@ mod tests {
             ("permessage-deflate", Some(15)),
             ("permessage-deflate; client_max_window_bits", Some(15)),
             ("x-other, permessage-deflate;server_max_window_bits=10", Some(10)),
-            ("permessage-deflate; server_max_window_bits=8, permessage-deflate", Some(15)),
+            ("permessage-deflate; server_max_window_bits=7, permessage-deflate", Some(15)),
             ("x-other, permessage-deflate; server_no_context_takeover; client_max_window_bits=\"9\"", Some(15)),
-            ("permessage-deflate; server_max_window_bits=8", None),
+            ("permessage-deflate; server_max_window_bits=8", Some(8)),
             ("permessage-deflate; server_max_window_bits", None),
             ("permessage-deflate; server_max_window_bits=16", None),
             ("permessage-deflate; unknown", None),
@@ -228,8 +234,9 @@ mod tests {
     #[test]
     fn a_server_chooses_what_was_offered() {
         assert_eq!(chosen(std::iter::empty()), Ok(None));
-        assert_eq!(chosen([OFFER].into_iter()), Ok(Some(15)));
-        for wrong in ["permessage-deflate", "other", "permessage-deflate; server_no_context_takeover; client_max_window_bits=9"] {
+        assert_eq!(chosen([ANSWER].into_iter()), Ok(Some(15)));
+        assert_eq!(chosen([&*format!("{ANSWER}; client_max_window_bits=9")].into_iter()), Ok(Some(9)));
+        for wrong in ["permessage-deflate", "other", OFFER] {
             assert!(chosen([wrong].into_iter()).is_err(), "{wrong}");
         }
     }
