@@ -439,7 +439,7 @@ fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> 
         left.extend(why);
         left.extend_from_slice(&replaced.not_restored);
         if left.is_empty() {
-            left.push("they had not moved when the upgrade was answered: the next build restores them slowly".to_owned());
+            left.push("they had not moved when the upgrade was answered".to_owned());
         }
     }
     Ok((replaced, left, dropped))
