@@ -95,8 +95,8 @@ pub trait Dialogue: Send + 'static {
         Judgement::More
     }
 
-    /// Describes an answer that was wrong or late. `after` says after which request it came, and `came` quotes the beginning of it, both in text for
-    /// people. Default: both of them.
+    /// Describes an answer that was wrong or late. `after` says after which request it came, as in "after `GET a\n`,", and `came` quotes the beginning of
+    /// it, as in "`= 2\n`" or "nothing", both for people. Default: both of them in a sentence.
     fn describe(&self, after: &str, came: &str) -> String {
         format!("{after} another answer was expected, and {came} came")
     }

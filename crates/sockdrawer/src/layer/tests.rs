@@ -429,7 +429,7 @@ fn a_state_that_is_not_read_whole_is_refused_and_shifts_no_other() {
     assert!(matches!(restored.stage, Stage::Open(Command { commands: 24, .. })), "8 bytes of version 3");
     assert_eq!(restored.plain, b"Pi", "what the layer has is what it had");
     let beyond = restore(|from| Ok(from.u64()? + from.u64()?)).expect_err("what follows is the layer's");
-    assert_eq!(beyond, "the saved state is shorter than the service expects");
+    assert_eq!(beyond, "the saved state, of version 3, is shorter than the service expects");
 }
 
 #[test]

@@ -198,12 +198,16 @@ impl<'a> Saved<'a> {
         std::mem::take(&mut self.bytes)
     }
 
+    fn too_short(&self) -> CannotRestore {
+        CannotRestore::because(format!("the saved state, of version {}, is shorter than the service expects", self.version()))
+    }
+
     /// The next number.
     ///
     /// # Errors
     /// When the state ends before a whole number.
     pub fn u64(&mut self) -> Result<u64, CannotRestore> {
-        let (value, rest) = self.bytes.split_first_chunk().ok_or_else(CannotRestore::too_short)?;
+        let (value, rest) = self.bytes.split_first_chunk().ok_or_else(|| self.too_short())?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*value))
     }
@@ -213,8 +217,8 @@ impl<'a> Saved<'a> {
     /// # Errors
     /// When there are fewer than were written.
     pub fn bytes(&mut self) -> Result<&'a [u8], CannotRestore> {
-        let count = usize::try_from(self.u64()?).map_err(|_| CannotRestore::too_short())?;
-        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or_else(CannotRestore::too_short)?;
+        let count = usize::try_from(self.u64()?).map_err(|_| self.too_short())?;
+        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or_else(|| self.too_short())?;
         self.bytes = rest;
         Ok(bytes)
     }
@@ -255,9 +259,5 @@ impl CannotRestore {
     /// An error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
     pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotRestore {
         CannotRestore(reason.into())
-    }
-
-    fn too_short() -> CannotRestore {
-        CannotRestore::because("the saved state is shorter than the service expects")
     }
 }

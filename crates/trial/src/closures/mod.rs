@@ -13,11 +13,12 @@ use crate::script::{Broadcast, Script, Scripted};
 use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
 use crate::tls::Tls;
+use sockdrawer::observe::{Event, Observer};
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool, Selector};
 use sockdrawer_websocket::Carrier;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connects that end under each change before the next change begins.
@@ -207,7 +208,8 @@ impl Trial {
     /// # Errors
     /// When the pool or its clients cannot start. Later failures are in the report.
     pub fn run(self) -> Result<Report, Error> {
-        let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
+        let panic = Arc::new(Mutex::new(None));
+        let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into())).observer(first(&panic));
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
         let target = server.addresses().into_iter().next().expect("it listens where it was told to");
         let kept = if self.broadcast.is_some() { self.kept.max(2) } else { self.kept };
@@ -220,7 +222,22 @@ impl Trial {
         let (changes, before, delivered) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
         let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
         server.shutdown(Drain::within(END_WITHIN));
-        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: tally.unexpected(), delivered })
+        let panic = panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: tally.unexpected(), panic, delivered })
+    }
+}
+
+/// Returns an observer that keeps the text of the first panic.
+fn first(panic: &Arc<Mutex<Option<String>>>) -> impl Observer {
+    let panic = panic.clone();
+    move |event: &Event| {
+        if let Event::ConnectionPanicked { message, .. }
+        | Event::JobPanicked { message }
+        | Event::AdmissionPanicked { message }
+        | Event::ServicePanicked { message } = event
+        {
+            panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| message.clone());
+        }
     }
 }
 

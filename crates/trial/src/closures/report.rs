@@ -39,6 +39,8 @@ pub struct Report {
     pub failures: Vec<(Failure, u64)>,
     /// The first unexpected answer to a [`Script`](crate::Script), described.
     pub odd: Option<String>,
+    /// The text of the service's first panic. None: there was none, or [`Trial::configure`](crate::Trial::configure) has set another observer.
+    pub panic: Option<String>,
     /// The messages of each sender, where the connections that stay hear each other: see [`Trial::broadcast`](crate::Trial::broadcast).
     pub delivered: Vec<Delivered>,
 }
@@ -120,6 +122,9 @@ impl fmt::Display for Report {
         }
         if let Some(odd) = &self.odd {
             write!(f, "\n{odd}")?;
+        }
+        if let Some(panic) = &self.panic {
+            write!(f, "\nthe service panicked: {panic}")?;
         }
         if !self.delivered.is_empty() {
             write!(f, "\nmessages: {}", Deliveries::total(&self.delivered))?;

@@ -49,6 +49,28 @@ fn harmless() -> Change {
     Change::new("service", |pool| pool.reconfigure(pool.config().behaviour(sound())))
 }
 
+struct Panics;
+
+impl Service for Panics {
+    type Protocol = Panics;
+
+    fn open(&self, _peer: &Peer) -> Panics {
+        Panics
+    }
+}
+
+impl Protocol for Panics {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        std::panic::resume_unwind(Box::new("no such room"))
+    }
+}
+
+#[test]
+fn a_panic_of_the_service_is_quoted() {
+    let report = trial(Panics, vec![harmless()]).rounds(1).run().expect("it starts");
+    assert!(!report.reasons().is_empty() && report.to_string().contains("the service panicked: no such room"), "{report}");
+}
+
 #[test]
 fn a_sound_service_under_a_sound_change_loses_nothing() {
     let report = small(sound(), harmless()).run().expect("it starts");

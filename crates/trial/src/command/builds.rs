@@ -263,7 +263,10 @@ impl Builds {
             self.started.extend(asked.pid().map(|pid| (pid, to)));
             let (replaced, left_behind, dropped) = match answer {
                 Ok(answer) => answer,
-                Err(error) => return self.serves(None, stop, tick).and_then(|()| Err(failed(error))),
+                Err(error) => {
+                    let why = self.served_until_then().unwrap_or_else(|| error.to_string());
+                    return self.serves(None, stop, tick).and_then(|()| Err(Ended::Failed(why)));
+                }
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
@@ -295,6 +298,12 @@ impl Builds {
             self.same_address()?;
         }
         Ok(Promise { change, killed: true, connections, may_refuse, ..Promise::default() })
+    }
+
+    /// Returns that the process which served has died, if so. How it did is known where its parent is this process.
+    fn served_until_then(&self) -> Option<String> {
+        let (build, pid) = (&self.programs.builds[self.serving.0], self.serving.1?);
+        test_kill_process(pid).is_err().then(|| format!("the process of {} that was to be replaced has died", build.display()))
     }
 
     /// Finds the process that serves, which is not one that is dead, and its build. Where there is none, the last build is started again.

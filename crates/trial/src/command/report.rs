@@ -157,6 +157,29 @@ impl Report {
         self.promises().filter(counts).flat_map(|promise| &promise.dropped).map(String::as_str).collect()
     }
 
+    /// Returns how many changes failed, and how the first did; None: none.
+    fn failure(&self) -> Option<String> {
+        let first = self.changes.iter().find(|change| !change.ran.ended.is_success())?;
+        let (failed, all) = (self.failed_commands(), self.changes.len());
+        let how = match &first.ran.ended {
+            super::Ended::Failed(why) => why.clone(),
+            other => other.to_string(),
+        };
+        let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
+        (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {how})"))
+    }
+
+    /// Returns the first panic in the output of builds, with its text, which is in the next line.
+    fn panic(&self) -> Option<String> {
+        let said = self.changes.iter().filter(|_| self.is_of_upgrades()).map(|change| &change.ran.said);
+        said.into_iter().find_map(|said| {
+            let mut lines = said.lines().skip_while(|line| !line.contains("panicked"));
+            let line = lines.next()?;
+            let text = lines.next().filter(|_| line.ends_with(':'));
+            Some(text.map_or_else(|| line.to_owned(), |text| format!("{line} {text}")))
+        })
+    }
+
     /// Returns whether builds replaced each other, in the place of a command.
     pub(crate) fn is_of_upgrades(&self) -> bool {
         self.changes.iter().any(|change| change.ran.promise.is_some())
@@ -317,7 +340,8 @@ impl Judged for Report {
 
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
-        let (mut bad, bill) = (Vec::new(), self.bill());
+        // A change that failed comes first: the losses after it are mostly its own.
+        let (mut bad, bill) = (Vec::from_iter(self.failure()), self.bill());
         let others = |paid: u64| if paid == 0 { String::new() } else { format!("; {paid} of these with killed processes") };
         if bill.failed > 0 {
             let parts = parts(&[
@@ -351,16 +375,8 @@ impl Judged for Report {
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
         }
         bad.extend(self.dropped().into_iter().map(str::to_owned));
-        let failed = self.failed_commands();
-        if failed > 0 {
-            let all = self.changes.len();
-            let first = self.changes.iter().find(|change| !change.ran.ended.is_success());
-            let how = first.map_or_else(String::new, |change| match &change.ran.ended {
-                super::Ended::Failed(why) => why.clone(),
-                other => other.to_string(),
-            });
-            let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
-            bad.push(format!("{failed} of {all} {changes} failed (the first: {how})"));
+        if let Some(said) = self.panic().filter(|_| !bad.is_empty()) {
+            bad.push(format!("a build said: {said}"));
         }
         bad
     }

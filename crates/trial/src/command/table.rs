@@ -136,6 +136,9 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
         write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
     }
+    if report.is_of_upgrades() && all.lost > 0 {
+        f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored?")?;
+    }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
     bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))

@@ -86,6 +86,17 @@ fn losses_and_failed_commands_are_bad_and_named() {
 }
 
 #[test]
+fn an_upgrade_that_failed_comes_first_and_the_panic_of_a_build_last() {
+    let mut report = report(vec![(Ended::Failed("it ended".to_owned()), lossy())]);
+    let ran = &mut report.changes[0].ran;
+    ran.promise = Some(Promise::default());
+    ran.said = "error: x\nthread 'main' panicked at src/main.rs:5:9:\nno such table\nnote: run with".to_owned();
+    let said = verdict(&report);
+    assert!(said.starts_with("verdict: bad: 1 of 1 upgrades failed (the first: it ended); 2 failed connects ("), "{said}");
+    assert!(said.ends_with("; a build said: thread 'main' panicked at src/main.rs:5:9: no such table (seed 7)"), "{said}");
+}
+
+#[test]
 fn what_is_closed_at_rest_may_be_allowed_and_what_is_cut_may_not() {
     let at_rest = Seen { lost_in_exchange: 3, lost_unheard: 3, lost_between: 2, lost_announced: 1, ..seen(30) };
     let cut = Seen { lost_in_exchange: 4, ..at_rest };
