@@ -16,6 +16,11 @@ pub fn client(input: &[u8]) {
     fuzzed::client::check(input);
 }
 
+/// The first bytes of a client that a proxy sends on by its ClientHello.
+pub fn hello(input: &[u8]) {
+    fuzzed::hello::check(input);
+}
+
 /// The request head of `http`.
 pub fn http(input: &[u8]) {
     fuzzed::http::check(input);

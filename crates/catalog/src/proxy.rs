@@ -1,13 +1,17 @@
 //! `proxy`: each client gets a connection to one of several targets, and the two are joined: what either sends goes to the other, through a buffer of the loop.
 //! A pair goes on through reloads, and moves to a new build whole.
 
+mod hello;
 mod queue;
 mod score;
+mod target;
 mod targets;
 
+pub use hello::{Begun, Hello};
 pub use queue::Waiting;
 pub use score::Balance;
-pub use targets::{Known, NoPlace, Place, Target, TargetEvent, TargetStatus, Targets};
+pub use target::Target;
+pub use targets::{Known, NoPlace, Place, TargetEvent, TargetStatus, Targets};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
@@ -22,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// The errno of a connect that found the pool at its limit, which is no fault of the target.
 const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+
+/// The time in which a client has to say by TLS where it wants to go: that of a handshake.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,8 +126,8 @@ impl Service for Proxy {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let (tried, place, waiting, since) = (Vec::new(), None, None, None);
-        let client = Unjoined { proxy: self.clone(), peer: peer.remote(), at, tried, place, waiting, since };
+        let (peer, not, tries, place, waiting, since) = (peer.remote(), Vec::new(), 0, None, None, None);
+        let client = Unjoined { proxy: self.clone(), peer, at, not, tries, place, waiting, since };
         PairSide::Unjoined(Box::new(client))
     }
 
@@ -160,7 +167,9 @@ pub struct Unjoined {
     peer: Option<SocketAddr>,
     /// The address at which it came in.
     at: Option<SocketAddr>,
-    tried: Vec<usize>,
+    /// The targets that are not for it, and those that were tried.
+    not: Vec<usize>,
+    tries: usize,
     place: Option<Place>,
     /// Its turn, while no target has a place.
     waiting: Option<Waiting>,
@@ -172,19 +181,52 @@ pub struct Unjoined {
 struct YourTurn;
 
 impl Unjoined {
+    fn begin(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.proxy.0.targets.ask_clients() {
+            cx.set_timer(HELLO_WITHIN);
+            return Step::Continue;
+        }
+        cx.pause();
+        self.connect(cx)
+    }
+
+    /// Connects to a target for what the client asks for, once that is known. Its bytes stay where they are.
+    fn ask(&mut self, first: &[u8], cx: &mut Context<'_>) -> Step {
+        let (asks, is_tls) = match Begun::read(first) {
+            Begun::Partly => return Step::Continue,
+            Begun::Hello(asks) => (asks, true),
+            Begun::Other => (Hello::default(), false),
+        };
+        cx.clear_timer();
+        cx.pause();
+        let targets = &self.proxy.0.targets;
+        self.not = targets.elsewhere(&asks);
+        if self.not.len() < targets.len() {
+            return self.connect(cx);
+        }
+        if !is_tls {
+            cx.report("no ClientHello of TLS came, and each target has a name: no target is for this client");
+            return Step::Abort;
+        }
+        let name = asks.name.map_or("no name".to_owned(), |name| format!("`{}`", name.escape_default()));
+        cx.report(format!("no target is for a client that asks for {name}"));
+        cx.send(&hello::UNKNOWN_NAME);
+        Step::Close
+    }
+
     /// Connects to the next target, or resets the client.
     fn connect(&mut self, cx: &mut Context<'_>) -> Step {
         self.place = None;
         let Parts { options, targets } = &*self.proxy.0;
-        if self.tried.len() >= options.tries {
+        if self.tries >= options.tries {
             return Step::Abort;
         }
-        match targets.take(self.peer.map(|peer| peer.ip()), &self.tried, cx.now()) {
+        match targets.take(self.peer.map(|peer| peer.ip()), &self.not, cx.now()) {
             Ok(place) => self.connect_to(place, cx),
             Err(NoPlace::Full) => {
                 let itself = cx.handle();
                 // Where the note is lost, the timer finds the place.
-                self.waiting = Some(targets.wait(&self.tried, move || drop(itself.notify(Note::value(YourTurn)))));
+                self.waiting = Some(targets.wait(&self.not, move || drop(itself.notify(Note::value(YourTurn)))));
                 cx.set_timer(options.queue_timeout);
                 Step::Continue
             }
@@ -199,10 +241,16 @@ impl Unjoined {
             _ => Vec::new(),
         };
         cx.connect_with(place.address(), connect_timeout, header);
-        self.tried.extend(place.number);
+        self.not.extend(place.number);
+        self.tries += 1;
         self.since = Some(cx.now());
         self.place = Some(place);
         Step::Continue
+    }
+
+    /// Whether it is awaited that the client says where it wants to go.
+    fn asks(&self) -> bool {
+        self.place.is_none() && self.waiting.is_none()
     }
 
     /// Connects, if a place came free.
@@ -249,8 +297,11 @@ impl PairSide {
 
 impl Protocol for PairSide {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        if let PairSide::Unjoined(client) = self {
+            return client.begin(cx);
+        }
         cx.pause();
-        if let PairSide::Unjoined(client) = self { client.connect(cx) } else { Step::Continue }
+        Step::Continue
     }
 
     fn connected(&mut self, result: Result<Handle, ConnectFailure>, cx: &mut Context<'_>) -> Step {
@@ -264,17 +315,24 @@ impl Protocol for PairSide {
         }
     }
 
-    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
-        Step::Continue
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if let PairSide::Unjoined(client) = self { client.ask(input.bytes(), cx) } else { Step::Continue }
     }
 
-    /// The relay passes it on, also where it came before the pair was joined.
+    /// The relay passes it on, also where it came before the pair was joined. A client that has not said where it wants to go says it no more.
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
-        Step::Continue
+        match self {
+            PairSide::Unjoined(client) if client.asks() => Step::Abort,
+            _ => Step::Continue,
+        }
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         let PairSide::Unjoined(client) = self else { return Step::Continue };
+        if client.asks() {
+            cx.report("a client has not said in time by TLS where it wants to go");
+            return Step::Abort;
+        }
         client.turn(cx).unwrap_or_else(|| {
             cx.report("each target has as many clients as its limit, and no place came free in time");
             Step::Abort
@@ -298,3 +356,6 @@ impl Protocol for PairSide {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,11 @@ fn client_near_its_seeds() {
 }
 
 #[test]
+fn hello_near_its_seeds() {
+    check_near("hello", fuzzed::hello::check);
+}
+
+#[test]
 fn http_near_its_seeds() {
     check_near("http", fuzzed::http::check);
 }

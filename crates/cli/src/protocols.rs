@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().map(drop).map_err(|error| error.to_string()) };
-const TARGET: Text = Text { form: "ADDR[,weight=N][,limit=N][,backup]", check: |text| text.parse::<Target>().map(drop) };
+const TARGET: Text =
+    Text { form: "ADDR[,weight=N][,limit=N][,backup][,sni=NAME][,alpn=NAME]", check: |text| text.parse::<Target>().map(drop) };
 const WORDS: Text = Text { form: "PROGRAM", check: |_| Ok(()) };
 pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
@@ -33,7 +34,7 @@ const SETTINGS: [Setting; 12] = [
     Setting::new(
         "to",
         Kind::List(TARGET),
-        "proxy: a target; may be given several times. At its limit clients wait for a place; a backup gets them while all others are left out",
+        "proxy: a target; may be given several times. At its limit clients wait for a place; a backup gets them while all others are left out; with sni or alpn it is for clients whose TLS asks for one of these names",
     ),
     Setting::new(
         "balance",

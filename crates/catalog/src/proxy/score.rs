@@ -38,14 +38,20 @@ impl FromStr for Balance {
     }
 }
 
-/// Returns the candidate whose turn it is: that which has had the fewest for its weight. One that had none for a while has no arrears.
-pub(super) fn rotate(turns: &mut [f64], candidates: &[usize], weight: impl Fn(usize) -> f64) -> usize {
+/// Returns the candidate whose turn it is: that which has had the fewest for its weight. One that had none for a while has no arrears, if it `is_beside` that one.
+pub(super) fn rotate(
+    turns: &mut [f64],
+    candidates: &[usize],
+    weight: impl Fn(usize) -> f64,
+    is_beside: impl Fn(usize, usize) -> bool,
+) -> usize {
     let least = candidates.iter().map(|number| turns[*number]).fold(f64::INFINITY, f64::min);
     let first = candidates.iter().copied().find(|number| turns[*number] <= least).expect("there are candidates");
     let served = turns[first];
     turns[first] += 1.0 / weight(first);
-    // Time goes on for those that are left out, too.
-    (0..turns.len()).filter(|number| !candidates.contains(number)).for_each(|number| turns[number] = turns[number].max(served));
+    // Time goes on for those that are left out, too, and not for those of other clients.
+    let left_out = |number: &usize| !candidates.contains(number) && is_beside(*number, first);
+    (0..turns.len()).filter(left_out).for_each(|number| turns[number] = turns[number].max(served));
     first
 }
 

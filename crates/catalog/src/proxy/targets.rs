@@ -1,12 +1,13 @@
 //! Targets of a proxy: which one a client gets, and which are left out because connects to them fail. No I/O, and no clock of its own.
 
+use super::hello::Hello;
 use super::queue::{Queue, Waiting, Wanted, locked};
 use super::score::{self, Balance};
+use super::target::{Fit, Target};
 use sockdrawer::Address;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -17,84 +18,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Time in which a target that is back gets its share step by step.
 const SLOW_START: Duration = Duration::from_secs(10);
-
-/// A target as it is written: an address, then `weight=N`, `limit=N` or `backup` with commas between.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The address at which it listens.
-    pub address: Address,
-    /// The share of the clients that it gets, beside the other targets' weights. 0: new clients go elsewhere, those that it has stay.
-    pub weight: u32,
-    /// Maximum of clients that it has at once from this process, of all pools together. Others wait for a place. None: no maximum.
-    pub limit: Option<usize>,
-    /// True for a target that gets clients only while every target that is no backup is left out.
-    pub backup: bool,
-}
-
-impl Target {
-    /// A target of weight 1.
-    #[must_use]
-    pub fn new(address: Address) -> Target {
-        Target { address, weight: 1, limit: None, backup: false }
-    }
-
-    /// Reads a target by the name of a host: each address that the name has is a target of its own. Blocks on the system's resolver when the host is a name other
-    /// than `localhost`, which is 127.0.0.1.
-    ///
-    /// # Errors
-    /// The text is no target, or the name does not resolve.
-    pub fn all(text: &str) -> Result<Vec<Target>, String> {
-        let (address, _) = text.split_once(',').unwrap_or((text, ""));
-        let mut all = Address::parse_all(address).map_err(|error| error.to_string())?;
-        all.truncate(if address.starts_with("localhost") { 1 } else { usize::MAX });
-        all.into_iter().map(|address| Target::of(address, text)).collect()
-    }
-
-    /// A target at this address, with the options behind the one in the text.
-    fn of(address: Address, text: &str) -> Result<Target, String> {
-        let mut parts = text.split(',');
-        let written = parts.next().unwrap_or_default();
-        let mut target = Target::new(address);
-        for part in parts {
-            match part.split_once('=') {
-                Some(("weight", weight)) => {
-                    let why = |_| format!("weight={weight} is no weight: write a number from 0 to 4294967295");
-                    target.weight = weight.parse().map_err(why)?;
-                }
-                Some(("limit", limit)) => {
-                    let limit = limit.parse().ok().filter(|limit| *limit > 0);
-                    let why = || format!("{part} is no limit: write how many clients the target may have, 1 or more");
-                    target.limit = Some(limit.ok_or_else(why)?);
-                }
-                None if part == "backup" => target.backup = true,
-                _ => return Err(format!("unknown `{part}` behind {written}: there are weight=N, limit=N, backup")),
-            }
-        }
-        Ok(target)
-    }
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Target, String> {
-        let (address, _) = text.split_once(',').unwrap_or((text, ""));
-        Target::of(address.parse().map_err(|error| format!("{error}"))?, text)
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)?;
-        if self.weight != 1 {
-            write!(f, ",weight={}", self.weight)?;
-        }
-        if let Some(limit) = self.limit {
-            write!(f, ",limit={limit}")?;
-        }
-        if self.backup { f.write_str(",backup") } else { Ok(()) }
-    }
-}
 
 /// An event of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -420,6 +343,21 @@ impl Targets {
         }
     }
 
+    /// Whether a client's first bytes decide which targets it may get: [`Begun::read`](super::Begun::read).
+    #[must_use]
+    pub fn ask_clients(&self) -> bool {
+        self.all.iter().any(|(target, _)| target.is_for_some())
+    }
+
+    /// Returns the numbers of the targets that are not for a client that asks for this, which [`Targets::take`] takes for tried. Those are for it whose `sni` fits best, and
+    /// of these those whose `alpn` does; for a client that does not speak TLS, which asks for nothing, those that have neither.
+    #[must_use]
+    pub fn elsewhere(&self, asks: &Hello) -> Vec<usize> {
+        let fits: Vec<Option<Fit>> = self.all.iter().map(|(target, _)| target.fit(asks)).collect();
+        let best = fits.iter().max().copied().flatten();
+        (0..fits.len()).filter(|number| fits[*number].is_none() || fits[*number] != best).collect()
+    }
+
     /// Waits for a place at a target, but for those that were `tried`, after [`NoPlace::Full`]: the first that waits gets the next place. `wake` is called
     /// when there is one, on any thread: it must not block. Nothing limits for how long a client waits, nor how many do.
     pub fn wait(&self, tried: &[usize], wake: impl FnOnce() + Send + 'static) -> Waiting {
@@ -465,6 +403,7 @@ impl Targets {
 
     fn due(&self, candidates: &[usize], health: &[Health], peer: Option<IpAddr>, now: Instant) -> usize {
         let weight = |number: usize| f64::from(self.all[number].0.weight) * health[number].share(now);
+        let is_beside = |one: usize, other: usize| self.all[one].0.is_beside(&self.all[other].0);
         match self.balance {
             Balance::Least => {
                 let mut turns = locked(&self.turns);
@@ -474,9 +413,9 @@ impl Targets {
                 let least = loads.iter().copied().fold(f64::INFINITY, f64::min);
                 let equal: Vec<usize> =
                     candidates.iter().zip(&loads).filter(|(_, load)| **load <= least).map(|(number, _)| *number).collect();
-                score::rotate(&mut turns, &equal, weight)
+                score::rotate(&mut turns, &equal, weight, is_beside)
             }
-            Balance::Rotate => score::rotate(&mut locked(&self.turns), candidates, weight),
+            Balance::Rotate => score::rotate(&mut locked(&self.turns), candidates, weight, is_beside),
             Balance::Hash => {
                 let address = |number: usize| self.all[number].0.address.to_string();
                 score::hash(candidates, peer, |number| f64::from(self.all[number].0.weight), address)

@@ -35,13 +35,23 @@ fn a_target_is_written_with_options() {
         "unix:/run/x.sock,weight=0",
         "[::1]:5,backup",
         "[::1]:5,weight=2,limit=7,backup",
+        "[::1]:5,sni=db.example,sni=*.db.example,alpn=h2",
     ] {
         assert_eq!(target(text).to_string(), text);
     }
     for (text, why) in [
-        ("10.0.0.1:6379,wieght=3", "unknown `wieght=3` behind 10.0.0.1:6379: there are weight=N, limit=N, backup"),
+        (
+            "10.0.0.1:6379,wieght=3",
+            "unknown `wieght=3` behind 10.0.0.1:6379: there are weight=N, limit=N, backup, sni=NAME, alpn=NAME",
+        ),
         ("10.0.0.1:6379,limit=0", "limit=0 is no limit: write how many clients the target may have, 1 or more"),
         ("10.0.0.1:6379,weight=-1", "weight=-1 is no weight: write a number from 0 to 4294967295"),
+        ("[::1]:5,sni=", "sni= is no name: write one as in sni=db.example.com, or the end of names as in sni=*.example.com"),
+        (
+            "[::1]:5,sni=a.*",
+            "sni=a.* is no name: write one as in sni=db.example.com, or the end of names as in sni=*.example.com",
+        ),
+        ("[::1]:5,alpn=", "unknown `alpn=` behind [::1]:5: there are weight=N, limit=N, backup, sni=NAME, alpn=NAME"),
     ] {
         assert_eq!(text.parse::<Target>().expect_err(text), why);
     }
@@ -118,6 +128,48 @@ fn connects_that_fail_at_once_double_the_pause_once() {
     assert_eq!(targets.status(at(560))[0].failures, 1);
     // It began after that.
     assert_eq!(take(600).failed(at(1100), 110), Duration::from_secs(2));
+}
+
+#[test]
+fn a_client_goes_to_the_targets_whose_name_fits_best() {
+    let all = [
+        "",
+        ",sni=db.example",
+        ",sni=*.example,weight=3",
+        ",sni=*.example",
+        ",sni=*.a.example",
+        ",sni=db.example,alpn=h2",
+        ",alpn=acme",
+    ];
+    let targets = targets(Balance::Rotate, &all);
+    assert!(targets.ask_clients());
+    let fit = |name: &str, offers: &str| {
+        let name = (!name.is_empty()).then(|| name.to_owned());
+        let asks = Hello { name, protocols: offers.split_whitespace().map(|offer| offer.as_bytes().to_vec()).collect() };
+        let not = targets.elsewhere(&asks);
+        (0..all.len()).filter(|number| !not.contains(number)).collect::<Vec<_>>()
+    };
+    assert_eq!(fit("db.example", ""), [1]);
+    assert_eq!(fit("db.example.", "h3"), [1], "a dot at the end names it, too");
+    assert_eq!(fit("db.example", "h2 h3"), [5]);
+    assert_eq!(fit("www.example", "h2"), [2, 3]);
+    assert_eq!(fit("www.a.example", ""), [4]);
+    assert_eq!(fit("a.example", ""), [2, 3]);
+    for other in ["example", "notexample", "", "example.com"] {
+        assert_eq!(fit(other, ""), [0], "{other}");
+    }
+    assert_eq!(fit("", "h2 acme"), [6]);
+    // However many go elsewhere meanwhile, each of the two gets its share.
+    let (now, mut got) = (Instant::now(), [0; 7]);
+    let not = targets.elsewhere(&Hello { name: Some("www.example".to_owned()), ..Hello::default() });
+    for _ in 0..400 {
+        for not in [&[1, 2, 3, 4, 5, 6][..], &not, &[1, 2, 3, 4, 5, 6]] {
+            got[targets.take(None, not, now).expect("a place").number.expect("it is named")] += 1;
+        }
+    }
+    assert_eq!(got, [800, 0, 300, 100, 0, 0, 0]);
+    let named = Targets::new(vec![target("10.0.0.1:1,sni=a")], Balance::Least, Known::default());
+    assert_eq!(named.elsewhere(&Hello::default()), [0], "no target is for it");
 }
 
 /// Waits, and counts the calls that say that there is a place.

@@ -6,6 +6,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod client;
+pub(crate) mod hello;
 pub(crate) mod http;
 pub(crate) mod proxy_header;
 

@@ -132,6 +132,72 @@ fn the_address_of_the_client_goes_through_with_tls_behind_it() {
     }
 }
 
+/// Has the proxy wait for the rest of a ClientHello, and returns what it sends then.
+fn sends(at: &str, bytes: &[u8]) -> Result<Vec<u8>, ErrorKind> {
+    let mut client = TcpStream::connect(at).expect("it listens");
+    client.set_nodelay(true).expect("it stands");
+    bytes.iter().try_for_each(|byte| client.write_all(&[*byte])).expect("it stands");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).map(|_| answer).map_err(|error| error.kind())
+}
+
+/// A ClientHello of TLS 1.2 without a cipher suite, for this name.
+fn hello_for(name: &str) -> Vec<u8> {
+    let long = |bytes: &[u8]| [&u16::try_from(bytes.len()).expect("short").to_be_bytes()[..], bytes].concat();
+    let name = long(&[&[0][..], &long(name.as_bytes())].concat());
+    let extensions = long(&[&[0, 0][..], &long(&name)].concat());
+    let body = [&[3, 3][..], &[9; 32], &[0, 0, 0, 1, 0], &extensions].concat();
+    [&[22, 3, 1][..], &long(&[&[1, 0][..], &long(&body)].concat())].concat()
+}
+
+#[test]
+fn clients_get_the_target_that_they_ask_for_by_tls_which_stays_between_the_two() {
+    for model in ["loops", "prefork"] {
+        let certificates = [(); 4].map(|()| certificate(|_| {}));
+        let name = |number: usize| format!("proxy-sni-{model}-{number}");
+        let all: Vec<_> = certificates.iter().enumerate().map(|(number, one)| secured_target(&name(number), one)).collect();
+        let (_plain, plain_at) = target("");
+        let wishes = ["sni=one.example", "sni=*.example,sni=two.test", "sni=one.example,alpn=h2"];
+        let mut to: Vec<String> = all.iter().zip(wishes).map(|((_, at), wish)| format!("\"{at},{wish}\"")).collect();
+        let named = to.join(", ");
+        to.push(format!("\"{plain_at}\""));
+        let file = |to: &str| {
+            let words =
+                format!("[pool.proxy]\nprotocol = \"proxy\"\nlisten = \"127.0.0.1:0\"\nmodel = \"{model}\"\nto = [{to}]\n");
+            format!("upgrade = \"upgrade\"\n{words}")
+        };
+        let mut server = Operated::told(&name(9), &file(&to.join(", ")), |_| {});
+        let at = server.addresses[0].clone();
+        let get = |name, alpn| Client::connect(&at, &Asks { name: Some(name), alpn, ..Asks::default() }).expect("it is served");
+        let mut clients =
+            [get("one.example", &[]), get("www.Example", &[]), get("one.example", &["h2"]), get("two.test", &["h2"])];
+        let targets = [0, 1, 2, 1];
+        let are_whose = |clients: &[Client; 4]| {
+            clients.iter().zip(targets).for_each(|(client, target)| assert!(client.was_shown(&certificates[target]), "{target}"));
+        };
+        are_whose(&clients);
+        let mut in_the_clear = TcpStream::connect(&at).expect("it listens");
+        is_answered(&mut in_the_clear);
+        assert_eq!(came(&server.says("upgrade --json")), (10, 0));
+        clients.iter_mut().for_each(|client| client.is_answered().expect("it moved"));
+        is_answered(&mut in_the_clear);
+        // Without a target for all others, they are told so.
+        server.write(&file(&named));
+        server.says("reload");
+        clients.iter_mut().for_each(|client| client.is_answered().expect("it stays"));
+        assert_eq!(sends(&at, &hello_for("else.test")), Ok(vec![21, 3, 3, 0, 2, 2, 112]), "an alert of TLS: unrecognized_name");
+        let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
+        assert!(told.ends_with("no target is for a client that asks for `else.test`"), "{told}");
+        assert_eq!(sends(&at, b"G"), Err(ErrorKind::ConnectionReset));
+        let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
+        assert!(told.ends_with("no ClientHello of TLS came, and each target has a name: no target is for this client"), "{told}");
+        are_whose(&clients);
+        // A target of that name takes what it sent, byte by byte: an alert of its own comes back.
+        let answer = sends(&at, &hello_for("WWW.EXAMPLE")).expect("the target ends it");
+        assert_eq!((answer[0], answer[5]), (21, 2), "{answer:?}");
+    }
+}
+
 #[test]
 fn settings_of_tls_to_targets_need_each_other() {
     for (words, why) in [
