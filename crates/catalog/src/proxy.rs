@@ -7,7 +7,7 @@ mod score;
 mod target;
 mod targets;
 
-pub use hello::{Begun, Hello};
+pub use hello::{Begun, ClientHello};
 pub use queue::Waiting;
 pub use score::Balance;
 pub use target::Target;
@@ -195,7 +195,7 @@ impl Unjoined {
         let (asks, is_tls) = match Begun::read(first) {
             Begun::Partly => return Step::Continue,
             Begun::Hello(asks) => (asks, true),
-            Begun::Other => (Hello::default(), false),
+            Begun::Other => (ClientHello::default(), false),
         };
         cx.clear_timer();
         cx.pause();
@@ -248,7 +248,7 @@ impl Unjoined {
         Step::Continue
     }
 
-    /// Whether it is awaited that the client says where it wants to go.
+    /// Returns true while the client has not said where it wants to go.
     fn asks(&self) -> bool {
         self.place.is_none() && self.waiting.is_none()
     }

@@ -310,7 +310,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
     /// joins here would hear this process alone until it follows.
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         match &mut self.stage {
-            Stage::Handshake(handshake) if cx.out.leaves && !handshake.learns => {
+            // A connection that was made for another moves with it, which waits for this handshake.
+            Stage::Handshake(handshake) if cx.out.leaves && !handshake.learns && handshake.peer.side() == Side::Accepted => {
                 handshake.is_held = true;
                 self.waiting = true;
                 cx.pause();

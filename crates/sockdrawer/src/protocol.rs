@@ -247,8 +247,8 @@ pub enum Step {
     /// goes to the other, ends included, through a buffer of the loop: a peer that does not read slows the other down, and a reset is passed on
     /// as a reset. Input that was not taken goes first. Neither protocol hears of the bytes any more, nor of a drain: of its callbacks
     /// `notified`, `timeout`, `connected`, `job_done` and `closed` are left. When one of the connections ends, so does the other; a purge resets
-    /// both, because nothing says where the stream is whole. Not under a layer, not after [`Step::EndOutput`], and not while one of the two runs a
-    /// job, is delegated or is relayed already.
+    /// both, because nothing says where the stream is whole. Under layers the plain bytes go over, goodbyes included. Not after [`Step::EndOutput`], and not
+    /// while one of the two runs a job, is delegated or is relayed already.
     Relay(Handle),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     EndOutput,

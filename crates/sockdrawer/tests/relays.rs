@@ -3,6 +3,8 @@
 mod common;
 #[path = "relays/filtered.rs"]
 mod filtered;
+#[path = "relays/meeting.rs"]
+mod meeting;
 #[path = "relays/records.rs"]
 mod records;
 #[path = "relays/script.rs"]

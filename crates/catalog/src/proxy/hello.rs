@@ -14,20 +14,20 @@ const ALPN: &[u8] = &[0, 16];
 
 /// The wishes of a client, as its ClientHello has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hello {
+pub struct ClientHello {
     /// The server's name (SNI), in lower case.
     pub name: Option<String>,
     /// The protocols that it offers (ALPN).
     pub protocols: Vec<Vec<u8>>,
 }
 
-/// What the first bytes of a connection are.
+/// The first bytes of a connection, judged.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Begun {
     /// The beginning of a ClientHello, or nothing.
     Partly,
     /// A whole ClientHello.
-    Hello(Hello),
+    Hello(ClientHello),
     /// No ClientHello, or one that is malformed or longer than 16 KiB.
     Other,
 }
@@ -58,7 +58,7 @@ impl Begun {
             None => Begun::Partly,
             Some([CLIENT_HELLO]) => match (rest.length(3), rest.vector(3)) {
                 (Some(length), _) if length > LONGEST => Begun::Other,
-                (_, Some(hello)) => Hello::read(hello).map_or(Begun::Other, Begun::Hello),
+                (_, Some(hello)) => ClientHello::read(hello).map_or(Begun::Other, Begun::Hello),
                 _ => Begun::Partly,
             },
             Some(_) => Begun::Other,
@@ -66,15 +66,15 @@ impl Begun {
     }
 }
 
-impl Hello {
-    fn read(hello: &[u8]) -> Option<Hello> {
+impl ClientHello {
+    fn read(hello: &[u8]) -> Option<ClientHello> {
         let mut hello = Bytes(hello);
         // Version and random bytes, session, cipher suites, compression.
         hello.take(2 + 32)?;
         hello.vector(1)?;
         hello.vector(2)?;
         hello.vector(1)?;
-        let mut read = Hello::default();
+        let mut read = ClientHello::default();
         if hello.0.is_empty() {
             return Some(read);
         }
@@ -84,7 +84,7 @@ impl Hello {
             match kind {
                 SERVER_NAME => {
                     let mut names = Bytes(extension.vector(2)?);
-                    // One of type 0, the only one that there is.
+                    // The list has a name of type 0, the only type that there is.
                     let name = names.take(1).filter(|kind| *kind == [0]).and_then(|_| names.vector(2))?;
                     read.name = String::from_utf8(name.to_ascii_lowercase()).ok();
                 }
@@ -156,13 +156,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_hello_is_read_in_any_pieces_and_not_before_it_is_whole() {
-        let wishes = Hello { name: Some("db.example".to_owned()), protocols: vec![b"h2".to_vec(), b"http/1.1".to_vec()] };
+        let wishes = ClientHello { name: Some("db.example".to_owned()), protocols: vec![b"h2".to_vec(), b"http/1.1".to_vec()] };
         for (share, record) in [(32, 1 << 14), (1216, 1 << 14), (1216, 100), (1216, 1), (9000, 1 << 14), (9000, 4000)] {
             let bytes = hello(b"DB.Example", share, record);
             for end in 0..bytes.len() {
                 assert_eq!(Begun::read(&bytes[..end]), Begun::Partly, "{end} of {}", bytes.len());
             }
-            // What the client sends behind it does not matter.
+            // Bytes behind it do not matter.
             for more in [&[][..], &[20, 3, 3, 0, 1, 1], b"anything"] {
                 assert_eq!(Begun::read(&[&bytes, more].concat()), Begun::Hello(wishes.clone()), "{share} {record}");
             }

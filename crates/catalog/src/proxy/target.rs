@@ -1,6 +1,6 @@
 //! A target of a proxy, as it is written, and for which clients it is.
 
-use super::hello::Hello;
+use super::hello::ClientHello;
 use sockdrawer::Address;
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub struct Target {
     pub alpn: Vec<String>,
 }
 
-/// How well a target fits a client: the length of the name that matched, then whether one of its protocols did.
+/// The letters of the name that matched, then whether one of the protocols did: more is a better fit.
 pub(super) type Fit = (usize, bool);
 
 impl Target {
@@ -72,13 +72,13 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether it is for some clients alone, whose first bytes say so.
+    /// Returns true for a target of some clients alone, whose first bytes say so.
     pub(super) fn is_for_some(&self) -> bool {
         !self.sni.is_empty() || !self.alpn.is_empty()
     }
 
     /// Returns how well it fits a client that asks for this, as the name with the most letters in common does best; None: not at all.
-    pub(super) fn fit(&self, hello: &Hello) -> Option<Fit> {
+    pub(super) fn fit(&self, hello: &ClientHello) -> Option<Fit> {
         let asked = hello.name.as_deref().map(|name| name.trim_end_matches('.'));
         // As many letters as they have in common: a whole name has more than its end.
         let common = |name: &String| match name.strip_prefix('*') {
@@ -93,7 +93,7 @@ impl Target {
         (offered || self.alpn.is_empty()).then_some((named, offered))
     }
 
-    /// Whether some clients may get either of the two.
+    /// Returns whether some clients may get either of the two.
     pub(super) fn is_beside(&self, other: &Target) -> bool {
         let share = |one: &[String], other: &[String]| one == other || one.iter().any(|name| other.contains(name));
         share(&self.sni, &other.sni) && share(&self.alpn, &other.alpn)

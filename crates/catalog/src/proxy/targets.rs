@@ -1,6 +1,6 @@
 //! Targets of a proxy: which one a client gets, and which are left out because connects to them fail. No I/O, and no clock of its own.
 
-use super::hello::Hello;
+use super::hello::ClientHello;
 use super::queue::{Queue, Waiting, Wanted, locked};
 use super::score::{self, Balance};
 use super::target::{Fit, Target};
@@ -343,7 +343,7 @@ impl Targets {
         }
     }
 
-    /// Whether a client's first bytes decide which targets it may get: [`Begun::read`](super::Begun::read).
+    /// Returns whether a client's first bytes decide which targets it may get: [`Begun::read`](super::Begun::read).
     #[must_use]
     pub fn ask_clients(&self) -> bool {
         self.all.iter().any(|(target, _)| target.is_for_some())
@@ -352,7 +352,7 @@ impl Targets {
     /// Returns the numbers of the targets that are not for a client that asks for this, which [`Targets::take`] takes for tried. Those are for it whose `sni` fits best, and
     /// of these those whose `alpn` does; for a client that does not speak TLS, which asks for nothing, those that have neither.
     #[must_use]
-    pub fn elsewhere(&self, asks: &Hello) -> Vec<usize> {
+    pub fn elsewhere(&self, asks: &ClientHello) -> Vec<usize> {
         let fits: Vec<Option<Fit>> = self.all.iter().map(|(target, _)| target.fit(asks)).collect();
         let best = fits.iter().max().copied().flatten();
         (0..fits.len()).filter(|number| fits[*number].is_none() || fits[*number] != best).collect()

@@ -145,7 +145,7 @@ fn a_client_goes_to_the_targets_whose_name_fits_best() {
     assert!(targets.ask_clients());
     let fit = |name: &str, offers: &str| {
         let name = (!name.is_empty()).then(|| name.to_owned());
-        let asks = Hello { name, protocols: offers.split_whitespace().map(|offer| offer.as_bytes().to_vec()).collect() };
+        let asks = ClientHello { name, protocols: offers.split_whitespace().map(|offer| offer.as_bytes().to_vec()).collect() };
         let not = targets.elsewhere(&asks);
         (0..all.len()).filter(|number| !not.contains(number)).collect::<Vec<_>>()
     };
@@ -159,9 +159,9 @@ fn a_client_goes_to_the_targets_whose_name_fits_best() {
         assert_eq!(fit(other, ""), [0], "{other}");
     }
     assert_eq!(fit("", "h2 acme"), [6]);
-    // However many go elsewhere meanwhile, each of the two gets its share.
+    // Each of the two gets its share, though many clients go elsewhere meanwhile.
     let (now, mut got) = (Instant::now(), [0; 7]);
-    let not = targets.elsewhere(&Hello { name: Some("www.example".to_owned()), ..Hello::default() });
+    let not = targets.elsewhere(&ClientHello { name: Some("www.example".to_owned()), ..ClientHello::default() });
     for _ in 0..400 {
         for not in [&[1, 2, 3, 4, 5, 6][..], &not, &[1, 2, 3, 4, 5, 6]] {
             got[targets.take(None, not, now).expect("a place").number.expect("it is named")] += 1;
@@ -169,7 +169,7 @@ fn a_client_goes_to_the_targets_whose_name_fits_best() {
     }
     assert_eq!(got, [800, 0, 300, 100, 0, 0, 0]);
     let named = Targets::new(vec![target("10.0.0.1:1,sni=a")], Balance::Least, Known::default());
-    assert_eq!(named.elsewhere(&Hello::default()), [0], "no target is for it");
+    assert_eq!(named.elsewhere(&ClientHello::default()), [0], "no target is for it");
 }
 
 /// Waits, and counts the calls that say that there is a place.

@@ -14,7 +14,7 @@ fn client(targets: &[&str]) -> Driver<Proxy> {
     )
 }
 
-/// Where it connects to.
+/// The targets that it connects to.
 fn to(client: &mut Driver<Proxy>) -> Vec<String> {
     client.connects().iter().map(|connect| connect.target.to_string()).collect()
 }
@@ -32,11 +32,11 @@ fn a_client_is_connected_once_it_has_asked_and_what_it_sent_stays_for_its_target
     // No other target fits as well: none of those of other names is tried.
     asks.connected(Err(ConnectFailure { target: None, errno: 111, after: Duration::ZERO, lag: Duration::ZERO }));
     assert_eq!((asks.closed(), to(&mut asks)), (Some(Closed::Aborted), vec![]));
-    // One that does not speak TLS goes to the target for all.
+    // A client that does not speak TLS goes to the target for all.
     let mut plain = client(&NAMED);
     plain.receive(b"*1\r\n");
     assert_eq!((to(&mut plain), plain.kept()), (vec!["10.0.0.3:1".to_owned()], &b"*1\r\n"[..]));
-    // Without names it is connected before it says anything.
+    // Where no target has a name, the client is connected before it says anything.
     assert_eq!(to(&mut client(&["10.0.0.1:1"])), ["10.0.0.1:1"]);
 }
 

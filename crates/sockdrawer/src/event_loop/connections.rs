@@ -337,6 +337,8 @@ impl Connections {
     fn not_opened(&mut self, slot: u32, Panicked(message): Panicked) {
         self.count_panic(slot, message);
         self.io.counters.crashed().add(1);
+        // The scratch may hold what was to go before all that its protocol says.
+        self.scratch.clear();
         self.leave(slot, true);
     }
 

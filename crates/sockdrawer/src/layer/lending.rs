@@ -105,6 +105,8 @@ impl<F: Filter> Levels<'_, F> {
         loop {
             let decoded = self.decode_within(plain, back)?;
             if decoded != Decoded::NeedMore {
+                // The goodbye within is the end: none of this one is awaited.
+                *self.ended |= decoded == Decoded::Ended;
                 return Ok(decoded);
             }
             if *self.ended {

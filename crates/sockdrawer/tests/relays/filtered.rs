@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-struct Scene {
+pub(crate) struct Scene {
     backend: TcpListener,
-    pool: Pool,
-    script: Script,
+    pub(crate) pool: Pool,
+    pub(crate) script: Script,
     at: std::net::SocketAddr,
     records: Records,
     reports: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scene {
-    fn new(sides: (bool, bool)) -> Scene {
+    pub(crate) fn new(sides: (bool, bool)) -> Scene {
         Scene::of(sides, PATIENCE, joins)
     }
 
-    fn of(
+    pub(crate) fn of(
         (accepted, made): (bool, bool),
         timeout: Duration,
         does: impl Fn(Call<'_, '_>, &mut Context<'_>, Side, &sockdrawer::Address) -> Step + Send + Sync + 'static,
@@ -44,15 +44,15 @@ impl Scene {
         Scene { backend, pool, script, at, records, reports }
     }
 
-    fn client(&self) -> End {
+    pub(crate) fn client(&self) -> End {
         End { stream: connect(self.at), records: self.records.accepted }
     }
 
-    fn far(&self) -> End {
+    pub(crate) fn far(&self) -> End {
         End { stream: accept(&self.backend), records: self.records.made }
     }
 
-    fn pair(&self) -> (End, End) {
+    pub(crate) fn pair(&self) -> (End, End) {
         let mut client = self.client();
         client.shake();
         let mut far = self.far();
@@ -60,7 +60,7 @@ impl Scene {
         (client, far)
     }
 
-    fn reports(&self) -> Vec<String> {
+    pub(crate) fn reports(&self) -> Vec<String> {
         self.reports.lock().expect("no panic").clone()
     }
 }

@@ -29,7 +29,11 @@ pub(crate) struct Records {
 pub(crate) enum Record {
     Shaking,
     Open,
-    Clear { established: bool },
+    /// Its goodbye panics.
+    Mined,
+    Clear {
+        established: bool,
+    },
 }
 
 impl Filtering for Records {
@@ -86,7 +90,7 @@ impl Filter for Record {
                     Err(Refused::because("it says no hello"))
                 }
             },
-            Record::Open => {
+            Record::Open | Record::Mined => {
                 while wire.bytes().starts_with(&ASK.to_be_bytes()) {
                     wire.take(2);
                     back.push(&record(&[0]));
@@ -98,6 +102,7 @@ impl Filter for Record {
                 match &record[2..] {
                     [] => return Ok(Progress::PeerEnded),
                     b"panic" => panic!("a filter that panics"),
+                    b"mined" => *self = Record::Mined,
                     b"forged" => {
                         back.push(b"NO");
                         return Err(Refused::because("a record that was forged"));
@@ -121,15 +126,17 @@ impl Filter for Record {
     }
 
     fn goodbye(&mut self, wire: &mut Output) {
-        if matches!(self, Record::Open) {
-            wire.push(&GOODBYE.to_be_bytes());
+        match self {
+            Record::Open => wire.push(&GOODBYE.to_be_bytes()),
+            Record::Mined => panic!("a goodbye that panics"),
+            Record::Shaking | Record::Clear { .. } => {}
         }
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         match self {
             Record::Shaking => return Err(CannotSave::because("its handshake is under way")),
-            Record::Open => to.u64(0),
+            Record::Open | Record::Mined => to.u64(0),
             Record::Clear { .. } => to.u64(1),
         }
         Ok(())

@@ -195,8 +195,9 @@ impl Connections {
         let (lag, took) = self.connect_times(slot);
         let asked_by = self.slots.extra(slot).and_then(Extra::asker);
         let before = self.connects;
-        if asked_by.is_none() {
-            self.connects.established();
+        match asked_by {
+            None => self.connects.established(),
+            Some(_) => self.connects.shaking = false,
         }
         if asked_by.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
@@ -216,8 +217,16 @@ impl Connections {
         }
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         let shaking = self.connects.shaking;
-        self.connects.wait_for_handshake(before);
-        let asker = asked_by?;
+        if let Some(slot) = self.with_protocol(token) {
+            // It is watched since the connect began.
+            self.begin_idle(slot);
+        }
+        let Some(asker) = asked_by else {
+            self.connects.wait_for_handshake(before);
+            return None;
+        };
+        // A pool that connects does not wait for what became of it.
+        self.connects = before;
         match self.with_protocol(token) {
             Some(slot) if shaking => self.slots.make_extra(slot).asked.iter_mut().for_each(|asked| asked.shaking = true),
             None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
@@ -240,10 +249,13 @@ impl Connections {
     /// The layers of a connection that was made have shaken hands, or it ends before that. The one that asked for it is told after this callback.
     pub(super) fn shook(&mut self, slot: u32, hands: bool) {
         let asked = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut());
-        match asked.and_then(|asked| std::mem::take(&mut asked.shaking).then_some(asked)) {
+        match asked {
             None if hands => self.connects.established(),
             None => (self.connects.failed, self.connects.shaking) = (self.connects.failed + 1, true),
+            // It is being opened, or its asker was told.
+            Some(asked) if !asked.shaking => self.connects.shaking |= !hands,
             Some(asked) => {
+                asked.shaking = false;
                 let (by, failure) = (asked.by, not_shaken(internet(&asked.target), asked.began.elapsed()));
                 let result = if hands { Ok(self.handle_to(slot)) } else { Err(failure) };
                 // A loop that is gone has no connection that asks.

@@ -46,7 +46,7 @@ impl<'c> Pair<'c> {
                 relay.filtered = true;
             }
         }
-        self.is_there(filtered)
+        self.is_there(filtered, self.from)
     }
 
     /// Calls with the filters of a side, if it has any, and the scratch.
@@ -59,12 +59,12 @@ impl<'c> Pair<'c> {
         Ok(result)
     }
 
-    /// A panic of its filters ends the pair.
-    fn is_there<T>(&mut self, called: Result<T, Panicked>) -> bool {
+    /// A panic of filters ends this side, and the pair, if it is one still.
+    fn is_there<T>(&mut self, called: Result<T, Panicked>, side: u32) -> bool {
         let Err(Panicked(message)) = called else { return true };
         self.connections.scratch.clear();
-        self.connections.count_panic(self.from, message);
-        self.connections.end(self.from, Closed::Panicked, true);
+        self.connections.count_panic(side, message);
+        self.connections.end(side, Closed::Panicked, true);
         false
     }
 
@@ -146,12 +146,13 @@ impl<'c> Pair<'c> {
     }
 
     fn passed(&mut self, passed: Result<Passed, Panicked>) -> Relayed {
-        let passed = passed.map_err(|panicked| self.is_there::<()>(Err(panicked)));
+        let passed = passed.map_err(|panicked| self.is_there::<()>(Err(panicked), self.from));
         let Ok(Passed { decoded, back, says_why }) = passed else { return Relayed::Over };
         if !self.connections.send(self.to, false) {
             return Relayed::Over;
         }
-        if !back.bytes.is_empty() && !self.connections.slots.at(self.from).flags.any(Flags::ENDING_OUTPUT) {
+        let answers = !back.bytes.is_empty();
+        if answers && !self.connections.slots.at(self.from).flags.any(Flags::ENDING_OUTPUT) {
             self.connections.scratch.bytes.extend_from_slice(&back.bytes);
             if !self.connections.send(self.from, false) {
                 return Relayed::Over;
@@ -159,7 +160,7 @@ impl<'c> Pair<'c> {
         }
         match decoded {
             Err(refused) => self.refuse(&refused.to_string(), says_why),
-            Ok(_) if self.connections.unsent.bytes(self.from).len() > MOST_UNSENT => {
+            Ok(_) if answers && self.connections.unsent.bytes(self.from).len() > MOST_UNSENT => {
                 self.refuse("the peer has the layer answer, and does not read its answers", false)
             }
             Ok(Decoded::Ended) => {
@@ -168,7 +169,10 @@ impl<'c> Pair<'c> {
                 self.connections.slots.at(self.from).flags.set(Flags::PEER_ENDED);
                 Relayed::Stuck
             }
-            Ok(_) if self.connections.slots.at(self.to).flags.any(Flags::UNSENT) => Relayed::Stuck,
+            // Its own peer may not read its answers: epoll is to be asked about either.
+            Ok(_) if [self.from, self.to].iter().any(|side| self.connections.slots.at(*side).flags.any(Flags::UNSENT)) => {
+                Relayed::Stuck
+            }
             Ok(_) => Relayed::All,
         }
     }
@@ -192,13 +196,13 @@ impl<'c> Pair<'c> {
     pub(super) fn says_end(&mut self) -> bool {
         match self.with_filters(self.from, |filters, _| filters.wire_ended()) {
             Ok(Some(Err(refused))) => self.refuse(&refused.to_string(), false) != Relayed::Over,
-            called => self.is_there(called) && self.says_goodbye(),
+            called => self.is_there(called, self.from) && self.says_goodbye(),
         }
     }
 
     /// The filters of the other tell its peer that no more comes. Returns whether the pair is there.
     pub(super) fn says_goodbye(&mut self) -> bool {
         let said = self.with_filters(self.to, |filters, out| filters.goodbye(out));
-        self.is_there(said) && self.connections.send(self.to, true)
+        self.is_there(said, self.to) && self.connections.send(self.to, true)
     }
 }

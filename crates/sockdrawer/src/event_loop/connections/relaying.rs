@@ -82,16 +82,8 @@ impl Connections {
 
     /// Input that the protocol of this connection left goes to the other, and the end, if it was read already.
     fn relay_kept(&mut self, slot: u32, other: u32) {
-        if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) {
-            if Pair::of(self, slot, other).pass_kept() == Relayed::Over {
-                return;
-            }
-        } else if self.slots.at(slot).flags.any(Flags::KEPT) {
-            self.scratch.bytes.extend_from_slice(self.kept.bytes(slot));
-            self.forget_kept(slot);
-            if !self.send(other, false) {
-                return;
-            }
+        if Pair::of(self, slot, other).pass_kept() == Relayed::Over {
+            return;
         }
         if self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
             self.pass_end(slot, other);
@@ -246,10 +238,10 @@ impl Connections {
         let Some(other) = other else { return };
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
-                let flags = self.slots.at(other).flags;
                 if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {
                     return;
                 }
+                let flags = self.slots.at(other).flags;
                 self.forget_protocol(other, why);
                 if flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT) {
                     return self.leave(other, false);
