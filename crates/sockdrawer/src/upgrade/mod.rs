@@ -53,7 +53,7 @@ const MEETS_AT: &str = "SOCKDRAWER_MEETS_AT";
 /// From the meeting to the commit, unless told otherwise.
 const WITHIN: Duration = Duration::from_secs(30);
 /// The predecessor stands by for so long after the commit, unless told otherwise.
-const STAND_BY: Duration = Duration::from_secs(5);
+const STAND_BY: Duration = Duration::from_secs(3);
 /// A loop may be busy for so long when a successor comes, unless told otherwise.
 const TURNS_WITHIN: Duration = Duration::from_secs(5);
 /// Connections of a pool that the next build does not have may take so long to end, unless told otherwise.
@@ -215,7 +215,7 @@ impl Upgrade {
 
     /// How long the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until this
     /// process is replaced in turn. Until then it finds all that both have as it left it: options, backlogs, modes and addresses of this
-    /// build come after that. Default: 5 s.
+    /// build come after that. Default: 3 s.
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;
         self
