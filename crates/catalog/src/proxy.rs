@@ -17,8 +17,8 @@ use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
 use sockdrawer::layer::proxy_header::{Header, Version};
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service, Side, State,
-    Step,
+    Address, CannotRestore, CannotSave, Closed, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service,
+    Side, State, Step,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,22 +45,24 @@ pub struct ProxyOptions {
     pub queue_timeout: Duration,
     /// The version of the PROXY header by which targets are told of the client.
     pub header: Option<Version>,
+    /// Reports the end of each pair, by [`Context::report`]: target, time, bytes, and by whom it ended.
+    pub log: bool,
 }
 
 impl ProxyOptions {
-    /// Connects within 5 s, two tries, 5 s in the queue, no header.
+    /// Connects within 5 s, two tries, 5 s in the queue, no header, no report of ends.
     #[must_use]
     pub fn to(targets: Vec<Target>) -> ProxyOptions {
         let (connect_timeout, queue_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
-        ProxyOptions { targets, balance: Balance::default(), connect_timeout, tries: 2, queue_timeout, header: None }
+        ProxyOptions { targets, balance: Balance::default(), connect_timeout, tries: 2, queue_timeout, header: None, log: false }
     }
 
     fn words(&self) -> String {
         let header = self.header.map_or("none".to_owned(), |version| version.to_string());
         let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
         let (balance, connect_timeout, tries) = (self.balance, self.connect_timeout.as_nanos(), self.tries);
-        let queue_timeout = self.queue_timeout.as_nanos();
-        format!("{balance} {connect_timeout} {tries} {queue_timeout} {header} {}", targets.join(" "))
+        let (queue_timeout, log) = (self.queue_timeout.as_nanos(), self.log);
+        format!("{balance} {connect_timeout} {tries} {queue_timeout} {header} {log} {}", targets.join(" "))
     }
 
     fn from_words(words: &str) -> Option<ProxyOptions> {
@@ -73,8 +75,9 @@ impl ProxyOptions {
             "none" => None,
             version => Some(version.parse().ok()?),
         };
+        let log = words.next()?.parse().ok()?;
         let targets = words.map(|word| word.parse().ok()).collect::<Option<Vec<Target>>>()?;
-        Some(ProxyOptions { targets, balance, connect_timeout, tries, queue_timeout, header })
+        Some(ProxyOptions { targets, balance, connect_timeout, tries, queue_timeout, header, log })
     }
 }
 
@@ -132,7 +135,7 @@ impl Service for Proxy {
     }
 
     fn state(&self) -> State {
-        State::of(Proxy::NAME, 1)
+        State::of(Proxy::NAME, 2)
     }
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<PairSide, CannotRestore> {
@@ -141,7 +144,9 @@ impl Service for Proxy {
             return Ok(PairSide::Target);
         }
         let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
-        Ok(PairSide::Joined(self.0.targets.place_of(&address)))
+        let (place, since) = (self.0.targets.place_of(&address), Duration::from_nanos(from.u64()?));
+        let log = PairLog { client: peer.remote(), since: Instant::now().checked_sub(since) };
+        Ok(PairSide::Joined(Joined { place, log: self.0.options.log.then(|| Box::new(log)) }))
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -155,9 +160,44 @@ pub enum PairSide {
     /// A client that has no connection to a target yet.
     Unjoined(Box<Unjoined>),
     /// A client that is joined with the connection to its target.
-    Joined(Place),
+    Joined(Joined),
     /// The connection to a target.
     Target,
+}
+
+/// A client that is joined with the connection to its target.
+#[derive(Debug)]
+pub struct Joined {
+    place: Place,
+    log: Option<Box<PairLog>>,
+}
+
+/// A pair whose end is reported. By then nothing knows the client's address.
+#[derive(Debug)]
+struct PairLog {
+    client: Option<SocketAddr>,
+    /// The time at which the two were joined; None where the clock does not go back so far.
+    since: Option<Instant>,
+}
+
+impl PairLog {
+    fn lasted(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn ended(&self, target: &Address, why: Closed, cx: &mut Context<'_>) {
+        let how = match why {
+            Closed::Orderly => "ended in order".to_owned(),
+            Closed::Error(errno) => format!("ended by the client ({})", std::io::Error::from_raw_os_error(errno)),
+            Closed::Aborted => "ended by the target, with a reset".to_owned(),
+            Closed::Idle => "ended because it was idle".to_owned(),
+            Closed::Purged | Closed::Killed => "cut off by this proxy".to_owned(),
+            other => format!("ended: {other:?}"),
+        };
+        let client = self.client.map_or("a client".to_owned(), |client| client.to_string());
+        let ((received, sent), millis) = (cx.carried().unwrap_or_default(), self.lasted(cx.now()).as_millis());
+        cx.report(format!("{client} with {target}: {how}, after {millis} ms, {received} bytes there, {sent} back"));
+    }
 }
 
 /// A client that has no connection to a target yet.
@@ -285,11 +325,12 @@ impl Unjoined {
 }
 
 impl PairSide {
-    fn join(&mut self, made: Handle) -> Step {
+    fn join(&mut self, made: Handle, cx: &Context<'_>) -> Step {
         if let PairSide::Unjoined(client) = self
             && let Some(place) = client.place.take()
         {
-            *self = PairSide::Joined(place);
+            let log = || Box::new(PairLog { client: client.peer, since: Some(cx.now()) });
+            *self = PairSide::Joined(Joined { place, log: client.proxy.0.options.log.then(log) });
         }
         Step::Relay(made)
     }
@@ -309,7 +350,7 @@ impl Protocol for PairSide {
         match result {
             Ok(made) => {
                 client.connected(cx);
-                self.join(made)
+                self.join(made, cx)
             }
             Err(failure) => client.not_connected(&failure, cx),
         }
@@ -346,13 +387,23 @@ impl Protocol for PairSide {
         }
     }
 
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        match self {
+            PairSide::Joined(Joined { place, log: Some(log) }) if why != Closed::Adopted => log.ended(place.address(), why, cx),
+            _ => {}
+        }
+    }
+
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        let target = match self {
+        match self {
             PairSide::Unjoined(_) => return Err(CannotSave::because("it is joined with its target first")),
-            PairSide::Joined(place) => place.address().to_string(),
-            PairSide::Target => String::new(),
-        };
-        to.bytes(target.as_bytes());
+            PairSide::Joined(Joined { place, log }) => {
+                let lasted = log.as_ref().map_or(Duration::ZERO, |log| log.lasted(to.now()));
+                to.bytes(place.address().to_string().as_bytes());
+                to.u64(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX));
+            }
+            PairSide::Target => to.bytes(b""),
+        }
         Ok(())
     }
 }

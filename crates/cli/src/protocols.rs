@@ -23,7 +23,7 @@ pub(crate) const PROGRAM: Setting =
     Setting::new("program", Kind::List(WORDS), "exec: the program to run for each connection, and its arguments").behind_dashes();
 
 /// The settings of single protocols.
-const SETTINGS: [Setting; 12] = [
+const SETTINGS: [Setting; 13] = [
     Setting::new("slow-duration", Kind::Time, "http: how long the slow answer takes").unless_given("30ms"),
     Setting::new("ack", Kind::Text(ACK), "acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K")
         .unless_given("read"),
@@ -56,6 +56,8 @@ const SETTINGS: [Setting; 12] = [
         "proxy: tell targets who the client is, by a PROXY header of this version",
     )
     .unless_given("none"),
+    Setting::new("log-pairs", Kind::Switch, "proxy: report the end of each pair: target, time, bytes, and how it ended")
+        .unless_given("false"),
     PROGRAM,
 ];
 
@@ -147,8 +149,21 @@ impl TargetMetrics {
 
 /// What can be served.
 pub(crate) fn protocols() -> [Protocol; 8] {
-    let [slow_duration, ack, publish, max_message, deflate, to, balance, connect_timeout, tries, queue_timeout, header, program] =
-        SETTINGS;
+    let [
+        slow_duration,
+        ack,
+        publish,
+        max_message,
+        deflate,
+        to,
+        balance,
+        connect_timeout,
+        tries,
+        queue_timeout,
+        header,
+        log,
+        program,
+    ] = SETTINGS;
     let protocol = |protocol: names::Protocol, help, build: fn(&Values) -> Result<Config, String>| {
         Protocol::new(protocol.name(), help, build)
     };
@@ -172,7 +187,7 @@ pub(crate) fn protocols() -> [Protocol; 8] {
         .setting(publish)
         .setting(max_message)
         .setting(deflate),
-        [to, balance, connect_timeout, tries, queue_timeout, header]
+        [to, balance, connect_timeout, tries, queue_timeout, header, log]
             .into_iter()
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
             .connects()
@@ -219,6 +234,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
     options.tries = values.count("tries").unwrap_or(options.tries);
     options.queue_timeout = values.time("queue-timeout").unwrap_or(options.queue_timeout);
+    options.log = values.switch("log-pairs") == Some(true);
     options.header = values.text("proxy-protocol-out").and_then(|version| version.parse().ok());
     Ok(Config::accept(Proxy::new(options, TARGETS.clone()).behaviour()))
 }

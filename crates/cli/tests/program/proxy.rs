@@ -178,6 +178,35 @@ fn clients_wait_for_a_place_at_a_full_target() {
 }
 
 #[test]
+fn the_end_of_each_pair_is_told_on_request_also_in_the_next_build() {
+    let (_echo, to) = echo();
+    let mut server = Operated::told("proxy-log", &file("log-pairs = true", &[&to]), |_| {});
+    let at = server.addresses[0].clone();
+    let mut clients = [(); 2].map(|()| connect(&at));
+    assert!(clients.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
+    assert_eq!(came(&server.says("upgrade --json")), (4, 0));
+    let is_told = |server: &mut Operated, client: SocketAddr, how: &str| {
+        let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
+        let begins = format!(": {client} with {to}: {how}, after ");
+        assert!(told.contains(&begins) && told.ends_with(" ms, 10000 bytes there, 10000 back"), "{begins} {told}");
+    };
+    let [ends, resets] = clients;
+    let own = ends.local_addr().expect("it stands");
+    drop(ends);
+    is_told(&mut server, own, "ended in order");
+    let own = resets.local_addr().expect("it stands");
+    set_socket_linger(&resets, Some(Duration::ZERO)).expect("it stands");
+    drop(resets);
+    is_told(&mut server, own, "ended by the client (Connection reset by peer (os error 104))");
+    server.write(&file("log-pairs = true\nidle = \"200ms\"", &[&to]));
+    server.says("reload");
+    let mut silent = connect(&at);
+    assert!(echoes(&mut silent, 2));
+    assert_eq!(silent.read(&mut [0]).expect("an orderly end"), 0);
+    is_told(&mut server, silent.local_addr().expect("it stands"), "ended because it was idle");
+}
+
+#[test]
 fn a_target_is_told_who_the_client_is() {
     for (version, begins) in
         [("v1", &b"PROXY TCP4 127.0.0.1 127.0.0.1 "[..]), ("v2", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01")]

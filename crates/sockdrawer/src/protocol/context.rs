@@ -33,6 +33,7 @@ pub struct Context<'a> {
     /// Bytes of input that the connection may leave untaken.
     pub(crate) max_partial: usize,
     pub(crate) draining: bool,
+    pub(crate) carried: Option<(u64, u64)>,
 }
 
 impl Context<'_> {
@@ -185,6 +186,12 @@ impl Context<'_> {
     /// Whether this connection was asked to end.
     pub fn draining(&self) -> bool {
         self.draining
+    }
+
+    /// Returns how many bytes the connection has received and sent in all, as they were on the wire, for [`Protocol::closed`](crate::Protocol::closed); None in other
+    /// callbacks, and without a pool. Bytes that were sent may not have reached the peer.
+    pub fn carried(&self) -> Option<(u64, u64)> {
+        self.carried
     }
 
     /// For layers: it is known now who the peer is, by a `real` address where it is not the one that the connection came from. False: admission

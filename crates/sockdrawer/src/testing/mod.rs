@@ -590,6 +590,7 @@ impl Scene<'_> {
             generation: self.wire.generation,
             max_partial: self.wire.limits.max_partial,
             draining: self.wire.drain_asked,
+            carried: None,
         })
     }
 }

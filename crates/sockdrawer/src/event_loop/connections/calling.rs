@@ -36,7 +36,7 @@ pub(super) fn context<'a>(
 ) -> Context<'a> {
     let token = crate::event_loop::slot::token(slot, record.version);
     let draining = record.flags.any(Flags::DRAINING);
-    Context { out, timer, local, now, post, token, id: record.id, generation, max_partial, draining }
+    Context { out, timer, local, now, post, token, id: record.id, generation, max_partial, draining, carried: None }
 }
 
 impl Connections {

@@ -213,7 +213,12 @@ impl Connections {
     #[inline(always)]
     pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| table.close(state, why, cx));
+        let record = self.slots.at(slot);
+        let carried = (record.bytes_in, record.bytes_out);
+        let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| {
+            cx.carried = Some(carried);
+            table.close(state, why, cx)
+        });
         self.scratch.clear();
         if !self.scratch.asks.is_nothing() {
             self.forget_asks(slot, why);
