@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// Maximum of connects per second, and local address, to a target that is not on the loopback. Closed short connections keep their ports
 /// in TIME_WAIT for a minute, and there are 28,000 ports per pair of addresses; this end has a single address.
 const CONNECTS_PER_SECOND_AND_ADDRESS: f64 = 400.0;
+/// Handshakes of TLS per second by which connections that stay begin: they cost both ends about a millisecond of CPU time in all, and thousands at once would
+/// take longer than a client waits.
+const HANDSHAKES_PER_SECOND: f64 = 500.0;
 /// Connects per second of a probe on the loopback; there are ports enough for them and the other clients.
 const PROBES_PER_SECOND: f64 = 1_000.0;
 const PROBES_PER_SECOND_AND_ADDRESS: f64 = 50.0;
@@ -93,7 +96,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts the clients. Connections that stay are established first; see [`Clients::standing`] for those that are not within 5 s.
+    /// Starts the clients. Connections that stay are established first; see [`Clients::standing`] for those that are not, once none has been
+    /// for 5 s.
     ///
     /// # Errors
     /// When a pool cannot start.
@@ -102,8 +106,10 @@ impl Clients {
         let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
         let keep = (plan.kept > 0).then(|| pool(plan, Group::Kept, keep, plan.kept)).transpose()?;
         if let Some(kept) = &keep {
-            let wanted = plan.kept as u64;
-            kept.wait(PATIENCE, |_| tally.stood(Group::Kept) >= wanted);
+            let (wanted, mut stood) = (plan.kept as u64, 0);
+            while !kept.wait(PATIENCE, |_| tally.stood(Group::Kept) >= wanted) && tally.stood(Group::Kept) > stood {
+                stood = tally.stood(Group::Kept);
+            }
         }
         tally.start_churn();
         let witness = tally.witness(Group::Churn);
@@ -239,7 +245,11 @@ impl Witness for Gap {
 fn pool(plan: &Plan, group: Group, behaviour: Behaviour, count: usize) -> Result<Pool, Error> {
     let connecting = Connecting::to([&plan.target]).keep(count).timeout(PATIENCE);
     let mut connecting = connecting.sources(sources(&plan.target, group));
-    connecting.rate = plan.connect_rate().filter(|_| group == Group::Churn);
+    connecting.rate = match group {
+        Group::Churn => plan.connect_rate(),
+        Group::Kept => plan.tls.as_ref().map(|_| HANDSHAKES_PER_SECOND),
+        _ => None,
+    };
     Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count))
 }
 

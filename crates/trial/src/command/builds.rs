@@ -265,7 +265,7 @@ impl Builds {
                 Ok(answer) => answer,
                 Err(error) => {
                     let why = self.served_until_then().unwrap_or_else(|| error.to_string());
-                    return self.serves(None, stop, tick).and_then(|()| Err(Ended::Failed(why)));
+                    return self.serves(None, stop, tick).and(Err(Ended::Failed(why)));
                 }
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));

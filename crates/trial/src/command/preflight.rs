@@ -104,7 +104,7 @@ pub(crate) fn too_few(plan: &Plan, standing: usize, tally: &Tally) -> Refused {
     let (target, kept) = (&plan.target, plan.kept);
     let why = tally.failures().first().map(|(failure, _)| format!(" (most: {})", failure.cause)).unwrap_or_default();
     Refused::Server(format!(
-        "only {standing} of {kept} kept connections to {target} stand after {PATIENCE:?}{why}: raise the server's limit, or say \
+        "only {standing} of {kept} kept connections to {target} stand, and no further one does within {PATIENCE:?}{why}: raise the server's limit, or say \
          --kept {standing}"
     ))
 }
