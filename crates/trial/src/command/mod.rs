@@ -171,9 +171,9 @@ impl<'a> Trial<'a> {
         let tally = Arc::new(Tally::new());
         let clients = Clients::start(&plan, exchange(CHURN), exchange(KEPT), &tally)?;
         if clients.standing() < plan.kept {
-            let standing = clients.standing();
+            let refused = preflight::too_few(&plan, clients.standing(), &tally);
             clients.cut();
-            return Err(preflight::too_few(&plan, standing, &tally));
+            return Err(refused);
         }
         let probe = Probe::start(&plan, exchange(CHURN), &tally)?;
         Ok(Trial { options, clients, probe, tally })
