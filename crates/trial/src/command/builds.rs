@@ -229,20 +229,13 @@ impl Builds {
     pub fn change(&mut self, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
         let began = Instant::now();
         let step = self.steps.pop().unwrap_or(Step::Upgrade);
+        self.look_for_deaths();
         let (mut ended, promise) = match self.step(step, stop, &mut tick) {
             Ok(promise) => (Ended::Exited(0), promise),
             Err(ended) => (ended, Promise::default()),
         };
         let _ = self.is_any_left();
-        let mut deaths = std::mem::take(&mut self.deaths);
-        match &mut ended {
-            Ended::Exited(_) if !deaths.is_empty() => ended = Ended::Failed(deaths.join("; ")),
-            Ended::Failed(why) if !deaths.is_empty() => {
-                deaths.push(std::mem::take(why));
-                *why = deaths.join("; ");
-            }
-            _ => {}
-        }
+        self.tell_deaths(&mut ended);
         // With all that came since the change before.
         let mut said = self.output.since(self.told).unwrap_or_default();
         self.told = self.output.length();
@@ -251,6 +244,41 @@ impl Builds {
             said = format!("{said}\n{why}").trim().to_owned();
         }
         Ran { ended, took: began.elapsed(), said, promise: Some(promise) }
+    }
+
+    /// Has a change that seemed to succeed fail if a process has died meanwhile.
+    pub(crate) fn tell_late_deaths(&mut self, ended: &mut Ended) {
+        self.look_for_deaths();
+        self.tell_deaths(ended);
+    }
+
+    fn tell_deaths(&mut self, ended: &mut Ended) {
+        let mut deaths = std::mem::take(&mut self.deaths);
+        match ended {
+            Ended::Exited(_) if !deaths.is_empty() => *ended = Ended::Failed(deaths.join("; ")),
+            Ended::Failed(why) if !deaths.is_empty() => {
+                deaths.push(std::mem::take(why));
+                *why = deaths.join("; ");
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks which process serves: if it is another than the last that took over, that one has died. How it did is known where its parent is this process.
+    fn look_for_deaths(&mut self) {
+        let _ = self.is_any_left();
+        let (served, serves) = (self.serving, self.meets());
+        if let (Some(dead), Some(pid)) = (served.1, serves)
+            && dead != pid
+        {
+            let build = self.programs.builds[served.0].display();
+            self.deaths.push(format!("the process of {build} that had taken over has died, and an older one serves again"));
+            self.serving = (self.build_of(pid), Some(pid));
+        }
+    }
+
+    fn build_of(&self, pid: Pid) -> usize {
+        self.started.iter().rev().find(|(started, _)| *started == pid).map_or(self.serving.0, |(_, build)| *build)
     }
 
     fn step(&mut self, step: Step, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Promise, Ended> {
@@ -264,7 +292,9 @@ impl Builds {
             let (replaced, left_behind, dropped) = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
-                    let why = self.served_until_then().unwrap_or_else(|| error.to_string());
+                    // A shell starts it.
+                    let name = format!(": {} ", self.programs.builds[to].display());
+                    let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
                     return self.serves(None, stop, tick).and(Err(Ended::Failed(why)));
                 }
             };
@@ -311,8 +341,7 @@ impl Builds {
         let until = Instant::now() + SERVES_WITHIN;
         while Instant::now() < until && self.is_any_left() {
             if let Some(pid) = self.meets().filter(|pid| Some(*pid) != dead) {
-                let build = self.started.iter().rev().find(|(started, _)| *started == pid);
-                self.serving = (build.map_or(self.serving.0, |(_, build)| *build), Some(pid));
+                self.serving = (self.build_of(pid), Some(pid));
                 return Ok(());
             }
             if stop(LOOK) {

@@ -188,7 +188,11 @@ impl<'a> Trial<'a> {
 
     /// Has the builds replace each other until the end, in the place of the command.
     pub fn upgrade(self, builds: &mut Builds, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
-        self.finish_by(|tick| builds.change(stop, tick), stop, tell)
+        let mut report = self.finish_by(|tick| builds.change(stop, tick), stop, tell);
+        if let Some(last) = report.changes.last_mut() {
+            builds.tell_late_deaths(&mut last.ran.ended);
+        }
+        report
     }
 
     fn finish_by(
@@ -278,8 +282,9 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
             let at = start.saturating_duration_since(self.begun);
-            if self.odd_since.is_empty() && self.trial.tally.unexpected().is_some() {
-                self.odd_since = format!(" (in change {})", self.changes);
+            if let Some(odd) = self.trial.tally.unexpected().filter(|_| self.odd_since.is_empty()) {
+                let asked = if odd.contains(" within ") { ", and asked for in this one or before" } else { "" };
+                self.odd_since = format!(" (in change {}{asked})", self.changes);
             }
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
