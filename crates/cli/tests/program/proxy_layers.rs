@@ -7,6 +7,7 @@ use crate::tls::{Certificate, certificate};
 use crate::upgrade::tls::came;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// A target, which sends every byte back.
 fn target(words: &str) -> (Program, String) {
@@ -195,6 +196,36 @@ fn clients_get_the_target_that_they_ask_for_by_tls_which_stays_between_the_two()
         // A target of that name takes what it sent, byte by byte: an alert of its own comes back.
         let answer = sends(&at, &hello_for("WWW.EXAMPLE")).expect("the target ends it");
         assert_eq!((answer[0], answer[5]), (21, 2), "{answer:?}");
+    }
+}
+
+/// The connection to a target is made in the old process, after the new one was told how many connections there are.
+#[test]
+fn clients_that_get_their_target_after_an_upgrade_follow_whole() {
+    let (_target, to) = target("");
+    let words =
+        format!("[pool.proxy]\nprotocol = \"proxy\"\nlisten = \"127.0.0.1:0\"\nto = [\"127.0.0.1:1,sni=none.test\", \"{to}\"]\n");
+    let server = Operated::start("proxy-late", &format!("upgrade = \"upgrade\"\n{words}"));
+    for round in 0..5 {
+        let mut clients: Vec<_> = (0..40).map(|_| TcpStream::connect(&server.addresses[0]).expect("it listens")).collect();
+        // Each is accepted, in the order in which they came.
+        let mut joined = TcpStream::connect(&server.addresses[0]).expect("it listens");
+        is_answered(&mut joined);
+        server.says("upgrade");
+        for some in clients.chunks_mut(8) {
+            some.iter_mut().for_each(is_answered);
+        }
+        // They follow while they are served.
+        let here = || {
+            let status: serde_json::Value = serde_json::from_str(&server.says("status --json")).expect("JSON");
+            status["pools"]["proxy"]["connections"].as_u64()
+        };
+        let until = Instant::now() + Duration::from_secs(20);
+        while here() < Some(82) {
+            assert!(Instant::now() < until, "round {round}: {:?}", here());
+            clients.iter_mut().for_each(is_answered);
+        }
+        clients.iter_mut().for_each(is_answered);
     }
 }
 

@@ -199,6 +199,8 @@ pub(crate) trait Movable: Manager {
     fn elsewhere(&self) -> Option<u64>;
     /// So many connections of a predecessor are none any more.
     fn release(&self, connections: u64);
+    /// Holds permits for so many connections more of another process, also beyond the limit.
+    fn hold(&self, connections: u64);
     /// What is done to its connections is done to these, too.
     fn follow(&self, behind: Arc<dyn Behind>);
     /// Brings a note to connections that have come over.
@@ -508,6 +510,10 @@ impl<M: Moving> Movable for Core<M> {
 
     fn release(&self, connections: u64) {
         (0..connections).for_each(|_| self.own.limiter().put_back());
+    }
+
+    fn hold(&self, connections: u64) {
+        self.own.limiter().hold_more(connections);
     }
 
     fn follow(&self, behind: Arc<dyn Behind>) {

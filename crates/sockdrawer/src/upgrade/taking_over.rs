@@ -395,12 +395,12 @@ impl Arriving {
     fn seat<'a>(&mut self, restored: impl Iterator<Item = &'a RestoredHere>, given: Yours, is_given: bool) {
         let all: Option<HashSet<u64>> = is_given.then(|| given.ids.iter().copied().collect());
         let Yours { noted, notes, .. } = given;
-        // Each of them has a permit that is held for it.
-        let mut may = usize::try_from(self.held).unwrap_or(usize::MAX);
         for RestoredHere { holder, ids, together, .. } in restored {
-            let mut ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
-            ids.truncate(may);
-            may -= ids.len();
+            let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
+            // Each takes a permit over that is held for it, but for those that were made there since: for others that had asked for them before.
+            let more = (ids.len() as u64).saturating_sub(self.held);
+            self.named.pool.hold(more);
+            self.held += more;
             let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
             let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };

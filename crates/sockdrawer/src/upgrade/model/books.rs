@@ -399,6 +399,7 @@ impl Movable for Fake {
     }
 
     fn release(&self, _: u64) {}
+    fn hold(&self, _: u64) {}
 
     fn follow(&self, _: Arc<dyn Behind>) {}
 
