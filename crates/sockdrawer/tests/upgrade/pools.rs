@@ -1,6 +1,6 @@
 //! Upgrades of pools that connect, and of pools that serve one connection at a time.
 
-use super::common::{PATIENCE, address, any_port, connect, read_all, tcp};
+use super::common::{PATIENCE, address, address_of_its_own, any_port, connect, read_all, tcp};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, answer, build, message};
 use sockdrawer::admission::Reject;
@@ -111,8 +111,8 @@ fn a_pool_that_starts_later_serves_at_once_and_is_taken_over_and_one_that_was_sh
     let taken = start(&old, "later", 1, any_port()).expect_err("there is one").to_string();
     assert_eq!(taken, "name: a pool later runs already: shut it down before, or choose another name");
     brief.shutdown(Drain::within(PATIENCE));
-    let again = start(&old, "brief", 1, any_port()).expect("the name is free");
-    let gone = address(&again);
+    let gone = address_of_its_own();
+    let again = start(&old, "brief", 1, gone.into()).expect("the name is free");
     again.shutdown(Drain::within(PATIENCE));
     let plan = Replace::at(&place.0).look().expect("it runs");
     assert_eq!(plan.pools.iter().map(|pool| (&*pool.name, pool.connections)).collect::<Vec<_>>(), [("sums", 3), ("later", 3)]);
@@ -141,7 +141,7 @@ fn a_pool_that_starts_later_serves_at_once_and_is_taken_over_and_one_that_was_sh
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (3, 2)));
     let late = start(&old, "late", 1, any_port()).expect_err("it is replaced").to_string();
     assert!(late.ends_with("this process takes over, or is replaced: start its pools in the next one"), "{late}");
-    let late = start(&new, "brief", 3, Address::Tcp(gone)).expect("nothing listens there");
+    let late = start(&new, "brief", 3, gone.into()).expect("nothing listens there");
     assert_eq!(add(&mut connect(gone), 1), (3, 1));
     drop(late);
 }
