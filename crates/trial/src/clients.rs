@@ -6,7 +6,7 @@ use super::talk::Talk;
 use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The timeout of each step of a client: the connect, the answer, the end.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,14 +68,20 @@ pub trait Witness: Send + Sync + 'static {
     /// This number of bytes was not the expected ones.
     fn wrong(&self, bytes: usize);
 
-    /// This is an answer that was wrong or late, described. Default: nothing.
-    fn unexpected(&self, _answer: String) {}
+    /// This is an answer that was wrong, described, and found out now; one that is late was asked for [`PATIENCE`] ago. Default: nothing.
+    fn unexpected(&self, _answer: String, _asked: Instant) {}
 
     /// The server closed a WebSocket, with this code. Default: nothing.
     fn closed_with(&self, _code: u16) {}
 
     /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
+}
+
+/// When an answer was asked for that is late now.
+fn long_ago() -> Instant {
+    let now = Instant::now();
+    now.checked_sub(PATIENCE).unwrap_or(now)
 }
 
 /// The churn: clients that connect, ask once, get their answer and end, without a second try.
@@ -135,13 +141,13 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
     }
 
     fn wrong(&mut self, bytes: usize) -> Step {
-        self.witness.unexpected(self.talk.describe(""));
+        self.witness.unexpected(self.talk.describe(""), Instant::now());
         self.witness.wrong(bytes);
         self.fail(Cause::Wrong)
     }
 
     fn surplus(&mut self, bytes: &[u8]) -> Step {
-        self.witness.unexpected(self.talk.surplus(bytes));
+        self.witness.unexpected(self.talk.surplus(bytes), Instant::now());
         self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
     }
@@ -204,7 +210,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
 
     fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
         if !self.answered {
-            self.witness.unexpected(self.talk.late());
+            self.witness.unexpected(self.talk.late(), long_ago());
         }
         self.fail(Cause::Late)
     }
@@ -354,13 +360,13 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
     }
 
     fn wrong(&mut self, bytes: usize) -> Step {
-        self.witness.unexpected(self.talk.describe(""));
+        self.witness.unexpected(self.talk.describe(""), Instant::now());
         self.witness.wrong(bytes);
         self.fail(Cause::Wrong)
     }
 
     fn surplus(&mut self, bytes: &[u8]) -> Step {
-        self.witness.unexpected(self.talk.surplus(bytes));
+        self.witness.unexpected(self.talk.surplus(bytes), Instant::now());
         self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
     }
@@ -407,7 +413,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
         }
         match (self.under_way, self.stopping || self.announced) {
             (false, false) => return self.ask(cx),
-            (true, _) => self.witness.unexpected(self.talk.late()),
+            (true, _) => self.witness.unexpected(self.talk.late(), long_ago()),
             (false, true) => {}
         }
         self.fail(Cause::Late)
@@ -530,7 +536,7 @@ mod tests {
         assert_eq!(tally.unexpected(), None, "it may become right");
         client.receive(&vec![b'x'; 70_000]);
         assert_eq!(tally.total().wrong_bytes, 70_000);
-        assert_eq!(tally.unexpected().expect("it is wrong").matches('x').count(), SHOWN + 1, "and one of `expected`");
+        assert_eq!(tally.unexpected().expect("it is wrong").0.matches('x').count(), SHOWN + 1, "and one of `expected`");
     }
 
     #[test]
@@ -538,7 +544,10 @@ mod tests {
         let (tally, mut client) = client("> A.\n< b.\n");
         client.receive(b"b");
         client.advance(PATIENCE);
-        assert_eq!(tally.unexpected().as_deref(), Some("after `A.` `b.` was expected, and within 5s `b` came"));
+        assert_eq!(
+            tally.unexpected().map(|(odd, _)| odd).as_deref(),
+            Some("after `A.` `b.` was expected, and within 5s `b` came")
+        );
     }
 
     #[test]
@@ -549,6 +558,6 @@ mod tests {
         let mut other = Driver::open_with(churn, peer(Side::Connected, Duration::ZERO), Bounds::default());
         one.receive(b"c.");
         other.receive(b"d.");
-        assert_eq!(tally.unexpected().as_deref(), Some("after `A.` `b.` was expected, and `c.` came"));
+        assert_eq!(tally.unexpected().map(|(odd, _)| odd).as_deref(), Some("after `A.` `b.` was expected, and `c.` came"));
     }
 }

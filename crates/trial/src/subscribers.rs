@@ -9,7 +9,7 @@ use sockdrawer_catalog::Answer;
 use sockdrawer_catalog::dialogue::{Reading, Reply};
 use sockdrawer_catalog::escapes;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Messages per second that all clients together hear. Each message comes to all clients, so the clients publish the more seldom the more they are.
 const HEARD_PER_SECOND: u64 = 20_000;
@@ -140,7 +140,7 @@ impl<W: Witness> Subscriber<W> {
 
     fn wrong(&mut self, bytes: &[u8], why: &str) -> Step {
         let came = escapes::format(&bytes[..bytes.len().min(SHOWN)]);
-        self.witness.unexpected(format!("{why} `{}` was expected, and `{came}` came", self.broadcast.message()));
+        self.witness.unexpected(format!("{why} `{}` was expected, and `{came}` came", self.broadcast.message()), Instant::now());
         self.witness.wrong(bytes.len());
         self.fail(Cause::Wrong)
     }

@@ -45,7 +45,8 @@ impl<D: Dialogue> Talk<D> {
         let pieces = if self.in_pieces { ", which was sent in two pieces," } else { "" };
         let sent = || format!("after `{}`{pieces}", escapes::format(&self.sent));
         let after = if self.sent.is_empty() { "at the beginning".to_owned() } else { sent() };
-        self.dialogue.describe(&after, &format!("{how}`{}`", escapes::format(&self.came)))
+        let came = if self.came.is_empty() { "nothing".to_owned() } else { format!("`{}`", escapes::format(&self.came)) };
+        self.dialogue.describe(&after, &format!("{how}{came}"))
     }
 
     pub(crate) fn late(&self) -> String {

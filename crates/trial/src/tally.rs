@@ -210,7 +210,7 @@ pub struct Tally {
     rare: Mutex<Counted>,
     /// The counts at the start of the change in force.
     before: Mutex<Seen>,
-    unexpected: OnceLock<String>,
+    unexpected: OnceLock<(String, Instant)>,
     /// WebSockets that the server closed, by its code.
     closed: Mutex<BTreeMap<u16, u64>>,
 }
@@ -245,8 +245,8 @@ impl Tally {
         Arc::new(Counter { tally: self.clone(), group })
     }
 
-    /// The first answer that was wrong or late, described.
-    pub fn unexpected(&self) -> Option<String> {
+    /// The first answer that was wrong or late, described, and when it was asked for at the earliest.
+    pub fn unexpected(&self) -> Option<(String, Instant)> {
         self.unexpected.get().cloned()
     }
 
@@ -440,9 +440,9 @@ impl Witness for Counter {
         lock(&self.tally.rare).seen.wrong_bytes += bytes as u64;
     }
 
-    fn unexpected(&self, answer: String) {
+    fn unexpected(&self, answer: String, asked: Instant) {
         // Only the first is kept.
-        let _ = self.tally.unexpected.set(answer);
+        let _ = self.tally.unexpected.set((answer, asked));
     }
 
     fn closed_with(&self, code: u16) {

@@ -5,7 +5,7 @@ use sockdrawer::Peer;
 use sockdrawer::layer::{Filtering, Progress, Refused, Watch, Watched};
 use sockdrawer_websocket::{Carrier, CarrierFilter};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The layer around clients that report to a witness. A handshake that fails is a connect that fails.
 pub(crate) struct Carried<W> {
@@ -68,7 +68,7 @@ impl<W: Witness> Watch<CarrierFilter> for Opening<W> {
             }
             Ok(_) => {}
             Err(refused) => {
-                self.witness.unexpected(refused.to_string());
+                self.witness.unexpected(refused.to_string(), Instant::now());
                 self.cause = Cause::Refused;
             }
         }

@@ -219,11 +219,11 @@ impl Trial {
         let start = self.clients.unwrap_or_else(|| Box::new(echo));
         let clients = start(&plan, &tally)?;
         clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
-        let (changes, before, delivered) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
+        let (changes, before, delivered, odd) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
         let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
         server.shutdown(Drain::within(END_WITHIN));
         let panic = panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd: tally.unexpected(), panic, delivered })
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures(), odd, panic, delivered })
     }
 }
 
@@ -247,8 +247,8 @@ fn echo(plan: &Plan, tally: &Arc<Tally>) -> Result<Clients, Error> {
     Clients::start(plan, of(1), of(2), tally)
 }
 
-/// Applies the changes, then ends the clients. Returns the report of each change, the counts before the first change, and the messages of each
-/// sender.
+/// Applies the changes, then ends the clients. Returns the report of each change, the counts before the first change, the messages of each
+/// sender, and the first unexpected answer.
 fn apply(
     mut changes: Vec<Change>,
     rounds: usize,
@@ -256,7 +256,7 @@ fn apply(
     server: &Pool,
     clients: &Clients,
     tally: &Tally,
-) -> (Vec<ChangeReport>, Seen, Vec<Delivered>) {
+) -> (Vec<ChangeReport>, Seen, Vec<Delivered>, Option<String>) {
     let report = |change: &Change| ChangeReport {
         name: change.name.clone(),
         times: 0,
@@ -273,12 +273,14 @@ fn apply(
         let place = running.map_or(&mut before, |index: usize| &mut reports[index].seen);
         *place = place.plus(&seen);
     };
+    let mut times: Vec<(Instant, String)> = Vec::new();
     for _ in 0..rounds {
         let mut order: Vec<usize> = (0..changes.len()).collect();
         random.shuffle(&mut order);
         for index in order {
             end(&mut reports, running.replace(index));
             let begun = Instant::now();
+            times.push((begun, changes[index].name.clone()));
             let applied = (changes[index].apply)(server);
             let report = &mut reports[index];
             report.longest = report.longest.max(begun.elapsed());
@@ -294,5 +296,9 @@ fn apply(
     let delivered = clients.settle();
     clients.stop();
     end(&mut reports, running);
-    (reports, before, delivered)
+    let odd = tally.unexpected().map(|(odd, asked)| match times.iter().rfind(|(begun, _)| *begun <= asked) {
+        Some((_, name)) => format!("{odd} (after the change `{name}`)"),
+        None => format!("{odd} (before the first change)"),
+    });
+    (reports, before, delivered, odd)
 }

@@ -470,7 +470,7 @@ fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> 
     let replaced = ask.run(|plan| {
         let pools = plan.pools.into_iter().filter(|pool| !not_for_clients.contains(&pool.name));
         why.extend(pools.flat_map(|pool| pool.staying.into_keys()));
-        let lost = |name: &String| format!("what is carried as {name} is lost: the new build carries nothing of this name");
+        let lost = |name: &String| format!("what is carried as `{name}` is lost: the new build carries nothing of this name");
         dropped.extend(plan.dropped.iter().map(lost));
     })?;
     if replaced.staying > 0 {

@@ -201,20 +201,13 @@ impl<'a> Trial<'a> {
         stop: Stopped<'_>,
         tell: impl FnMut(&Progress),
     ) -> Report {
-        let mut watch = Watch {
-            trial: &self,
-            stop,
-            tell,
-            begun: Instant::now(),
-            changes: 0,
-            messages: Default::default(),
-            standing: 0,
-            odd_since: String::new(),
-        };
+        let mut watch =
+            Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0, messages: Default::default(), standing: 0 };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
         let before = self.tally.next();
         watch.begun = Instant::now();
         let changes = watch.all(&mut change);
+        let begun: Vec<Instant> = changes.iter().map(|change| watch.begun + change.at).collect();
         let (elapsed, (delivered, lost_messages)) = (watch.begun.elapsed(), watch.messages);
         let standing = watch.standing;
         let replaced = self.tally.stood(Group::Kept).saturating_sub(self.options.kept as u64);
@@ -231,7 +224,10 @@ impl<'a> Trial<'a> {
             failures,
             standing,
             replaced,
-            odd: self.tally.unexpected().map(|odd| format!("{odd}{}", watch.odd_since)),
+            odd: self.tally.unexpected().map(|(odd, asked)| {
+                let change = begun.partition_point(|change| *change <= asked);
+                if change == 0 { format!("{odd} (before the first change)") } else { format!("{odd} (in change {change})") }
+            }),
             closed: self.tally.closed(),
             delivered,
             lost_messages,
@@ -254,8 +250,6 @@ struct Watch<'a, T> {
     messages: (Vec<Delivered>, BTreeMap<u64, u64>),
     /// Kept connections that were open at the end.
     standing: usize,
-    /// The change under which the first unexpected answer came, in words.
-    odd_since: String,
 }
 
 impl<T: FnMut(&Progress)> Watch<'_, T> {
@@ -263,9 +257,6 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
         let Options { every, until, .. } = self.trial.options;
         let mut changes: Vec<Change> = Vec::new();
         let mut ended = Instant::now();
-        if self.trial.tally.unexpected().is_some() {
-            self.odd_since = " (before the first change)".to_owned();
-        }
         while !self.is_over(*until) {
             let start = Instant::now();
             self.trial.clients.next_change();
@@ -282,10 +273,6 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
             let at = start.saturating_duration_since(self.begun);
-            if let Some(odd) = self.trial.tally.unexpected().filter(|_| self.odd_since.is_empty()) {
-                let asked = if odd.contains(" within ") { ", and asked for in this one or before" } else { "" };
-                self.odd_since = format!(" (in change {}{asked})", self.changes);
-            }
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);

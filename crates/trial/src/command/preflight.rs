@@ -67,13 +67,15 @@ fn some(count: usize, plan: &Plan, client: Behaviour, tally: &Tally, is_over: im
 
 fn refused(plan: &Plan, tally: &Tally) -> Refused {
     let target = &plan.target;
-    let (seen, failure) = (tally.total(), tally.failures().first().map(|(failure, _)| *failure));
+    // That a connection was open when the check ended says nothing of the server.
+    let failure = tally.failures().into_iter().map(|(failure, _)| failure).find(|failure| failure.cause != Cause::Stayed);
+    let seen = tally.total();
     if let Some(why) = plan.tls.as_ref().and_then(crate::Tls::refused) {
         return Refused::Server(format!("TLS with {target} fails: {why}"));
     }
     let line = match failure {
         Some(Failure { cause: Cause::Refused, .. }) => {
-            let why = tally.unexpected().unwrap_or_else(|| Cause::Refused.to_string());
+            let why = tally.unexpected().map_or_else(|| Cause::Refused.to_string(), |(odd, _)| odd);
             format!("{target} opens no WebSocket: {why}; check the path of the URL, and what the server asks for (-H)")
         }
         Some(Failure { phase: Phase::Connect, cause, .. }) => {
@@ -86,7 +88,7 @@ fn refused(plan: &Plan, tally: &Tally) -> Refused {
             "{target} does not keep a connection between two requests ({cause}): let it keep connections, or say --kept 0"
         ),
         other => {
-            let why = tally.unexpected().or_else(|| other.map(|failure| failure.cause.to_string()));
+            let why = tally.unexpected().map(|(odd, _)| odd).or_else(|| other.map(|failure| failure.cause.to_string()));
             let hears = plan.broadcast.is_some() && other.is_none_or(|failure| failure.group == Group::Kept);
             let (nothing, check) = if hears {
                 ("clients hear nothing of each other", "--subscribe, --publish and what they expect")

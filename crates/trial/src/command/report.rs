@@ -152,7 +152,7 @@ impl Report {
     }
 
     /// Returns what connections share and an upgrade lost. That the old build does not know what the new one carries is no fault, unless all is required.
-    fn dropped(&self) -> BTreeSet<&str> {
+    pub(super) fn dropped(&self) -> BTreeSet<&str> {
         let counts = |promise: &&Promise| self.options.require_all || promise.change != "to old";
         self.promises().filter(counts).flat_map(|promise| &promise.dropped).map(String::as_str).collect()
     }
@@ -169,14 +169,15 @@ impl Report {
         (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {how})"))
     }
 
-    /// Returns the first panic in the output of builds, with its text, which is in the next line.
-    fn panic(&self) -> Option<String> {
-        let said = self.changes.iter().filter(|_| self.is_of_upgrades()).map(|change| &change.ran.said);
-        said.into_iter().find_map(|said| {
-            let mut lines = said.lines().skip_while(|line| !line.contains("panicked"));
+    /// Returns the first panic in the output of builds, with its text, which is in the next line, and until which change it was.
+    pub(super) fn panic(&self) -> Option<String> {
+        let upgrades = self.changes.iter().filter(|_| self.is_of_upgrades());
+        upgrades.into_iter().find_map(|Change { number, ran, .. }| {
+            let mut lines = ran.said.lines().skip_while(|line| !line.contains("panicked"));
             let line = lines.next()?;
             let text = lines.next().filter(|_| line.ends_with(':'));
-            Some(text.map_or_else(|| line.to_owned(), |text| format!("{line} {text}")))
+            let text = text.map_or_else(String::new, |text| format!(" {text}"));
+            Some(format!("a build said, until the end of change {number}: {line}{text}"))
         })
     }
 
@@ -376,7 +377,7 @@ impl Judged for Report {
         }
         bad.extend(self.dropped().into_iter().map(str::to_owned));
         if let Some(said) = self.panic().filter(|_| !bad.is_empty()) {
-            bad.push(format!("a build said: {said}"));
+            bad.push(said);
         }
         bad
     }

@@ -4,7 +4,7 @@ use super::report::{Change, Report};
 use super::shell::{Promise, Ran};
 use crate::table::aligned;
 use crate::verdict::failures;
-use crate::{Delivered, Deliveries, Failure, Judged, Seen};
+use crate::{Cause, Delivered, Deliveries, Failure, Judged, PATIENCE, Seen};
 use std::fmt;
 use std::time::Duration;
 
@@ -58,14 +58,19 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(f, "{changes} changes in {seconds:.1} s, {rate:.0} connects/s. A connection counts where it ended,")?;
     writeln!(f, "from the start of a change to the start of the next. gap: the longest time in")?;
     writeln!(f, "which no connect led to an answer")?;
+    if total.timed_out > 0 || report.failures.iter().any(|(failure, _)| failure.cause == Cause::Late) {
+        writeln!(f, "late: no answer, or no end, {PATIENCE:?} long; it counts where these are over")?;
+    }
     if total.failed_otherwise > 0 {
         writeln!(f, "other: ended before the answer, wrong bytes, or an error of another kind")?;
     }
     if report.is_of_upgrades() {
         let (moved, stayed) = report.moved_and_stayed();
         let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
-        writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
+        if !kinds.is_empty() {
+            writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
+            writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
+        }
         report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))?;
     }
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
@@ -136,7 +141,8 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
         write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
     }
-    if report.is_of_upgrades() && all.lost > 0 {
+    // A panic, and a table that is dropped, are told as reasons, and are.
+    if report.is_of_upgrades() && all.lost > 0 && report.panic().is_none() && report.dropped().is_empty() {
         f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored?")?;
     }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();

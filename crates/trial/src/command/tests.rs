@@ -4,7 +4,7 @@ use super::*;
 use crate::Verdict;
 use crate::{Cause, Failure, Group, Phase, Seen, Witness};
 use sockdrawer::{Context, Input, Peer, Pool, Protocol, Service, Step};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 fn seen(connects: u64) -> Seen {
@@ -93,7 +93,12 @@ fn an_upgrade_that_failed_comes_first_and_the_panic_of_a_build_last() {
     ran.said = "error: x\nthread 'main' panicked at src/main.rs:5:9:\nno such table\nnote: run with".to_owned();
     let said = verdict(&report);
     assert!(said.starts_with("verdict: bad: 1 of 1 upgrades failed (the first: it ended); 2 failed connects ("), "{said}");
-    assert!(said.ends_with("; a build said: thread 'main' panicked at src/main.rs:5:9: no such table (seed 7)"), "{said}");
+    assert!(
+        said.ends_with(
+            "; a build said, until the end of change 1: thread 'main' panicked at src/main.rs:5:9: no such table (seed 7)"
+        ),
+        "{said}"
+    );
 }
 
 #[test]
@@ -238,8 +243,8 @@ fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
 }
 
-/// Answers until it has read so many pings, and never again.
-struct Mute(Arc<AtomicU64>);
+/// Answers until it is to be mute, and never again.
+struct Mute(Arc<AtomicBool>);
 
 impl Service for Mute {
     type Protocol = Mute;
@@ -251,7 +256,7 @@ impl Service for Mute {
 impl Protocol for Mute {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         while input.exactly(4).is_some() {
-            if self.0.fetch_add(1, Ordering::Relaxed) < 200 {
+            if !self.0.load(Ordering::Relaxed) {
                 cx.send(b"Pong");
             }
         }
@@ -260,17 +265,25 @@ impl Protocol for Mute {
 }
 
 #[test]
-fn answers_that_do_not_come_are_lost_also_where_they_were_awaited_for_a_moment_only() {
-    let server = Pool::serve(Mute(Arc::default()), "127.0.0.1:0").expect("a free port");
+fn answers_that_do_not_come_are_lost_and_told_at_the_change_in_which_they_were_asked_for() {
+    let mute = Arc::new(AtomicBool::new(false));
+    let server = Pool::serve(Mute(mute.clone()), "127.0.0.1:0").expect("a free port");
     let target = server.addresses()[0].clone();
     let options = Options { target, workload: Workload::Ping, connections: 1, kept: 10, ..report(Vec::new()).options };
-    let options = Options { command: "true".to_owned(), every: Duration::from_millis(100), until: Until::Changes(1), ..options };
+    let options = Options { command: "true".to_owned(), every: Duration::from_millis(400), until: Until::Changes(3), ..options };
     let (_stops, stop) = mpsc::channel::<()>();
-    let report = Trial::start(&options).expect("it answers at first").finish(&|within| stop.recv_timeout(within).is_ok(), |_| ());
+    let tell = |progress: &Progress| {
+        // In the middle of the second change, so that each question of the first has its answer.
+        if progress.changes == 2 {
+            mute.store(true, Ordering::Relaxed);
+        }
+    };
+    let report = Trial::start(&options).expect("it answers at first").finish(&|within| stop.recv_timeout(within).is_ok(), tell);
     let total = report.total();
     assert!(report.standing == 10 && total.lost_in_exchange == 10, "{report}");
     assert!(report.reasons().iter().any(|reason| reason.starts_with("10 lost connections (10 cut in an exchange")), "{report}");
+    assert!(report.to_string().contains("\nlate: no answer, or no end, 5s long; it counts where these are over\n"), "{report}");
     // The request that is told may be one that was sent in two pieces.
     let odd = report.odd.unwrap_or_default().replace(", which was sent in two pieces,", "");
-    assert!(odd.starts_with("after `Ping` `Pong` was expected, and within 5s `` came"), "{odd}");
+    assert_eq!(odd, "after `Ping` `Pong` was expected, and within 5s nothing came (in change 2)");
 }

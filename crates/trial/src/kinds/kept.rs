@@ -4,6 +4,7 @@ use super::kind::Kind;
 use crate::tally::{Counter, Ending};
 use crate::{Cause, Echo, Group, Phase, Tally, Witness};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The largest block under way at once; well below the server's smallest high-water mark.
 const MOST_BYTES: u64 = 2048;
@@ -53,8 +54,8 @@ impl Witness for Stays {
         self.counter.wrong(bytes);
     }
 
-    fn unexpected(&self, answer: String) {
-        self.counter.unexpected(answer);
+    fn unexpected(&self, answer: String, asked: Instant) {
+        self.counter.unexpected(answer, asked);
     }
 
     fn closed_with(&self, code: u16) {

@@ -171,7 +171,9 @@ fn a_message_that_nobody_published_is_wrong() {
     let report = tried(Fault::Invents, |_, _| Ok(())).run().expect("it starts");
     assert!(report.total.wrong_bytes > 0, "{report}");
     let odd = report.odd.expect("it is described");
+    let (odd, when) = odd.split_once(" (").expect("and when");
     assert_eq!(odd, r"a message that a client published, as `MSG {n}\n` was expected, and `MSG 9000000000000000\n` came");
+    assert!(["before the first change)", "after the change `change`)"].contains(&when), "{when}");
 }
 
 #[test]
