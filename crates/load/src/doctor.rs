@@ -271,7 +271,8 @@ mod tests {
 
     #[test]
     fn where_nothing_listens_no_connection_can_be_tried() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // At an address where no other test listens: the port stays free.
+        let listener = TcpListener::bind("127.0.96.2:0").expect("a free port");
         let tcp = Address::Tcp(listener.local_addr().expect("it is bound"));
         drop(listener);
         for target in [tcp, Address::Unix("/nowhere/socket".into()), Address::Abstract(b"nothing has this name".to_vec())] {

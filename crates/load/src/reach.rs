@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn the_first_that_accepts_is_used_and_is_not_connected_to_at_this_machine() {
-        let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        // At an address where no other test listens: the port stays free.
+        let gone = TcpListener::bind("127.0.96.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let (one, other) = (TcpListener::bind("127.0.0.2:0").expect("a port"), TcpListener::bind("127.0.0.3:0").expect("a port"));
         let [one, other] = [one, other].map(|listener| {
             listener.set_nonblocking(true).expect("a socket");

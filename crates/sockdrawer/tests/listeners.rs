@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, Holding, PATIENCE, any_port, connect, in_time, start};
+use common::{Echo, Holding, PATIENCE, address_of_its_own, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, Config, Drain, Error, Local, Model, Peer, Pool, Service, observe::Readiness};
 use std::io::{Read, Write};
@@ -303,7 +303,7 @@ fn connections_on_their_way_to_a_loop_survive_its_death() {
 fn the_queue_of_an_address_removed_while_the_pool_is_suspended_and_full_is_served_later() {
     let (pool, first) = start(Config::accept(Echo).loops(1).limit(1));
     let base = pool.config();
-    pool.reconfigure(base.clone().listen(any_port())).expect("one more");
+    pool.reconfigure(base.clone().listen(address_of_its_own())).expect("one more");
     let second = tcp_addresses(&pool)[1];
     let held = connect(first);
     assert!(answers(&held));

@@ -25,7 +25,7 @@ impl Scene {
     }
 
     fn with(config: impl FnOnce(Config) -> Config) -> Scene {
-        let backend = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let backend = TcpListener::bind(address_of_its_own()).expect("a port is free");
         let target = backend.local_addr().expect("it is bound").into();
         let (pool, at) = start(config(Config::accept(example::Proxy(target))));
         Scene { backend, pool, at }

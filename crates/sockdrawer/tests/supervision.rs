@@ -466,7 +466,8 @@ fn a_dead_loop_is_replaced_and_the_others_connections_live() {
 fn a_pool_whose_loops_die_too_often_gives_up_and_says_why() {
     let mut config = Config::accept(Echo).loops(2);
     config = config.restarts(Restarts { max: 2, within: Duration::from_secs(60), ..Restarts::default() });
-    let (pool, address) = start(config);
+    let address = common::address_of_its_own();
+    let pool = Pool::start(config.listen(address)).expect("the pool starts");
     for restarts in 1..=2 {
         assert!(crash_loop(&pool, 0));
         assert!(pool.wait(PATIENCE, |status| status.restarts == restarts));

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 /// The timeout of each step of a client: the connect, the answer, the end.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum pause between exchanges of most connections that stay, so that the churn gets the processor. One in eight has the short
-/// pause, so that at any moment some exchanges are under way.
+/// The maximum pause between exchanges of most connections that stay, so that the churn gets the processor. One in eight has a tenth of it, so
+/// that at any moment some exchanges are under way.
 const LONG_PAUSE: Duration = Duration::from_millis(40);
-const SHORT_PAUSE: Duration = Duration::from_millis(4);
+/// By this the pause is longer for each connection that stays: all of them have about 4,000 exchanges per second.
+const PAUSE_OF_EACH: Duration = Duration::from_millis(1);
 /// The share of requests of a connection that stays, one in so many, that comes in two pieces, with a pause between: a change finds the first half of some.
 const IN_PIECES: u64 = 4;
 
@@ -239,13 +240,21 @@ pub struct Keep<E, W> {
     witness: Arc<W>,
     seed: u64,
     in_pieces: bool,
+    longest_pause: Duration,
     next: AtomicU64,
 }
 
 impl<E: Exchange, W: Witness> Keep<E, W> {
     /// Clients that use this exchange and report to this witness. Their pauses come from `seed`.
     pub fn new(exchange: E, witness: Arc<W>, seed: u64) -> Keep<E, W> {
-        Keep { exchange, witness, seed, in_pieces: false, next: AtomicU64::new(0) }
+        Keep { exchange, witness, seed, in_pieces: false, longest_pause: LONG_PAUSE, next: AtomicU64::new(0) }
+    }
+
+    /// Lets so many connections pause for longer, that all of them together do not keep this machine, and the server's, from everything else.
+    pub(crate) fn of(mut self, connections: usize) -> Keep<E, W> {
+        let share = PAUSE_OF_EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX));
+        self.longest_pause = LONG_PAUSE.max(share).min(PATIENCE);
+        self
     }
 
     /// Sends some requests in two pieces, with a pause between.
@@ -264,7 +273,7 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
             talk: Talk::new(self.exchange.dialogue()),
             witness: self.witness.clone(),
             random: Random::new(mix(self.seed ^ !number)),
-            pause: if number.is_multiple_of(8) { SHORT_PAUSE } else { LONG_PAUSE },
+            pause: if number.is_multiple_of(8) { self.longest_pause / 10 } else { self.longest_pause },
             in_pieces: self.in_pieces,
             left: Vec::new(),
             under_way: false,

@@ -56,7 +56,7 @@ impl Plan {
         match &self.broadcast {
             None => {
                 let in_pieces = self.websocket.is_none() && kept.may_split();
-                self.secured(Keep::new(kept, witness.clone(), self.seed).in_pieces(in_pieces), witness)
+                self.secured(Keep::new(kept, witness.clone(), self.seed).of(self.kept).in_pieces(in_pieces), witness)
             }
             Some(broadcast) => {
                 let subscribers = Subscribers::new(broadcast.clone(), deliveries.clone(), witness.clone(), self.kept, self.seed);

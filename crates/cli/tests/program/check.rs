@@ -1,6 +1,7 @@
 //! `sockdrawer check`, and `generate` for what it knows.
 
 use crate::program::{End, Program};
+use crate::strangers;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -75,7 +76,7 @@ fn what_is_no_file_of_text_is_told_in_one_line() {
 
 #[test]
 fn what_the_system_would_refuse_is_told_by_its_place_where_it_is_asked_for() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = std::net::TcpListener::bind(strangers::address(7)).expect("a port");
     let at = taken.local_addr().expect("an address");
     let text = format!(
         "control = \"/no/such/folder/c.sock\"\n[pool.a]\nprotocol = \"echo\"\nlisten = [\"127.0.0.1:0\", \"unix:@{}\"]\n\

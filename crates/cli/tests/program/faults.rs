@@ -3,6 +3,7 @@
 
 use crate::program::{End, Program};
 use crate::report::{number, numbers, report};
+use crate::strangers;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 use rustix::process::Signal;
@@ -130,7 +131,7 @@ fn killed(clients: &str) {
 
 #[test]
 fn a_server_that_is_restarted_refuses_meanwhile_and_serves_again() {
-    let (server, address) = serve("hello -l 127.0.0.1:0");
+    let (server, address) = serve(&format!("hello -l {}", strangers::address(8)));
     let at_rest = descriptors(&server);
     let run = load(&format!("hello {address} -c 8 -d 4s --timeout 1s"));
     until("a visit", || descriptors(&server) > at_rest);

@@ -2,6 +2,7 @@
 //! counted in its column.
 
 use crate::faults::bound;
+use crate::strangers;
 use crate::web;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -120,7 +121,7 @@ fn a_server_that_nothing_is_done_to_loses_nothing() {
 #[test]
 fn a_restart_of_the_server_is_counted() {
     let folder = Folder::new("restart");
-    let (server, address) = served("echo");
+    let (server, address) = served_at("echo", &strangers::address(9).to_string());
     fs::write(folder.file("pid"), server.id().to_string()).expect("a file");
     let pid = folder.file("pid");
     let said = folder.file("said");

@@ -1,5 +1,6 @@
 //! `serve proxy`: clients are joined with targets, and notice neither reloads, nor upgrades, nor the death of a target that is not theirs.
 
+use crate::faults;
 use crate::operated::Operated;
 use crate::program::Program;
 use crate::upgrade::tls::came;
@@ -238,7 +239,8 @@ fn a_target_is_told_who_the_client_is() {
 
 #[test]
 fn a_client_without_a_target_is_reset_and_the_log_says_why() {
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound").to_string();
+    let (_bound, gone) = faults::bound();
+    let gone = gone.to_string();
     let mut server = Operated::told("proxy-gone", &file("", &[&gone, "unix:/nowhere/x.sock,backup"]), |_| {});
     let mut client = connect(&server.addresses[0]);
     assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);

@@ -1,8 +1,8 @@
 //! What a test of the suite is given: a model, and pools that run under it.
 
-use crate::common::{PATIENCE, address, connect, read, read_all};
+use crate::common::{PATIENCE, address, address_of_its_own, connect, read, read_all};
 use crate::services::{Actor, Frame, SIZE, frame, parts};
-use sockdrawer::{Address, Config, Error, Model, Pool, Selector};
+use sockdrawer::{Config, Error, Model, Pool, Selector};
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -32,9 +32,9 @@ impl Bench {
         self.config(Actor { version: 1 })
     }
 
-    /// Starts it on a free port.
+    /// Starts it at an address where no other test listens, also once it is over.
     pub(crate) fn start(&self, config: Config) -> Result<(Pool, SocketAddr), Error> {
-        let pool = Pool::start(config.listen(Address::Tcp(([127, 0, 0, 1], 0).into())))?;
+        let pool = Pool::start(config.listen(address_of_its_own()))?;
         let at = address(&pool);
         Ok((pool, at))
     }

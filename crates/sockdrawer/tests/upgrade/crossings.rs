@@ -1,6 +1,6 @@
 //! Where an upgrade meets something else: an end, a change, a death, or a connection that has much to send.
 
-use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
+use super::common::{PATIENCE, address, address_of_its_own, any_port, connect, kill, play, read, role, say};
 use super::place::{Place, config, id_of, many_sums, moved};
 use super::sums::{OnRestore, Sums, add, answer, build, message};
 use sockdrawer::{
@@ -115,7 +115,7 @@ fn those_that_are_cut_at_once_do_not_move() {
 #[test]
 fn an_address_that_came_back_counts_only_its_own() {
     let place = Place::new("came-back");
-    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let (old, at) = place.serve(config(build(1)).listen(address_of_its_own()));
     let clients = many_sums(at, 5);
     for address in [any_port(), Address::Tcp(at)] {
         old.update(|config| without_listeners(config).listen(address.clone())).expect("another, and the first again");
@@ -176,7 +176,7 @@ fn the_place_is_free_when_the_successor_is_dead_though_a_connection_stayed() {
     }
     // Another build that serves may be found before the end of the next one is noticed: what stayed may stay even so.
     let first = place.upgrade().stays(Duration::from_secs(3600), Drain::within(PATIENCE)).begin().expect("it begins");
-    let old = first.start("sums", config(build(1)).listen(any_port())).expect("it starts");
+    let old = first.start("sums", config(build(1)).listen(address_of_its_own())).expect("it starts");
     first.ready().expect("it serves");
     let at = address(&old);
     let mut clients = many_sums(at, 2);

@@ -1,6 +1,6 @@
 //! New builds whose pools are not those of the old one: dropped, renamed, with addresses that went from one to another.
 
-use super::common::{PATIENCE, address, any_port, connect, hear, play, read_all, role, say, tcp};
+use super::common::{PATIENCE, address, address_of_its_own, any_port, connect, hear, play, read_all, role, say, tcp};
 use super::kills::kill_with_helpers;
 use super::place::{Place, config, many_sums};
 use super::sums::{add, answer, build, message};
@@ -231,7 +231,7 @@ fn nothing_is_given_up_while_a_next_build_prepares_that_was_told_of_it() {
     assert!(new.wait(PATIENCE, |status| status.listeners.len() == 1 && status.retiring == 0), "{:#?}", new.status());
     assert!(old.join().is_ok());
     // It does the same with what it was given itself.
-    new.reconfigure(new.config().listen(any_port())).expect("it is changed");
+    new.reconfigure(new.config().listen(address_of_its_own())).expect("it is changed");
     let second = tcp(&new.addresses()[1]);
     let upgrade = place.upgrade().begin().expect("it begins");
     let third = start(&upgrade, "sums", 3, Model::Loops, &[at(first)]);

@@ -42,7 +42,8 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     let tally = Arc::new(Tally::new());
     let deliveries = Arc::new(Deliveries::of_check());
     // A client that is to hear others hears nobody alone.
-    let (count, plan) = if plan.broadcast.is_some() { (CHECKS, &Plan { kept: CHECKS, ..plan.clone() }) } else { (1, plan) };
+    let count = if plan.broadcast.is_some() { CHECKS } else { 1 };
+    let plan = &Plan { kept: count, ..plan.clone() };
     let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);
     let is_over = |seen: &Seen| seen.kept_exchanges >= ANSWERS || seen.lost() + seen.kept_not_back + seen.not_begun > 0;
     let seen = some(count, plan, keep, &tally, is_over)?;
