@@ -4,6 +4,7 @@
 mod agents;
 mod arguments;
 mod budget;
+mod checks;
 mod compare;
 mod doctor;
 mod find;

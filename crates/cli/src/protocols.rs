@@ -1,6 +1,6 @@
 //! What can be served: the catalog's protocols, with their settings.
 
-use crate::names;
+use crate::{checks, names};
 use sockdrawer::{Address, Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::count::thousands;
@@ -78,6 +78,10 @@ pub(crate) fn target_rows() -> Vec<Vec<String>> {
             (None, _) => "tried next".to_owned(),
         };
         let error = one.last_error.map(|errno| std::io::Error::from_raw_os_error(errno).to_string());
+        let (state, error) = match checks::why_out(&one.address) {
+            Some(why) => ("check fails".to_owned(), Some(why)),
+            None => (state, error),
+        };
         let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(thousands);
         [one.address.to_string(), state].into_iter().chain(numbers).chain([error.unwrap_or_default()]).collect()
     };
@@ -189,6 +193,7 @@ pub(crate) fn protocols() -> [Protocol; 8] {
         .setting(deflate),
         [to, balance, connect_timeout, tries, queue_timeout, header, log]
             .into_iter()
+            .chain(checks::SETTINGS)
             .fold(protocol(names::Protocol::Proxy, "joins each client with one of several targets", proxy), Protocol::setting)
             .connects()
             .looks(|values| {
@@ -196,6 +201,7 @@ pub(crate) fn protocols() -> [Protocol; 8] {
                 targets(values).ok()?.iter().for_each(|target| target.to_string().hash(&mut found));
                 Some(found.finish())
             })
+            .checks(|values, layered| checks::check(&targets(values).ok()?, values, layered))
             .sees("model"),
         protocol(names::Protocol::Exec, "runs a program for each connection", exec).setting(program).sees("idle"),
     ]
@@ -215,10 +221,12 @@ fn serve_http(values: &Values) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The targets: a name has one for each of its addresses.
+/// The targets: a name has one for each of its addresses. One whose checks fail has no weight.
 fn targets(values: &Values) -> Result<Vec<Target>, String> {
     let all = values.list("to").iter().map(|text| Target::all(text)).collect::<Result<Vec<_>, String>>()?;
-    Ok(all.concat())
+    let mut all = all.concat();
+    checks::leave_out(&mut all, values);
+    Ok(all)
 }
 
 fn proxy(values: &Values) -> Result<Config, String> {
@@ -229,6 +237,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     if let Some(model @ ("single" | "threads" | "fork" | "tasks")) = values.text("model") {
         return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
     }
+    checks::refuse(values)?;
     let mut options = ProxyOptions::to(targets);
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);

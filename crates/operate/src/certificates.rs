@@ -30,7 +30,7 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
                 })
             };
             if state.refused_files.is_some() || state.tls.iter().any(differs) {
-                look(&now);
+                look(&now, Cause { what: "certificates", by: "its files" });
             }
         }
         drop((now, state));
@@ -38,11 +38,11 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
     }
 }
 
-/// Changes the pools whose files have another content. A failure is told once, and not each minute, and so is its end.
-fn look(operator: &Operator) {
+/// Changes the pools whose files have another content, or whose protocols find something else. A failure is told once, and not each minute, and so is its
+/// end.
+pub(crate) fn look(operator: &Operator, cause: Cause<'_>) {
     let server = &operator.server;
     let before = server.state().refused_files;
-    let cause = Cause { what: "certificates", by: "its files" };
     let result = server.change(|state| Ok((*state.document).clone()), None, false, cause);
     let refused = result.as_ref().err().map(ToString::to_string);
     server.note_refused_files(refused.clone());

@@ -64,6 +64,11 @@ impl Hub {
         self.emit(None, name.to_owned(), data.clone(), text.replace('\n', "; "));
     }
 
+    /// Tells a finding of a check of a pool.
+    pub(crate) fn checked(&self, pool: &str, news: &str) {
+        self.emit(Some(pool), "Checked".to_owned(), json!(news), news.to_owned());
+    }
+
     /// What a pool did, at its end.
     pub(crate) fn sum_up(&self, pool: &str, counts: &Counts) {
         self.emit(Some(pool), "InAll".to_owned(), json!(counts), words::in_all(counts));

@@ -43,6 +43,7 @@
 mod carry;
 mod certificates;
 mod change;
+mod checks;
 pub mod client;
 mod control;
 mod document;
@@ -88,7 +89,7 @@ pub use failure::{Failure, Fault};
 pub use hooks::Moment;
 pub use metric_family::{Counter, Gauge, Histogram, MetricFamily};
 pub use operated::Operated;
-pub use protocol::Protocol;
+pub use protocol::{Checked, Protocol};
 pub use running::Running;
 pub use setting::{Kind, Setting, Text, Value, Values};
 

@@ -16,7 +16,7 @@ use crate::server::Server;
 use crate::setting::{Setting, Values};
 use crate::systemd::Passed;
 use crate::totals::Ledger;
-use crate::{carry, certificates, control, metrics, print, program_settings, rehearsal, signals};
+use crate::{carry, certificates, checks, control, metrics, print, program_settings, rehearsal, signals};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use sockdrawer::{Address, Drain, Pool, Upgrade};
@@ -312,6 +312,7 @@ impl Operated {
         }
         server.watch();
         certificates::watch(&operator)?;
+        checks::begin(&operator)?;
         server.note_unused_sockets();
         server.note_certificates();
         if let Some(line) = program_settings::exposed(&program) {

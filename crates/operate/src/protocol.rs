@@ -2,15 +2,26 @@
 
 use crate::layers;
 use crate::setting::{Setting, Values};
-use sockdrawer::{Config, Model};
+use sockdrawer::{Behaviour, Config, Model};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Takes the connections of a listener, of a pool with these values.
 #[cfg(feature = "tokio")]
 type Serve = dyn Fn(sockdrawer::tasks::Listener, &Values) + Send + Sync;
 type Build = dyn Fn(&Values) -> Result<Config, String> + Send + Sync;
+type Checks = dyn Fn(&Values, &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> + Send + Sync;
 type Looks = dyn Fn(&Values) -> Option<u64> + Send + Sync;
+
+/// The result of a [check](Protocol::checks).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Time until the next check of this pool.
+    pub again: Duration,
+    /// A line that says which finding is another now than before: the pool begins a new generation. None: none is.
+    pub news: Option<String>,
+}
 
 /// A protocol that a configuration can name.
 ///
@@ -36,6 +47,7 @@ pub struct Protocol {
     pub(crate) sees: Vec<&'static str>,
     pub(crate) build: Arc<Build>,
     pub(crate) looks: Option<Arc<Looks>>,
+    pub(crate) checks: Option<Arc<Checks>>,
     #[cfg(feature = "tokio")]
     pub(crate) serve: Option<Arc<Serve>>,
 }
@@ -62,6 +74,7 @@ impl Protocol {
             sees: Vec::new(),
             build: Arc::new(build),
             looks: None,
+            checks: None,
             #[cfg(feature = "tokio")]
             serve: None,
         }
@@ -93,7 +106,7 @@ impl Protocol {
         help: &'static str,
         serve: impl Fn(sockdrawer::tasks::Listener, &Values) + Send + Sync + 'static,
     ) -> Protocol {
-        let build = |_: &Values| Ok(Config::accept(sockdrawer::Behaviour::listener()).model(Model::Tasks));
+        let build = |_: &Values| Ok(Config::accept(Behaviour::listener()).model(Model::Tasks));
         Protocol { serve: Some(Arc::new(serve)), ..Protocol::new(name, help, build) }
     }
 
@@ -117,6 +130,18 @@ impl Protocol {
     #[must_use]
     pub fn looks(mut self, looks: impl Fn(&Values) -> Option<u64> + Send + Sync + 'static) -> Protocol {
         self.looks = Some(Arc::new(looks));
+        self
+    }
+
+    /// Has what pools connect to checked while the program runs: the function makes one check of a pool with these values, on a thread of its own, and may block for
+    /// some seconds. The second argument gives a behaviour that connects the pool's own TLS with what it [connects](Protocol::connects) to. What a check finds
+    /// belongs into the number that [`Protocol::looks`] returns: with news the pool is changed. None: these values want no check.
+    #[must_use]
+    pub fn checks(
+        mut self,
+        checks: impl Fn(&Values, &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> + Send + Sync + 'static,
+    ) -> Protocol {
+        self.checks = Some(Arc::new(checks));
         self
     }
 

@@ -155,7 +155,7 @@ impl PoolTls {
             return Some((TO, FILES));
         }
         let mut found = self.found.iter().zip(&other.found);
-        found.any(|(one, other)| one != other).then_some(("protocol", "names have other addresses"))
+        found.any(|(one, other)| one != other).then_some(("protocol", "other addresses, or other findings of checks"))
     }
 }
 

@@ -62,8 +62,8 @@ pub(crate) fn level(event: &str) -> &'static str {
         | "LoopNotStarted" | "ProcessReplaced" | "ProcessNotStarted" | "ThreadDied" | "WorkerReplaced" | "GaveUp"
         | "TakenBack" | "ListenerGone" | "ChangeFailed" | "UpgradeFailed" | "Failed" | "EndedNow" | "HookFailed"
         | "HooksLeft" => "error",
-        "AcceptStarved" | "AlarmRaised" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed" | "Suppressed"
-        | "LinesDropped" => "warning",
+        "AcceptStarved" | "AlarmRaised" | "Checked" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed"
+        | "Suppressed" | "LinesDropped" => "warning",
         _ => "info",
     }
 }

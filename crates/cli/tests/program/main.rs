@@ -27,6 +27,7 @@ mod parent;
 mod plans;
 mod program;
 mod proxy;
+mod proxy_checks;
 mod proxy_layers;
 mod quota;
 mod reference;

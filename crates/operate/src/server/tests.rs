@@ -113,7 +113,9 @@ fn a_protocol_that_finds_something_else_begins_a_generation() {
     server.start(document(&server, &["first"])).expect("a free port");
     let generation = || server.state().pools["first"].status().generation;
     let change = || server.change(|state| Ok((*state.document).clone()), None, false, CAUSE).expect("nothing is wrong");
-    for (found, step, then) in [(1, None, 1), (0, None, 1), (2, Some("protocol: names have other addresses"), 2), (2, None, 2)] {
+    for (found, step, then) in
+        [(1, None, 1), (0, None, 1), (2, Some("protocol: other addresses, or other findings of checks"), 2), (2, None, 2)]
+    {
         FOUND.store(found, SeqCst);
         let changed = change();
         let steps: Vec<String> = changed.plan.iter().map(|step| format!("{}: {}", step.setting, step.detail)).collect();

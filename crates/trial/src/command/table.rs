@@ -64,15 +64,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if total.failed_otherwise > 0 {
         writeln!(f, "other: ended before the answer, wrong bytes, or an error of another kind")?;
     }
-    if report.is_of_upgrades() {
-        let (moved, stayed) = report.moved_and_stayed();
-        let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        if !kinds.is_empty() {
-            writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
-            writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
-        }
-        report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))?;
-    }
+    upgrades(f, report)?;
     let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
     write!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} open at the end")?;
@@ -119,6 +111,17 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Writes what upgrades without a kill did.
+fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let (moved, stayed) = report.moved_and_stayed();
+    let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    if !kinds.is_empty() {
+        writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
+        writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
+    }
+    report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))
 }
 
 /// Writes the errors that builds have told, such as panics: those of the first change that has some.

@@ -1,0 +1,240 @@
+//! Checks of a proxy's targets: one that fails twice gets no new clients, until a check of it succeeds.
+
+use crate::protocols::TARGET_METRICS;
+use sockdrawer::connecting::{ConnectFailure, Connecting};
+use sockdrawer::layer::proxy_header::{Header, Version};
+use sockdrawer::observe::Event;
+use sockdrawer::{
+    Address, Behaviour, Closed, Config, Context, Drain, Input, IntoBehaviour, Local, Peer, Pool, Protocol, Service, Step,
+};
+use sockdrawer_catalog::escapes;
+use sockdrawer_catalog::proxy::Target;
+use sockdrawer_operate::{Checked, Kind, Setting, Text, Values};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A check that fails once may have met a moment.
+const FAILURES: u32 = 2;
+/// The part of an answer that is told.
+const SHOWN: usize = 60;
+const BYTES: Text = Text { form: "TEXT", check: |text| escapes::parse(text).map(drop).map_err(|error| error.to_string()) };
+
+pub(crate) const SETTINGS: [Setting; 3] = [
+    Setting::new(
+        "check-every",
+        Kind::PositiveTime,
+        "proxy: connect to each target this often, and give one that fails twice in a row no new clients until it succeeds",
+    )
+    .unless_given("never"),
+    Setting::new(
+        "check-send",
+        Kind::Text(BYTES),
+        r"proxy: what a check sends, such as PING\r\n; there are \r, \n, \t, \0, \\ and \xNN",
+    )
+    .unless_given("nothing"),
+    Setting::new(
+        "check-expect",
+        Kind::Text(BYTES),
+        r"proxy: what a target's first bytes have to be in a check, such as +PONG; escapes as in check-send",
+    )
+    .unless_given("nothing"),
+];
+
+/// Failures of checks in a row, and the last one's reason, by target and check.
+static FAILED: LazyLock<Mutex<HashMap<Key, (u32, String)>>> = LazyLock::new(Mutex::default);
+
+/// A target's address, and the settings by which it is checked.
+type Key = (Address, [Option<String>; 5]);
+
+fn key(address: &Address, values: &Values) -> Key {
+    let text = |name| values.text(name).map(str::to_owned);
+    (address.clone(), ["check-send", "check-expect", "tls-to", "tls-to-name", "proxy-protocol-out"].map(text))
+}
+
+fn failed() -> std::sync::MutexGuard<'static, HashMap<Key, (u32, String)>> {
+    FAILED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why checks of this address fail, if some do so that clients do not get it.
+pub(crate) fn why_out(address: &Address) -> Option<String> {
+    let failed = failed();
+    let mut of = failed.iter().filter(|((of, _), (failures, _))| of == address && *failures >= FAILURES);
+    of.next().map(|(_, (_, why))| why.clone())
+}
+
+/// Gives targets whose checks fail no new clients, unless the checks of all that are for the same clients do.
+pub(crate) fn leave_out(targets: &mut [Target], values: &Values) {
+    if !values.has("check-every") {
+        return;
+    }
+    let failed = failed();
+    let is_out = |target: &Target| failed.get(&key(&target.address, values)).is_some_and(|(failures, _)| *failures >= FAILURES);
+    let all = targets.to_vec();
+    for target in targets.iter_mut().filter(|target| is_out(target)) {
+        let is_like = |other: &&Target| (&other.sni, &other.alpn) == (&target.sni, &target.alpn);
+        if all.iter().filter(is_like).any(|other| other.weight > 0 && !is_out(other)) {
+            target.weight = 0;
+        }
+    }
+}
+
+/// Checks the settings: what cannot be checked is refused.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn refuse(values: &Values) -> Result<(), String> {
+    let asks = values.has("check-send") || values.has("check-expect");
+    if asks && !values.has("check-every") {
+        return Err("check-send and check-expect are for check-every: say how often, as in check-every = \"2s\"".to_owned());
+    }
+    if asks && values.has("tls-to") && values.has("proxy-protocol-out") {
+        return Err(
+            "a check cannot send a PROXY header before TLS: leave check-send and check-expect out, and it connects alone"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Checks all targets once, at the same time.
+pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> {
+    let (again, within) = (values.time("check-every")?, values.time("connect-timeout").unwrap_or(Duration::from_secs(5)));
+    let until = Instant::now() + within;
+    let begun: Vec<Begun> = targets.iter().map(|target| Begun::new(&target.address, values, within, layered)).collect();
+    let results: Vec<(Address, Result<(), String>)> = begun.into_iter().map(|one| one.ended(until, within)).collect();
+    let mut failed = failed();
+    let mut news = Vec::new();
+    for (address, result) in results {
+        let before = failed.get(&key(&address, values)).map_or(0, |(failures, _)| *failures);
+        match result {
+            Ok(()) => {
+                failed.remove(&key(&address, values));
+                if before >= FAILURES {
+                    news.push(format!("target {address} is back"));
+                    left_out(&address, 0.0);
+                }
+            }
+            Err(why) => {
+                let failures = before.saturating_add(1);
+                if failures == FAILURES {
+                    news.push(format!("target {address}: {why}"));
+                }
+                if failures >= FAILURES {
+                    left_out(&address, 1.0);
+                }
+                failed.insert(key(&address, values), (failures, why));
+            }
+        }
+    }
+    Some(Checked { again, news: (!news.is_empty()).then(|| news.join("; ")) })
+}
+
+fn left_out(address: &Address, is: f64) {
+    TARGET_METRICS.left_out.at([&address.to_string()]).set(is);
+}
+
+/// A check that is under way: a pool of a single connection.
+struct Begun {
+    address: Address,
+    pool: Result<Pool, String>,
+    result: Receiver<Result<(), String>>,
+}
+
+impl Begun {
+    fn new(address: &Address, values: &Values, within: Duration, layered: &dyn Fn(Behaviour) -> Behaviour) -> Begun {
+        let bytes = |name| values.text(name).and_then(|text| escapes::parse(text).ok()).unwrap_or_default();
+        let header = values.text("proxy-protocol-out").and_then(|version| version.parse::<Version>().ok());
+        let header = header.map_or_else(Vec::new, |version| Header::Local.bytes(version));
+        let in_tls = values.has("tls-to") && header.is_empty();
+        let send = if values.has("tls-to") { bytes("check-send") } else { [header, bytes("check-send")].concat() };
+        let (tells, result) = channel();
+        let why = tells.clone();
+        let observer = move |event: &Event| {
+            if let Event::Reported { message, .. } = event {
+                // Nothing waits for it any more where it comes too late.
+                let _ = why.send(Err(message.clone()));
+            }
+        };
+        let service = Check { send, expect: bytes("check-expect"), tells };
+        let behaviour = if in_tls { layered(service.into_behaviour()) } else { service.into_behaviour() };
+        let connecting = Connecting::to([address]).keep(1).total(1).timeout(within);
+        let pool = Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(1).observer(observer));
+        Begun { address: address.clone(), pool: pool.map_err(|error| error.to_string()), result }
+    }
+
+    fn ended(self, until: Instant, within: Duration) -> (Address, Result<(), String>) {
+        let result = self.pool.and_then(|pool| {
+            let result = self.result.recv_timeout(until.saturating_duration_since(Instant::now()));
+            pool.shutdown(Drain::within(Duration::ZERO));
+            result.unwrap_or_else(|_| Err(format!("no answer to a check within {within:?}")))
+        });
+        (self.address, result)
+    }
+}
+
+/// A connection of it asks once.
+struct Check {
+    send: Vec<u8>,
+    expect: Vec<u8>,
+    tells: Sender<Result<(), String>>,
+}
+
+impl Service for Check {
+    type Protocol = Checking;
+
+    fn open(&self, _peer: &Peer) -> Checking {
+        Checking { send: self.send.clone(), expect: self.expect.clone(), tells: self.tells.clone(), told: false }
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
+        // As above.
+        let _ = self.tells.send(Err(std::io::Error::from_raw_os_error(failure.errno).to_string()));
+    }
+}
+
+struct Checking {
+    send: Vec<u8>,
+    expect: Vec<u8>,
+    tells: Sender<Result<(), String>>,
+    told: bool,
+}
+
+impl Checking {
+    fn tell(&mut self, result: Result<(), String>) -> Step {
+        self.told = true;
+        // As above.
+        let _ = self.tells.send(result);
+        Step::Close
+    }
+}
+
+impl Protocol for Checking {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(&self.send);
+        if self.expect.is_empty() { self.tell(Ok(())) } else { Step::Continue }
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        let came = input.bytes();
+        if came.starts_with(&self.expect) {
+            return self.tell(Ok(()));
+        }
+        if self.expect.starts_with(came) {
+            return Step::Continue;
+        }
+        let (came, expected) = (escapes::format(&came[..came.len().min(SHOWN)]), escapes::format(&self.expect));
+        self.tell(Err(format!("`{came}` came in a check, and `{expected}` was expected")))
+    }
+
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        if !self.told {
+            let why = match why {
+                Closed::Error(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+                _ => "a check was ended before its answer".to_owned(),
+            };
+            let _ = self.tell(Err(why));
+        }
+    }
+}
