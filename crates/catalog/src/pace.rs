@@ -65,6 +65,8 @@ struct Shared {
     nanoseconds: AtomicU64,
     /// When questions are due whose connections have ended: each is for a connection that takes the place of one. None: none is replaced.
     left: Option<Mutex<Vec<Instant>>>,
+    /// The last random number, where times are random; None: they are all as long.
+    random: Option<AtomicU64>,
 }
 
 impl Interval {
@@ -83,7 +85,28 @@ impl Interval {
     }
 
     fn of(interval: Duration, left: Option<Mutex<Vec<Instant>>>) -> Interval {
-        Interval(Arc::new(Shared { nanoseconds: AtomicU64::new(nanoseconds(interval)), left }))
+        Interval(Arc::new(Shared { nanoseconds: AtomicU64::new(nanoseconds(interval)), left, random: None }))
+    }
+
+    /// The same, with times at random that are as long on the average: those between questions of people who know nothing of each other, which are
+    /// distributed exponentially (a Poisson process). Call it before it is shared.
+    #[must_use]
+    pub fn poisson(self, seed: u64) -> Interval {
+        let Shared { nanoseconds, left, .. } = &*self.0;
+        let nanoseconds = AtomicU64::new(nanoseconds.load(Ordering::Relaxed));
+        Interval(Arc::new(Shared {
+            nanoseconds,
+            left: left.as_ref().map(|_| Mutex::default()),
+            random: Some(AtomicU64::new(seed)),
+        }))
+    }
+
+    /// The time until the next question.
+    fn next(&self, interval: Duration) -> Duration {
+        let Some(random) = &self.0.random else { return interval };
+        let number = scatter(random.fetch_add(1, Ordering::Relaxed)) >> 11;
+        let uniform = number as f64 / (1_u64 << 53) as f64;
+        Duration::try_from_secs_f64(-interval.as_secs_f64() * (1.0 - uniform).ln()).unwrap_or(CENTURY)
     }
 
     /// Another one, on a new schedule.
@@ -115,14 +138,15 @@ impl Interval {
     pub(crate) fn after(&self, due: Instant, now: Instant) -> Instant {
         match self.get() {
             // Farther than the clock can say is as late as it can be told to be.
-            Some(interval) if !interval.is_zero() => due.checked_add(interval).unwrap_or(due + CENTURY),
+            Some(interval) if !interval.is_zero() => due.checked_add(self.next(interval)).unwrap_or(due + CENTURY),
             _ => now,
         }
     }
 
     /// When the next question of a connection is due that begins a schedule.
     pub(crate) fn soon(&self, seed: u64, cx: &Context<'_>) -> Instant {
-        first(self.get().unwrap_or_default(), cx.now(), seed, cx.id())
+        let interval = self.get().unwrap_or_default();
+        if self.0.random.is_some() { cx.now() + self.next(interval) } else { first(interval, cx.now(), seed, cx.id()) }
     }
 
     /// When the first question of a new connection is due.
@@ -411,5 +435,24 @@ mod tests {
         assert_eq!(points(7), points(7));
         assert!(points(7).is_disjoint(&points(8)) && points(7).iter().all(|point| *point < interval));
         assert_eq!(first(Duration::ZERO, now, 7, ConnectionId(1)), now, "back to back there is none");
+    }
+
+    #[test]
+    fn times_at_random_are_as_long_on_the_average_and_half_of_them_shorter_than_most() {
+        let mean = Duration::from_millis(100);
+        let times = |seed| {
+            let interval = Interval::new(mean).poisson(seed);
+            (0..100_000).map(|_| interval.next(mean).as_secs_f64()).collect::<Vec<f64>>()
+        };
+        let (all, other) = (times(7), times(1 << 40));
+        assert_ne!(all, other);
+        for times in [all, other] {
+            let average = times.iter().sum::<f64>() / 1e5;
+            assert!((average - 0.1).abs() < 0.001, "{average}");
+            // The median of an exponential distribution is its mean times the logarithm of 2.
+            let short = times.iter().filter(|time| **time < 0.1 * 2_f64.ln()).count();
+            assert!((49_000..51_000).contains(&short), "{short}");
+        }
+        assert_eq!(Interval::new(mean).next(mean), mean);
     }
 }

@@ -127,6 +127,7 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     let one_run = [
         ("--control", load.control.is_some()),
         ("--metrics", load.metrics.is_some()),
+        ("--junit", load.junit.is_some()),
         ("--dry-run", load.dry_run),
         ("--verbose", load.verbose),
         ("--ladder", load.acks.ladder),

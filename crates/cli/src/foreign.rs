@@ -2,6 +2,7 @@
 //! the exit code.
 
 use crate::arguments::{Allowed, BuildsArguments, ClientArguments, TrialArguments, Workload as Named};
+use crate::junit::Junit;
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
@@ -72,6 +73,7 @@ fn carry_out(
     begin: impl FnOnce(Stopped<'_>) -> Result<(Options, Option<Builds>), Failure>,
 ) -> Result<Exit, Failure> {
     let mut output = Output::open(clients.json.clone())?;
+    let mut junit = Junit::open(clients.junit.clone())?;
     let directory = clients.out.as_deref().map(PageDirectory::create).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
@@ -96,6 +98,8 @@ fn carry_out(
     let kept = directory.as_ref().map_or(Ok(()), keep);
     let page = directory.filter(|_| kept.is_ok()).map(|directory| format!("; page: {}", directory.page().display()));
     output.report(&report.json())?;
+    let title = format!("trial {}", report.options.target);
+    junit.trial(&title, report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string())?;
     output.tell(line + &page.unwrap_or_default())?;
     kept?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))

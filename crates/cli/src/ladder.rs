@@ -22,6 +22,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         ("--threshold", !arguments.threshold.is_empty()),
         ("--out", arguments.out.is_some()),
         ("--metrics", arguments.metrics.is_some()),
+        ("--junit", arguments.junit.is_some()),
         ("--verbose", arguments.verbose),
         ("--agents", arguments.many.asked_for()),
     ];

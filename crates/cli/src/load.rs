@@ -3,6 +3,7 @@
 use crate::agents::Machines;
 use crate::arguments::{LoadArguments, Policy};
 use crate::budget::{self, Told};
+use crate::junit::Junit;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::Signal;
@@ -35,7 +36,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         print::line(text.trim_end())?;
         return Ok(Exit::Ok);
     }
-    let mut output = Output::open(arguments.json)?;
+    let (mut output, mut junit) = (Output::open(arguments.json)?, Junit::open(arguments.junit)?);
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text, plan.tls.is_some()));
     let directory = directory.transpose().map_err(Failure::usage)?;
     let mut machines = agents::start(&arguments.many, &output)?;
@@ -77,14 +78,15 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     origin::write(&mut report, &plan, &arguments.threshold)?;
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
-    let written = output.report(&report);
+    let goes_on = arguments.many.on_agent_loss == Some(Policy::Continue);
+    let judged = verdict(&report, goes_on);
+    let written = output.report(&report).and(junit.load(&words::title(&plan), &report, judged == Exit::Ok));
     let page = watching.directory.as_ref().filter(|_| kept.is_ok()).map(Directory::page);
     let told = output.tell_folded(format_args!("{report}\n{}", words::verdict(&report, page.as_deref())));
     // The terminal that has gone takes no words.
     let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;
-    let goes_on = arguments.many.on_agent_loss == Some(Policy::Continue);
-    Ok(signalled.get().map_or(verdict(&report, goes_on), |signal| signal.exit()))
+    Ok(signalled.get().map_or(judged, |signal| signal.exit()))
 }
 
 /// All who are told how a run goes.

@@ -11,6 +11,7 @@ mod find;
 mod foreign;
 mod generate;
 mod itself;
+mod junit;
 mod keys;
 mod ladder;
 mod limits;

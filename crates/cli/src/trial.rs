@@ -2,6 +2,7 @@
 
 use crate::arguments::{self, TrialArguments};
 use crate::itself;
+use crate::junit::Junit;
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
@@ -25,6 +26,7 @@ const LASTS: Duration = Duration::from_secs(10);
 pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut options = options(&arguments)?;
     let mut output = Output::open(arguments.clients.json)?;
+    let mut junit = Junit::open(arguments.clients.junit)?;
     // The network belongs to a thread and those it starts: this comes before any other thread.
     let shared_network = match arguments.listen {
         Some(_) => Some("with --listen the network is shared with others".to_owned()),
@@ -58,6 +60,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     }
     output.tell(verdict.line(&report))?;
     output.report(&json)?;
+    junit.trial("trial", report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string())?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn start(plan: &Plan) -> String {
     if plan.reconnect {
         add(format_args!(", each that is lost replaced"));
     }
+    if plan.poisson {
+        add(format_args!(", at random times"));
+    }
     if let Some(rate) = plan.connect_rate {
         add(format_args!(", at most {} connects/s", number(rate)));
     }

@@ -48,6 +48,8 @@ pub struct Plan {
     pub lifetime: Option<Duration>,
     /// A connection of round trips that ends before its time is replaced by another.
     pub reconnect: bool,
+    /// The times between the operations of a connection are random, and as long as its interval on the average.
+    pub poisson: bool,
     /// Processes of the server to watch; none: those that listen at the targets, where these are of this machine.
     pub server_pids: Vec<u32>,
     /// Who runs the clients.
@@ -123,6 +125,7 @@ impl Plan {
             timeout: Duration::from_secs(30),
             lifetime: None,
             reconnect: false,
+            poisson: false,
             server_pids: Vec::new(),
             processes: Processes::Auto,
             seed: 0,
@@ -154,6 +157,11 @@ impl Plan {
     /// Whether there is an interval from one operation of a connection to the next, which may change.
     pub(crate) fn has_interval(&self) -> bool {
         matches!(self.workload.properties().life, Life::RoundTrips | Life::Kept)
+    }
+
+    /// Returns true if there is a time between operations of a connection.
+    pub fn has_pauses(&self) -> bool {
+        self.has_interval() && !self.workload.properties().interval.is_zero()
     }
 
     /// How many processes run the clients besides this one; 0: this one does.

@@ -18,7 +18,8 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
     loop {
         let Some(now) = operator.upgrade() else { return };
         let state = now.server.state();
-        if !state.tls.is_empty() {
+        // The pools of a process that was replaced are the new build's to change.
+        if !state.tls.is_empty() && now.server.hub.manager.is_main() {
             // A link may lead elsewhere by now. What changes from here on is told, what changed before is seen.
             watched.add(&state.document);
             let differs = |(name, tls): (&String, &PoolTls)| {

@@ -34,12 +34,17 @@ fn follow(operator: &Weak<Operator>) {
     loop {
         let result = results.recv_timeout(TICK);
         let Some(now) = operator.upgrade() else { return };
+        let is_main = now.server.hub.manager.is_main();
         if let Ok((name, Checked { again, news })) = result {
-            if let Some(news) = news {
+            if let Some(news) = news.filter(|_| is_main) {
                 now.server.hub.checked(&name, &news);
                 certificates::look(&now, Cause { what: "checks", by: "its pools" });
             }
             due.insert(name, Instant::now() + again);
+        }
+        if !is_main {
+            // The pools are the new build's to check.
+            continue;
         }
         let state = now.server.state();
         due.retain(|name, _| state.document.pools.contains_key(name));

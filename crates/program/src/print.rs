@@ -155,6 +155,14 @@ impl Output {
         let Some(sink) = &mut self.report else { return Ok(()) };
         sink.write(serde_json::to_string(report).map_err(Failure::not_json)?)
     }
+
+    /// Writes a report that is no JSON, where one was asked for.
+    ///
+    /// # Errors
+    /// When it cannot be written; a reader that went away is none.
+    pub fn write(&mut self, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        self.report.as_mut().map_or(Ok(()), |sink| sink.write(text()))
+    }
 }
 
 /// Wider lines are hard to read.

@@ -55,6 +55,11 @@ pub(crate) struct LoadArguments {
     /// The text goes to standard error where the JSON goes to standard output.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+    /// Write the verdict as JUnit XML, which CI systems read as results of tests, to a file.
+    ///
+    /// Each threshold is a test; without one the whole run is.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
     /// Print all of the budget before the run, not only what may be too little.
     ///
     /// See [the budget](#the-budget).
@@ -86,6 +91,12 @@ pub(crate) struct LoadArguments {
     /// Not with --lifetime and --hold.
     #[arg(help_heading = "Connections", long, conflicts_with = "lifetime")]
     pub(crate) reconnect: bool,
+    /// ping, echo, http with --keep-alive: make the times between operations random, as those of people who know nothing of each other are.
+    ///
+    /// They are distributed exponentially (a Poisson process), and as long as --interval, or as --rate makes it, on the average; what is late delays
+    /// nothing that is due later.
+    #[arg(help_heading = "Connections", long)]
+    pub(crate) poisson: bool,
     /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
     ///
     /// At most 65,536. All addresses of a network are used, its first and its last too.

@@ -111,6 +111,11 @@ pub(crate) struct ClientArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+    /// Write the verdict as JUnit XML, which CI systems read as results of tests, to a file.
+    ///
+    /// One test: nothing is lost.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
     /// TARGET, upgrade: what the server may do to connections that stay without a bad verdict; may be repeated.
     ///
     /// idle-close: while idle, as HTTP allows: between exchanges, as announced, or while the next request is on its way, before a byte of its answer:

@@ -61,6 +61,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         timeout: arguments.operation.timeout.unwrap_or_else(|| default_timeout(&workload)),
         lifetime: arguments.lifetime,
         reconnect: arguments.reconnect,
+        poisson: arguments.poisson,
         server_pids: arguments.server_pid.clone(),
         processes: arguments.processes.unwrap_or_default(),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
@@ -68,6 +69,9 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     };
     if plan.connections == 0 {
         return Err(usage("--stage: no stage has a connection, so there is nothing to do: write such as 30s:10k,30s:0"));
+    }
+    if plan.poisson && !plan.has_pauses() {
+        return Err(usage("--poisson: there is no time between operations: add --interval or --rate, of http with --keep-alive"));
     }
     if plan.targets.is_empty() && arguments.many.asked_for() {
         return Err(usage("no target: agents do not reach the server inside this program: name one that they reach"));

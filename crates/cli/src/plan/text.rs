@@ -42,6 +42,9 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     if plan.reconnect {
         lines.add("reconnect", true);
     }
+    if plan.poisson {
+        lines.add("poisson", true);
+    }
     if !plan.sources.is_empty() {
         lines.add("source", Source::texts(&plan.sources));
     }
@@ -116,6 +119,7 @@ mod tests {
             "ping",
             "ping 127.0.0.1:9000-9015 [::1]:9 unix:@a -c 20k --connect-rate 0.5 --hold 1m --interval 0.25ms --seed 18446744073709551615",
             "ping --reconnect -d 5",
+            "ping --interval 1s --poisson",
             "ping -n 7 --lifetime 30s --server-pid 7 --server-pid 8 --local-ports 5-6 --processes 3 --source 127.0.0.0/28,127.0.1.1",
             "echo --stage 30s:10k,2m:100k,1500ms:0 --size 4k --timeout 90s",
             "echo --stage 30s:1 --hold 5 -n 8",

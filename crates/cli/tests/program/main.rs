@@ -6,6 +6,7 @@ mod attack;
 mod builds;
 mod certificates;
 mod check;
+mod ci;
 mod cost;
 mod ctl;
 mod doctor;

@@ -69,7 +69,7 @@ fn file(model: &str, targets: &[&str], settings: &str) -> String {
     let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
     format!(
         "upgrade = \"upgrade\"\n[pool.proxy]\nprotocol = \"proxy\"\nmodel = \"{model}\"\nlisten = \"127.0.0.1:0\"\nto = [{}]\n\
-         connect-timeout = \"300ms\"\nbalance = \"rotate\"\n{settings}\n",
+         connect-timeout = \"2s\"\nbalance = \"rotate\"\n{settings}\n",
         targets.join(", ")
     )
 }
@@ -109,7 +109,7 @@ fn a_target_that_answers_wrongly_or_not_at_all_gets_no_new_clients_until_it_does
         come_to(&server, &mut clients, &both);
         let had = target_of(&mut clients[0]);
         for (state, why) in
-            [(WRONG, "`LOADING\\n` came in a check, and `PONG` was expected"), (SILENT, "no answer to a check within 300ms")]
+            [(WRONG, "`LOADING\\n` came in a check, and `PONG` was expected"), (SILENT, "no answer to a check within 2s")]
         {
             one.becomes(state);
             assert_eq!(found(&mut server), format!("target {}: {why}", one.at));
@@ -138,6 +138,13 @@ fn a_target_that_answers_wrongly_or_not_at_all_gets_no_new_clients_until_it_does
         come_to(&server, &mut clients, std::slice::from_ref(&other.at));
         server.says("upgrade");
         assert_eq!(target_of(&mut clients[0]), had, "it moved");
+        // The old process stands by, and checks no more.
+        let wrong = format!("target {}: `LOADING\\n` came in a check, and `PONG` was expected", one.at);
+        for (state, finding) in [(WRONG, wrong), (GOOD, format!("target {} is back", one.at))] {
+            one.becomes(state);
+            let told = server.event(&["Checked", "ChangeFailed"]);
+            assert_eq!((&told["event"], &told["text"]), (&"Checked".into(), &finding.into()), "{told}");
+        }
     }
 }
 

@@ -68,6 +68,9 @@ impl Here {
         if !renews {
             shared.interval = Interval::without_successors(properties.interval);
         }
+        if plan.poisson {
+            shared.interval = shared.interval.poisson(plan.seed);
+        }
         let shared = Arc::new(shared);
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let keep = if renews { aim.connections } else { plan.connections };

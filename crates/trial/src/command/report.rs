@@ -374,6 +374,9 @@ impl Judged for Report {
             let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !self.dropped().contains(why)).collect();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
+        } else {
+            // A connection may stay behind; a build that panics is broken.
+            bad.extend(self.left_behind().into_iter().filter(|why| why.contains("panicked")).map(str::to_owned));
         }
         bad.extend(self.dropped().into_iter().map(str::to_owned));
         if let Some(said) = self.panic().filter(|_| !bad.is_empty()) {

@@ -223,6 +223,18 @@ fn a_killed_process_may_lose_its_own_connections_and_no_others() {
 }
 
 #[test]
+fn a_connection_may_stay_behind_and_a_build_may_not_panic() {
+    let mut report = report(vec![(Ended::Exited(0), seen(30))]);
+    for (why, word) in [("its state is shop 1", "good"), ("restore panicked: no such table, at src/lib.rs:69:9", "bad")] {
+        let left_behind = vec![why.to_owned()];
+        report.changes[0].ran.promise = Some(Promise { change: "to new", stayed: 5, left_behind, ..Promise::default() });
+        let verdict = Verdict::of(&report);
+        assert_eq!(verdict.word(), word);
+        assert_eq!(verdict.reasons(), if word == "bad" { vec![why.to_owned()] } else { vec![] });
+    }
+}
+
+#[test]
 fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     let mut report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Failed("gone".to_owned()), lossy())]);
     let left_behind = vec!["its state is shop 1, and the new service reads shop 2 to 2".to_owned()];
