@@ -115,11 +115,13 @@ struct Spans {
     calm: Option<Instant>,
     /// The first span whose messages may have been on their way when the last change began.
     unsettled: usize,
+    /// Changes in which a process was killed, each with the span that was the first unsettled one when it began.
+    kills: Vec<(u64, usize)>,
 }
 
 impl Default for Spans {
     fn default() -> Spans {
-        let mut spans = Spans { all: Vec::new(), calm: Some(Instant::now()), unsettled: 0 };
+        let mut spans = Spans { all: Vec::new(), calm: Some(Instant::now()), unsettled: 0, kills: Vec::new() };
         spans.begin(0);
         spans
     }
@@ -155,6 +157,15 @@ impl Spans {
         self.all.partition_point(|span| span.began.elapsed() >= SPAN + ARRIVES)
     }
 
+    /// Returns the first span whose messages a connection need not have sent or heard that ends now. One of a killed process may be seen to end until the end of
+    /// the next change, on a busy machine; one that came later was not that process's.
+    fn unsettled_at_end(&self, came: usize) -> usize {
+        let (came, now) = (self.change_of(came), self.change_of(self.last()));
+        let may_be_its = |(change, _): &&(u64, usize)| came <= *change && now <= change + 1;
+        let of_kills = self.kills.iter().rev().take(2).filter(may_be_its).map(|(_, from)| *from).min();
+        of_kills.map_or(self.unsettled(), |from| from.min(self.unsettled()))
+    }
+
     fn change_begins(&mut self) {
         (self.unsettled, self.calm) = (self.unsettled(), None);
         self.begin(self.change_of(self.last()) + 1);
@@ -164,6 +175,7 @@ impl Spans {
         let change = self.change_of(self.last());
         self.all.iter_mut().rev().take_while(|span| span.change == change).for_each(|span| span.is_kill = killed);
         self.calm = Some(Instant::now());
+        self.kills.extend(killed.then_some((change, self.unsettled)));
         self.begin(change);
     }
 
@@ -347,12 +359,14 @@ impl Deliveries {
     /// Counts a connection as ended: messages that it did not hear before later ones are lost, and those that had the time to come.
     pub(crate) fn goes(&self, number: usize) {
         let mut book = self.book();
-        let unsettled = book.spans.unsettled();
+        let unsettled = book.spans.unsettled_at_end(book.senders[number].came);
         let sender = &mut book.senders[number];
         (sender.is_gone, sender.known) = (true, sender.known.max(sender.before(unsettled)));
         let streams = book.listening.remove(&number).unwrap_or_default();
         for (sender, stream) in streams.into_iter().enumerate() {
-            let due = if sender != number || book.echoes { book.senders[sender].before(unsettled) } else { 0 };
+            let of = &book.senders[sender];
+            // Of a sender that is gone nothing more is due than when it went.
+            let due = if sender != number || book.echoes { of.before(unsettled).min(Book::last(of)) } else { 0 };
             book.lost.extend(stream.lacks(due).map(|count| Lost { sender, listener: number, count }));
         }
     }
@@ -530,6 +544,27 @@ mod tests {
         deliveries.change_ends(true);
         deliveries.close();
         assert_eq!(deliveries.by_sender().iter().map(|one| (one.lost, one.beside_kills)).collect::<Vec<_>>(), [(1, 0), (0, 0)]);
+    }
+
+    /// A busy machine brings the end of a connection to its client a change later: by then it publishes to a process that is dead.
+    #[test]
+    fn a_connection_of_a_killed_process_owes_nothing_from_the_kill_on_though_its_end_is_seen_late() {
+        let deliveries = subscribed(3);
+        deliveries.next_change();
+        (0..3).for_each(|sender| _ = published(&deliveries, sender));
+        deliveries.change_ends(true);
+        deliveries.next_change();
+        deliveries.change_ends(false);
+        (0..3).for_each(|sender| _ = published(&deliveries, sender));
+        // waits because: after so long a message has arrived.
+        std::thread::sleep(ARRIVES + SPAN);
+        [0, 1].into_iter().for_each(|number| deliveries.goes(number));
+        deliveries.next_change();
+        deliveries.change_ends(false);
+        std::thread::sleep(ARRIVES + SPAN);
+        deliveries.goes(2);
+        // The last one ends too late for the kill, but what the others published was due to nobody.
+        assert_eq!(counts(&deliveries), [(0, 0, 0); 3]);
     }
 
     /// A server may keep the last message of a topic for all that subscribe later.

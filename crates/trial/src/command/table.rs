@@ -24,7 +24,7 @@ pub struct Table<'a>(pub &'a Report);
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        let shown = worst(&report.changes);
+        let shown = worst(report);
         // What is allowed is not lost: the column has all that ended.
         let allowed = report.options.allow_idle_close;
         let mut lines = vec![HEAD.map(|name| if name == "lost" && allowed { "ended" } else { name }.to_owned()).to_vec()];
@@ -154,13 +154,13 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 }
 
 /// All changes, or the worst, in the order in which they were made.
-fn worst(changes: &[Change]) -> Vec<&Change> {
+fn worst(report: &Report) -> Vec<&Change> {
     let badness = |change: &Change| {
-        let seen = &change.seen;
+        let (seen, messages) = (&change.seen, report.lost_messages.get(&change.number));
         let failed = !change.ran.ended.is_success();
-        (failed, seen.failed() + seen.lost() + seen.wrong_bytes, seen.longest_gap)
+        (failed, messages.copied().unwrap_or(0), seen.failed() + seen.lost() + seen.wrong_bytes, seen.longest_gap)
     };
-    let mut shown: Vec<&Change> = changes.iter().collect();
+    let mut shown: Vec<&Change> = report.changes.iter().collect();
     shown.sort_by_key(|change| std::cmp::Reverse(badness(change)));
     shown.truncate(SHOWN);
     shown.sort_by_key(|change| change.number);
