@@ -365,7 +365,7 @@ impl Deliveries {
         let streams = book.listening.remove(&number).unwrap_or_default();
         for (sender, stream) in streams.into_iter().enumerate() {
             let of = &book.senders[sender];
-            // Of a sender that is gone nothing more is due than when it went.
+            // A sender that is gone owes no more than when it went.
             let due = if sender != number || book.echoes { of.before(unsettled).min(Book::last(of)) } else { 0 };
             book.lost.extend(stream.lacks(due).map(|count| Lost { sender, listener: number, count }));
         }
@@ -561,6 +561,7 @@ mod tests {
         [0, 1].into_iter().for_each(|number| deliveries.goes(number));
         deliveries.next_change();
         deliveries.change_ends(false);
+        // waits because: as above.
         std::thread::sleep(ARRIVES + SPAN);
         deliveries.goes(2);
         // The last one ends too late for the kill, but what the others published was due to nobody.
