@@ -2,6 +2,8 @@
 
 #[path = "upgrade/blobs.rs"]
 mod blobs;
+#[path = "upgrade/carried.rs"]
+mod carried;
 mod common;
 #[path = "upgrade/crossings.rs"]
 mod crossings;

@@ -38,8 +38,14 @@ impl Timers {
         self.wheel.set(slots, slot, at.min(now + timer::FARTHEST), now);
     }
 
-    /// When the protocol's timer is due, if it is set.
-    pub(super) fn due_at(&self, slots: &mut Slots, slot: u32) -> Option<Instant> {
+    /// Clears the timer, and returns when the protocol's was due, if it was set.
+    pub(super) fn take(&mut self, slots: &mut Slots, slot: u32) -> Option<Instant> {
+        let due = self.due_at(slots, slot);
+        self.clear(slots, slot);
+        due
+    }
+
+    fn due_at(&self, slots: &mut Slots, slot: u32) -> Option<Instant> {
         let record = slots.at(slot);
         if !record.timer.is_set() || record.flags.any(Flags::IDLE) {
             return None;

@@ -22,12 +22,15 @@ use std::time::{Duration, Instant};
 /// A successor that takes longer than this to hear the commit, or to restore what it was offered, does not get it: connections are frozen
 /// meanwhile.
 pub(super) const RESTORES_WITHIN: Duration = Duration::from_secs(1);
+/// ... and so long it keeps those that move together from acting here, while it lives: it has what they share, and what they changed here would be
+/// lost.
+const TOGETHER_WITHIN: Duration = Duration::from_secs(30);
 /// Listening sockets that are on their way out are waited for.
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 /// How long none accepts while a loop that is busy is waited for: at the first try, and at most.
 const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
-const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
+pub(super) const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Code that is asked for a connection gives it back between two messages: the first look is after this time.
 const COMES_BACK: Duration = Duration::from_millis(5);
 /// Connections that are not given back by then are told as staying for now.
@@ -360,10 +363,9 @@ impl Conversation<'_> {
             match self.talk.hear(until) {
                 Ok((Said::Done, _)) => break,
                 Ok((said, _)) => self.heard(said),
-                // It may be stopped. What moves together goes on here meanwhile.
                 Err(Errno::AGAIN) => {
-                    self.pools.iter().for_each(|named| named.pool.thaw(false));
-                    until = None;
+                    until = self.set_waits(began);
+                    self.go_on(until.is_some());
                 }
                 Err(gone) => return Err(gone),
             }
@@ -373,6 +375,18 @@ impl Conversation<'_> {
         self.was_told = true;
         self.all().for_each(|named| named.pool.tell_event(&Event::HandedOver { pid }));
         Ok(())
+    }
+
+    /// Until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are none.
+    pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
+        let until = gathered + TOGETHER_WITHIN;
+        (self.talk.now() < until && !self.together().is_empty()).then_some(until)
+    }
+
+    /// Frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.
+    pub(super) fn go_on(&self, wait: bool) {
+        let goes_on = |named: &&Named| !(wait && named.pool.state().moves_together());
+        self.pools.iter().filter(goes_on).for_each(|named| named.pool.thaw(false));
     }
 
     /// Does what the successor may ask for at any time after the commit. What is not understood changes nothing.

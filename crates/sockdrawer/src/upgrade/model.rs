@@ -92,7 +92,7 @@ fn take_over(world: &Arc<World>, together: bool) -> Option<String> {
 
 /// One run, with the choices of this script: what is wrong with it, and what it chose of how many.
 fn run(script: &[usize], faults: usize, kinds: schedule::Kinds, together: bool) -> (Option<String>, Vec<(usize, usize)>) {
-    let world = Arc::new(World::new(script, faults, kinds, CONNECTIONS));
+    let world = Arc::new(World::new(script, faults, kinds, CONNECTIONS, together));
     std::thread::scope(|scope| {
         for side in [OLD, NEW] {
             let world = &world;

@@ -1,7 +1,7 @@
 //! The predecessor offers its connections, and lets go of those that the successor has restored.
 
 use super::Named;
-use super::handing_over::{Conversation, RESTORES_WITHIN};
+use super::handing_over::{Conversation, RESTORES_WITHIN, SWEEPS};
 use super::talk::Room;
 use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{Offer, Prepared, Said};
@@ -28,7 +28,7 @@ struct RestoredSlice {
 
 impl Conversation<'_> {
     /// Returns the pools whose connections move together: they are one set, because groups reach over pools.
-    fn together(&self) -> Vec<Named> {
+    pub(super) fn together(&self) -> Vec<Named> {
         self.pools.iter().filter(|named| named.pool.state().moves_together()).cloned().collect()
     }
 
@@ -86,7 +86,8 @@ impl Conversation<'_> {
     ) -> Result<Option<usize>> {
         let Named { name, pool, .. } = named;
         let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
-        let (mut moved, together) = (0, gathered.is_some());
+        let (mut moved, together, since) = (0, gathered.is_some(), self.talk.now());
+        let waits = |this: &Self| gathered.is_some_and(|gathered| this.set_waits(gathered).is_some());
         for holder in pool.holders() {
             let of_holder = || RestoredSlice { pool: name.clone(), holder: holder.clone(), ids: Vec::new() };
             restored.push(of_holder());
@@ -102,12 +103,16 @@ impl Conversation<'_> {
                     Err(Errno::BUSY) => {
                         self.tell_left(Room::Now)?;
                         // A set waits for a loop that is late.
-                        if gathered.is_some_and(|gathered| self.talk.now() < gathered + RESTORES_WITHIN) {
+                        if waits(self) && self.talk.now() < since + self.meeting.turns_within {
                             continue;
                         }
                         break;
                     }
-                    // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
+                    // The successor reads nothing now, for it may be stopped; or memory is short. They go on here, if they do not wait.
+                    Err(_) if waits(self) => {
+                        self.talk.pause(SWEEPS[0]);
+                        continue;
+                    }
                     Err(_) => return Ok(None),
                 };
                 from = offered.next;
@@ -115,7 +120,7 @@ impl Conversation<'_> {
                 if offered.count == 0 {
                     continue;
                 }
-                match self.restored(restored)? {
+                match self.restored(restored, gathered)? {
                     Some(ids) => restored.last_mut().expect("just pushed").ids.extend(ids),
                     None if together => return Ok(None),
                     None => {}
@@ -161,8 +166,8 @@ impl Conversation<'_> {
     }
 
     /// Waits for what the successor says of the last offer. None where it takes long, for it may be stopped: the connections go on here meanwhile,
-    /// and none of them is the successor's.
-    fn restored(&mut self, offered: &[RestoredSlice]) -> Result<Option<Vec<u64>>> {
+    /// and none of them is the successor's. Those that move together wait longer.
+    fn restored(&mut self, offered: &[RestoredSlice], gathered: Option<Instant>) -> Result<Option<Vec<u64>>> {
         let (mut until, mut in_time) = (Some(self.talk.now() + RESTORES_WITHIN), true);
         loop {
             match self.talk.hear(until) {
@@ -176,8 +181,14 @@ impl Conversation<'_> {
                 }
                 Ok((said, _)) => self.heard(said),
                 Err(Errno::AGAIN) => {
-                    self.take_back(offered)?;
-                    (until, in_time) = (None, false);
+                    until = gathered.and_then(|gathered| self.set_waits(gathered));
+                    if until.is_none() {
+                        self.take_back(offered)?;
+                        in_time = false;
+                    }
+                    if gathered.is_some() {
+                        self.go_on(until.is_some());
+                    }
                 }
                 Err(gone) => return Err(gone),
             }

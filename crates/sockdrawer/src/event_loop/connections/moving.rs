@@ -55,10 +55,14 @@ impl Moving {
 }
 
 /// A connection that nothing happens to but its end.
+#[derive(Default)]
 struct Frozen {
     token: u64,
     /// Its state was saved.
     offered: bool,
+    /// Frozen with all that it moves together with: what it did here from then on would change what they share, of which the other process may
+    /// have a copy.
+    with_set: bool,
     /// When its timer is due.
     due: Option<Instant>,
     /// Its protocol waited.
@@ -76,6 +80,12 @@ impl Frozen {
     /// Returns false where something has happened to it that is this process's to do.
     fn may_go(&self) -> bool {
         !self.stays && self.later.is_empty()
+    }
+
+    /// Keeps when its timer is due, unless that was taken before.
+    fn keep_due(&mut self, due: Option<Instant>) -> Option<Instant> {
+        self.due = self.due.or(due);
+        self.due
     }
 }
 
@@ -167,8 +177,16 @@ impl Connections {
         for ((slot, _), socket) in ids.iter().zip(sockets) {
             self.slots.at(*slot).socket = Some(socket);
         }
-        sent.inspect_err(|_| ids.iter().for_each(|(_, id)| self.thaw(*id)))?;
+        sent.inspect_err(|_| ids.iter().for_each(|(_, id)| self.was_not_sent(*id)))?;
         Ok(offered)
+    }
+
+    /// The offer of a connection was not sent: it goes on here, or stays frozen with those that it moves together with.
+    fn was_not_sent(&mut self, id: u64) {
+        match self.moving.frozen.get_mut(&id) {
+            Some(frozen) if frozen.with_set => frozen.offered = false,
+            _ => self.thaw(id),
+        }
     }
 
     /// Returns true if the code that has a connection gives it back for a move when it is asked.
@@ -196,8 +214,16 @@ impl Connections {
         }
     }
 
-    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
+    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them, and their timers are not due.
     pub(crate) fn gathered(&mut self, last: bool) -> u64 {
+        if last {
+            for frozen in self.moving.frozen.values_mut() {
+                frozen.with_set = true;
+                if let Some(slot) = self.slots.find(frozen.token) {
+                    frozen.keep_due(self.timers.take(&mut self.slots, slot));
+                }
+            }
+        }
         std::mem::replace(&mut self.moving.gathered, (!last).then_some(0)).unwrap_or(0)
     }
 
@@ -214,9 +240,7 @@ impl Connections {
         let record = self.slots.at(slot);
         record.flags.enter(Phase::Frozen);
         let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
-        self.moving
-            .frozen
-            .insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new(), later: Vec::new(), stays: false });
+        self.moving.frozen.insert(id, Frozen { token, waited, ..Frozen::default() });
     }
 
     /// Freezes a connection, if it is not frozen, and saves it, and with it the other side of its relay. Neither is saved where one cannot move, now or
@@ -256,8 +280,7 @@ impl Connections {
             return None;
         }
         let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
-        let due = self.timers.due_at(&mut self.slots, slot);
-        self.timers.clear(&mut self.slots, slot);
+        let due = self.timers.take(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
         // One that came in at an address that was removed counts at none, also where the address has come back.
         let is_known = |listener: &&Arc<ListenerState>| {
@@ -272,9 +295,9 @@ impl Connections {
         let relay = self.slots.other(slot).map(|other| self.slots.at(other).id.0);
         let record = self.slots.at(slot);
         let id = record.id.0;
-        if let Some(frozen) = self.moving.frozen.get_mut(&id) {
-            (frozen.offered, frozen.due) = (true, due);
-        }
+        let frozen = self.moving.frozen.get_mut(&id)?;
+        frozen.offered = true;
+        let due = frozen.keep_due(due);
         Some(Record {
             id,
             cookie,
@@ -422,7 +445,7 @@ impl Connections {
                 return None;
             }
             // A value stays in its process, and its connection with it; so does one that was sent too many.
-            _ if frozen.offered => {
+            _ if frozen.offered || frozen.with_set => {
                 frozen.later.push(Later::Note(note));
                 return None;
             }

@@ -62,12 +62,16 @@ struct Connection {
 
 /// The books of a run.
 pub(super) struct Books {
+    /// The connections share what is carried, and move together.
+    together: bool,
     connections: BTreeMap<u64, Connection>,
     /// Of each process, whether each pool does.
     accepts: [[bool; POOLS as usize]; 2],
     killed: [bool; 2],
     /// The new process has said that it stands.
     pub(super) settled: bool,
+    /// The new process may have a copy of what they share.
+    pub(super) carried: bool,
     /// It has changed what both listen at.
     changed: bool,
     /// The end of each: why it does not take over, or goes on.
@@ -76,13 +80,15 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(connections: u64) -> Books {
+    pub(super) fn new(connections: u64, together: bool) -> Books {
         let connection = Connection { changes: 0, here: [Here::Acts, Here::No] };
         Books {
+            together,
             connections: (1..=connections).map(|id| (id, connection)).collect(),
             accepts: [[true; POOLS as usize], [false; POOLS as usize]],
             killed: [false; 2],
             settled: false,
+            carried: false,
             changed: false,
             returned: [None, None],
             wrong: None,
@@ -118,6 +124,16 @@ impl Books {
         connection.changes += 1;
         if lives && connection.here[other] == Here::Acts {
             self.wrong(format!("connection {id} acts in both processes"));
+        }
+        if self.together && side == OLD && self.carried && lives && self.returned[NEW].is_none() {
+            self.wrong(format!("connection {id} changes what the new process has an old copy of"));
+        }
+    }
+
+    fn was_not_sent(&mut self, side: usize, id: u64) {
+        match self.together {
+            true => self.set(side, id, Here::Frozen { offered: false }),
+            false => self.acts(side, id),
         }
     }
 
@@ -212,7 +228,8 @@ impl Holder for FakeHolder {
         let offered = Offered { count: records.len(), next, ..Offered::default() };
         if !records.is_empty() {
             let ids: Vec<u64> = records.iter().map(|record| record.id).collect();
-            send(records, next, &[]).inspect_err(|_| ids.iter().for_each(|id| self.world.state().books.acts(self.side, *id)))?;
+            send(records, next, &[])
+                .inspect_err(|_| ids.iter().for_each(|id| self.world.state().books.was_not_sent(self.side, *id)))?;
         }
         Ok(offered)
     }

@@ -151,7 +151,7 @@ impl State {
 }
 
 impl World {
-    pub(super) fn new(script: &[usize], faults: usize, kinds: Kinds, connections: u64) -> World {
+    pub(super) fn new(script: &[usize], faults: usize, kinds: Kinds, connections: u64, together: bool) -> World {
         let state = State {
             script: script.to_vec(),
             taken: Vec::new(),
@@ -161,7 +161,7 @@ impl World {
             now: Instant::now(),
             turn: NEW,
             sides: Default::default(),
-            books: Books::new(connections),
+            books: Books::new(connections, together),
         };
         World { state: Mutex::new(state), turn: Condvar::new() }
     }
@@ -303,6 +303,7 @@ impl Line for End {
         }
         let descriptors = descriptors.iter().map(|one| one.try_clone_to_owned().expect("room for a descriptor"));
         state.books.settled |= matches!(said, Said::Settled | Said::ShutDown(_));
+        state.books.carried |= matches!(said, Said::Go(_));
         let message = (said, descriptors.collect());
         state.sides[other].queue.push_back(message);
         if fault == Fault::KilledAfter {
