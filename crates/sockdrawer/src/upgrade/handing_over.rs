@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// A successor that takes longer than this to hear the commit, or to restore what it was offered, does not get it: connections are frozen
 /// meanwhile.
 pub(super) const RESTORES_WITHIN: Duration = Duration::from_secs(1);
-/// ... and so long it keeps those that move together from acting here, while it lives: it has what they share, and what they changed here would be
+/// A successor that lives keeps those that move together from acting here for so long: it has what they share, and what they changed here would be
 /// lost.
 const TOGETHER_WITHIN: Duration = Duration::from_secs(30);
 /// Listening sockets that are on their way out are waited for.
@@ -377,7 +377,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are none.
+    /// Returns until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are none.
     pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
         let until = gathered + TOGETHER_WITHIN;
         (self.talk.now() < until && !self.together().is_empty()).then_some(until)

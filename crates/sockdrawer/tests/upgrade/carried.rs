@@ -1,4 +1,4 @@
-//! What connections share, and change: none of it is lost, however slow the next build is.
+//! Connections change what they share: none of that is lost, however slow the next build is.
 
 use super::common::{PATIENCE, address, any_port, connect};
 use super::place::{Place, moved};
@@ -22,7 +22,7 @@ struct Numbers {
     restores: Mutex<Option<Act>>,
 }
 
-/// What a build does for long.
+/// It takes a build long.
 type Act = Box<dyn FnOnce() + Send>;
 
 struct Member(Arc<Mutex<u64>>);

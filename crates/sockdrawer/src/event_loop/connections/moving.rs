@@ -45,6 +45,11 @@ impl Moving {
         self.frozen.values().map(|frozen| frozen.token).collect()
     }
 
+    /// An offer was not sent. Returns whether its connection stays frozen, because its set does.
+    fn keeps(&mut self, id: u64) -> bool {
+        self.frozen.get_mut(&id).filter(|frozen| frozen.with_set).is_some_and(|frozen| std::mem::take(&mut frozen.offered))
+    }
+
     /// Once no connection is frozen.
     fn forget_notes(&mut self) {
         if self.frozen.is_empty() {
@@ -60,8 +65,7 @@ struct Frozen {
     token: u64,
     /// Its state was saved.
     offered: bool,
-    /// Frozen with all that it moves together with: what it did here from then on would change what they share, of which the other process may
-    /// have a copy.
+    /// The set that it moves with is frozen: what it did here from then on would change what they share, of which the other process may have a copy.
     with_set: bool,
     /// When its timer is due.
     due: Option<Instant>,
@@ -80,12 +84,6 @@ impl Frozen {
     /// Returns false where something has happened to it that is this process's to do.
     fn may_go(&self) -> bool {
         !self.stays && self.later.is_empty()
-    }
-
-    /// Keeps when its timer is due, unless that was taken before.
-    fn keep_due(&mut self, due: Option<Instant>) -> Option<Instant> {
-        self.due = self.due.or(due);
-        self.due
     }
 }
 
@@ -177,16 +175,14 @@ impl Connections {
         for ((slot, _), socket) in ids.iter().zip(sockets) {
             self.slots.at(*slot).socket = Some(socket);
         }
-        sent.inspect_err(|_| ids.iter().for_each(|(_, id)| self.was_not_sent(*id)))?;
-        Ok(offered)
-    }
-
-    /// The offer of a connection was not sent: it goes on here, or stays frozen with those that it moves together with.
-    fn was_not_sent(&mut self, id: u64) {
-        match self.moving.frozen.get_mut(&id) {
-            Some(frozen) if frozen.with_set => frozen.offered = false,
-            _ => self.thaw(id),
+        if sent.is_err() {
+            ids.iter().for_each(|(_, id)| {
+                if !self.moving.keeps(*id) {
+                    self.thaw(*id)
+                }
+            });
         }
+        sent.map(|()| offered)
     }
 
     /// Returns true if the code that has a connection gives it back for a move when it is asked.
@@ -220,7 +216,7 @@ impl Connections {
             for frozen in self.moving.frozen.values_mut() {
                 frozen.with_set = true;
                 if let Some(slot) = self.slots.find(frozen.token) {
-                    frozen.keep_due(self.timers.take(&mut self.slots, slot));
+                    frozen.due = self.timers.take(&mut self.slots, slot);
                 }
             }
         }
@@ -297,7 +293,8 @@ impl Connections {
         let id = record.id.0;
         let frozen = self.moving.frozen.get_mut(&id)?;
         frozen.offered = true;
-        let due = frozen.keep_due(due);
+        frozen.due = frozen.due.or(due);
+        let due = frozen.due;
         Some(Record {
             id,
             cookie,
