@@ -79,10 +79,17 @@ impl Misread<'_> {
                 return format!("unexpected argument `{word}`: what {name} runs stands behind --, as in {name} -- {form}");
             }
         }
+        // What a command starts has arguments of its own; most protocols of a server start nothing.
+        let (name, definition) = self.command();
+        let starts = name != " serve" && definition.get_arguments().any(clap::Arg::is_last_set);
         if !word.starts_with('-') {
-            return format!("unexpected argument `{word}`: leave it out");
+            return match starts {
+                true => format!("unexpected argument `{word}`: what is started stands behind --, as in -- {word}"),
+                false => format!("unexpected argument `{word}`: leave it out"),
+            };
         }
         match context(self.error, ContextKind::SuggestedArg).as_str() {
+            "" if starts => format!("unknown option `{word}`: leave it out; options of what is started stand behind --"),
             "" => format!("unknown option `{word}`: leave it out"),
             known => format!("unknown option `{word}`: did you mean `{known}`?"),
         }

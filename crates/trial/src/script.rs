@@ -243,8 +243,7 @@ impl Broadcast {
             return Err(WrongScript(line));
         }
         if script.turns.last().is_none_or(|turn| turn.expect.is_none()) {
-            let line =
-                "nothing tells when the server has subscribed a client: write its answer (--subscribe-expect, or << in a script)";
+            let line = "nothing tells when the server has subscribed a client: write what it sends then and its answer (--subscribe and --subscribe-expect, or >> and << in a script)";
             return Err(WrongScript(line.to_owned()));
         }
         Ok(Broadcast { first: script.turns, publish: publish.clone(), message: message.clone() })

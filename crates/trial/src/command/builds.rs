@@ -26,6 +26,8 @@ const SERVES_WITHIN: Duration = Duration::from_secs(30);
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The time between two looks at what tells of no change.
 const LOOK: Duration = Duration::from_millis(2);
+/// The reason of a change after which the last build was started again.
+const NONE_SERVES: &str = "no build served any more, and the last one was started again";
 /// The time that an upgrade is taken to need until one has shown how long.
 const AT_FIRST: Duration = Duration::from_millis(300);
 
@@ -79,6 +81,8 @@ pub struct Builds {
     killed: Vec<Pid>,
     /// Processes that died by a signal of their own, a line each.
     deaths: Vec<String>,
+    /// Processes that ended in order.
+    ended: Vec<Pid>,
     /// Upgrades to the new build that were left alone; None: it has taken over from itself once, as its next release will.
     to_new: Option<u64>,
     /// The time that the last upgrade took.
@@ -136,6 +140,7 @@ impl Builds {
             started: Vec::new(),
             killed: Vec::new(),
             deaths: Vec::new(),
+            ended: Vec::new(),
             to_new: Some(0),
             took: AT_FIRST,
         })
@@ -295,7 +300,8 @@ impl Builds {
                     // A shell starts it.
                     let name = format!(": {} ", self.programs.builds[to].display());
                     let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
-                    return self.serves(None, stop, tick).and(Err(Ended::Failed(why)));
+                    let one_serves = self.serves(None, stop, tick)?;
+                    return Err(if one_serves { Ended::Failed(why) } else { failed(NONE_SERVES) });
                 }
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
@@ -323,7 +329,13 @@ impl Builds {
         stopped.kill();
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
-        self.serves(Some(victim), stop, tick)?;
+        let one_serves = self.serves(Some(victim), stop, tick)?;
+        // The new one had said that it stands: from then on it served alone, whatever sockets the old one had still.
+        let was_alone = step == Step::KillNew && self.ended.contains(&survivor);
+        if !one_serves && !was_alone {
+            return Err(failed(NONE_SERVES));
+        }
+        let may_refuse = may_refuse || was_alone;
         if may_refuse {
             self.same_address()?;
         }
@@ -336,21 +348,20 @@ impl Builds {
         test_kill_process(pid).is_err().then(|| format!("the process of {} that was to be replaced has died", build.display()))
     }
 
-    /// Finds the process that serves, which is not one that is dead, and its build. Where there is none, the last build is started again.
-    fn serves(&mut self, dead: Option<Pid>, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<(), Ended> {
+    /// Finds the process that serves, which is not one that is dead, and its build. Returns false where there is none, and the last build was started again.
+    fn serves(&mut self, dead: Option<Pid>, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<bool, Ended> {
         let until = Instant::now() + SERVES_WITHIN;
         while Instant::now() < until && self.is_any_left() {
             if let Some(pid) = self.meets().filter(|pid| Some(*pid) != dead) {
                 self.serving = (self.build_of(pid), Some(pid));
-                return Ok(());
+                return Ok(true);
             }
             if stop(LOOK) {
                 return Err(Ended::Stopped);
             }
             tick();
         }
-        self.serve(stop).map_err(Ended::Failed)?;
-        Err(failed("no build served any more, and the last one was started again"))
+        self.serve(stop).map(|()| false).map_err(Ended::Failed)
     }
 
     /// Forgets processes that have ended, and returns whether one is left.
@@ -359,6 +370,7 @@ impl Builds {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let build = self.started.iter().find(|(started, _)| *started == pid).map(|(_, build)| *build);
             let signal = status.terminating_signal().filter(|_| !self.killed.contains(&pid));
+            self.ended.extend(Some(pid).filter(|_| status.exit_status() == Some(0)));
             if let Some((build, signal)) = build.zip(signal) {
                 self.deaths.push(format!("a process of {} died by signal {signal}", self.programs.builds[build].display()));
             }

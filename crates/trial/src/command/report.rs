@@ -3,7 +3,7 @@
 use super::Options;
 use super::shell::{Promise, Ran};
 use crate::verdict::{Bill, Judged, Verdict};
-use crate::{Delivered, Deliveries, Failure, Seen};
+use crate::{Cause, Delivered, Deliveries, Failure, Group, Phase, Seen};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -93,14 +93,16 @@ impl Report {
     }
 
     /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if
-    /// it alone listened, any connect may fail.
+    /// it alone listened, any connect may fail. A time-out is none of these: what belonged to a killed process ends at once.
     pub(crate) fn bill(&self) -> Bill {
         let idle = self.options.allow_idle_close;
         let mut bill = Bill { failed: self.before.failed(), lost: self.before.lost_unless_allowed(idle), ..Bill::default() };
         let mut late = Promise::default();
         for change in &self.changes {
             let own = change.ran.promise.clone().unwrap_or_default();
-            let (mut failed, mut lost) = (change.seen.failed(), change.seen.lost_unless_allowed(idle));
+            let all_lost = change.seen.lost_unless_allowed(idle);
+            let (failed_late, lost_late) = (change.seen.timed_out, self.late_kept(change.number).min(all_lost));
+            let (mut failed, mut lost) = (change.seen.failed() - failed_late, all_lost - lost_late);
             let mut pay = |of: u64| {
                 let of_lost = lost.min(of);
                 let of_failed = failed.min(of - of_lost);
@@ -116,10 +118,21 @@ impl Report {
             }
             bill.paid += before + now;
             bill.had += own.connections;
-            (bill.failed, bill.lost) = (bill.failed + failed, bill.lost + lost);
+            (bill.failed, bill.lost) = (bill.failed + failed + failed_late, bill.lost + lost + lost_late);
             late = Promise { connections: own.connections - now, ..own };
         }
         bill
+    }
+
+    /// Returns how many kept connections were given up in a change because an answer was late.
+    fn late_kept(&self, change: u64) -> u64 {
+        let is_late = |failure: &Failure| {
+            failure.group == Group::Kept
+                && failure.phase != Phase::Connect
+                && failure.cause == Cause::Late
+                && failure.change as u64 == change
+        };
+        self.failures.iter().filter(|(failure, _)| is_late(failure)).map(|(_, count)| count).sum()
     }
 
     /// Returns how many upgrades without a kill there were of each kind.
@@ -343,7 +356,8 @@ impl Judged for Report {
         let total = self.total();
         // A change that failed comes first: the losses after it are mostly its own.
         let (mut bad, bill) = (Vec::from_iter(self.failure()), self.bill());
-        let others = |paid: u64| if paid == 0 { String::new() } else { format!("; {paid} of these with killed processes") };
+        // The parts are those of all, killed processes included.
+        let beside = |paid: u64| if paid == 0 { String::new() } else { format!(" beside {paid} with killed processes; in all") };
         if bill.failed > 0 {
             let parts = parts(&[
                 (total.refused, "refused"),
@@ -351,7 +365,7 @@ impl Judged for Report {
                 (total.timed_out, "timed out"),
                 (total.failed_otherwise, "otherwise"),
             ]);
-            bad.push(format!("{} failed connects ({parts}{})", bill.failed, others(total.failed() - bill.failed)));
+            bad.push(format!("{} failed connects{} ({parts})", bill.failed, beside(total.failed() - bill.failed)));
         }
         let cut = total.lost_in_exchange - total.lost_unheard;
         let lost = total.lost_unless_allowed(self.options.allow_idle_close);
@@ -363,7 +377,7 @@ impl Judged for Report {
                 ways.push((total.lost_announced, "closed as announced"));
             }
             let hint = if cut == 0 && !self.is_of_upgrades() { "; --allow idle-close allows that" } else { "" };
-            bad.push(format!("{} lost connections ({}{hint}{})", bill.lost, parts(&ways), others(lost - bill.lost)));
+            bad.push(format!("{} lost connections{} ({}{hint})", bill.lost, beside(lost - bill.lost), parts(&ways)));
         }
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));

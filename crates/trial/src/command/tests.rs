@@ -203,10 +203,16 @@ fn a_killed_process_may_lose_its_own_connections_and_no_others() {
     let mut too_few = lost();
     killed(&mut too_few, 2, 3, false);
     assert!(
-        verdict(&too_few).starts_with("verdict: bad: 1 failed connects (1 refused, 1 reset; 1 of these with killed processes)"),
+        verdict(&too_few)
+            .starts_with("verdict: bad: 1 failed connects beside 1 with killed processes; in all (1 refused, 1 reset)"),
         "{}",
         verdict(&too_few)
     );
+    let mut late = lost();
+    killed(&mut late, 2, 4, true);
+    late.failures = vec![(Failure { group: Group::Kept, phase: Phase::Exchange, cause: Cause::Late, change: 2 }, 1)];
+    let told = verdict(&late);
+    assert!(told.starts_with("verdict: bad: 1 lost connections beside 1 with killed processes"), "{told}");
     let mut alone = lost();
     killed(&mut alone, 2, 2, true);
     assert!(verdict(&alone).starts_with("verdict: good"), "{}", verdict(&alone));
