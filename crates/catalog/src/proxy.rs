@@ -17,8 +17,8 @@ use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
 use sockdrawer::layer::proxy_header::{Header, Version};
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Closed, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service,
-    Side, State, Step,
+    Address, CannotRestore, CannotSave, Carried, Closed, Context, Handle, Input, Note, Peer, Protocol, Recipe, Report, Saved,
+    Saver, Service, Side, State, Step,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +26,21 @@ use std::time::{Duration, Instant};
 
 /// The errno of a connect that found the pool at its limit, which is no fault of the target.
 const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+
+/// The errno of a connection that its peer has closed.
+const PIPE: i32 = rustix::io::Errno::PIPE.raw_os_error();
+
+/// The errno of a handshake that failed.
+const EPROTO: i32 = rustix::io::Errno::PROTO.raw_os_error();
+
+/// Returns why a target could not be connected to, for people.
+#[must_use]
+pub fn why_failed(errno: i32) -> String {
+    match errno {
+        EPROTO => "the handshake of TLS failed: it may speak no TLS, or its certificate may not be trusted".to_owned(),
+        errno => std::io::Error::from_raw_os_error(errno).to_string(),
+    }
+}
 
 /// The time in which a client has to say by TLS where it wants to go: that of a handshake.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -186,17 +201,29 @@ impl PairLog {
     }
 
     fn ended(&self, target: &Address, why: Closed, cx: &mut Context<'_>) {
-        let how = match why {
-            Closed::Orderly => "ended in order".to_owned(),
-            Closed::Error(errno) => format!("ended by the client ({})", std::io::Error::from_raw_os_error(errno)),
-            Closed::Aborted => "ended by the target, with a reset".to_owned(),
-            Closed::Idle => "ended because it was idle".to_owned(),
-            Closed::Purged | Closed::Killed => "cut off by this proxy".to_owned(),
-            other => format!("ended: {other:?}"),
+        let Carried { received, sent, ended_first, .. } = cx.carried().unwrap_or_default();
+        let side = match ended_first {
+            Some(true) => "the client",
+            Some(false) => "the target",
+            None => "either side",
+        };
+        let (by, how) = match why {
+            Closed::Orderly => (side, "in order".to_owned()),
+            // What it was sent it does not take any more.
+            Closed::Error(PIPE) => (side, "which was gone".to_owned()),
+            Closed::Error(errno) => (side, std::io::Error::from_raw_os_error(errno).to_string()),
+            Closed::Aborted if ended_first == Some(true) => (side, "without the end that its TLS owes".to_owned()),
+            Closed::Aborted => (side, "with a reset, or without the end that its TLS owes".to_owned()),
+            Closed::Idle => ("this proxy", "because it was idle".to_owned()),
+            Closed::Purged | Closed::Killed => ("this proxy", "which cut it off".to_owned()),
+            other => ("this proxy", format!("{other:?}").to_lowercase()),
         };
         let client = self.client.map_or("a client".to_owned(), |client| client.to_string());
-        let ((received, sent), millis) = (cx.carried().unwrap_or_default(), self.lasted(cx.now()).as_millis());
-        cx.report(format!("{client} with {target}: {how}, after {millis} ms, {received} bytes there, {sent} back"));
+        let millis = self.lasted(cx.now()).as_millis();
+        let text =
+            format!("{client} with {target}: ended by {by}, {how}, after {millis} ms, {received} bytes there, {sent} back");
+        let report = Report::new(text).kind("PairEnded").record().field("client", client).field("target", target).field("by", by);
+        cx.report(report.field("how", how).field("millis", millis).field("received", received).field("sent", sent));
     }
 }
 
@@ -270,7 +297,12 @@ impl Unjoined {
                 cx.set_timer(options.queue_timeout);
                 Step::Continue
             }
-            Err(NoPlace::NoTarget) => Step::Abort,
+            Err(NoPlace::NoTarget) => {
+                if self.tries == 0 {
+                    cx.report(Report::new("each target has weight=0: new clients are reset").kind("TargetsFailed"));
+                }
+                Step::Abort
+            }
         }
     }
 
@@ -305,7 +337,8 @@ impl Unjoined {
         let Some(place) = &self.place else { return };
         let took = self.since.map_or(Duration::ZERO, |since| cx.now().saturating_duration_since(since));
         if place.succeeded(cx.now(), took) {
-            cx.report(format!("target {} is back", place.address()));
+            let report = Report::new(format!("target {} is back", place.address()));
+            cx.report(report.kind("TargetBack").field("target", place.address()));
         }
         cx.tag(&place.address().to_string());
     }
@@ -317,8 +350,9 @@ impl Unjoined {
         }
         if let Some(place) = &self.place {
             let pause = place.failed(cx.now(), failure.errno);
-            let why = std::io::Error::from_raw_os_error(failure.errno);
-            cx.report(format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause)));
+            let why = why_failed(failure.errno);
+            let text = format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause));
+            cx.report(Report::new(text).kind("TargetFailed").field("target", place.address()).field("why", why));
         }
         self.connect(cx)
     }

@@ -8,11 +8,11 @@ use sockdrawer::{
     Address, Behaviour, Closed, Config, Context, Drain, Input, IntoBehaviour, Local, Peer, Pool, Protocol, Service, Step,
 };
 use sockdrawer_catalog::escapes;
-use sockdrawer_catalog::proxy::Target;
+use sockdrawer_catalog::proxy::{Target, why_failed};
 use sockdrawer_operate::{Checked, Kind, Setting, Text, Values};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A check that fails once may have met a moment.
@@ -45,22 +45,44 @@ pub(crate) const SETTINGS: [Setting; 3] = [
 /// Failures of checks in a row, and the last one's reason, by target and check.
 static FAILED: LazyLock<Mutex<HashMap<Key, (u32, String)>>> = LazyLock::new(Mutex::default);
 
-/// A target's address, and the settings by which it is checked.
-type Key = (Address, [Option<String>; 5]);
+/// The name of a pool, a target's address, and the settings by which it is checked.
+type Key = (String, Address, [Option<String>; 5]);
 
 fn key(address: &Address, values: &Values) -> Key {
     let text = |name| values.text(name).map(str::to_owned);
-    (address.clone(), ["check-send", "check-expect", "tls-to", "tls-to-name", "proxy-protocol-out"].map(text))
+    (
+        values.pool().to_owned(),
+        address.clone(),
+        ["check-send", "check-expect", "tls-to", "tls-to-name", "proxy-protocol-out"].map(text),
+    )
 }
 
-fn failed() -> std::sync::MutexGuard<'static, HashMap<Key, (u32, String)>> {
+fn failed() -> MutexGuard<'static, HashMap<Key, (u32, String)>> {
     FAILED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why checks of this address fail, if some do so that clients do not get it.
-pub(crate) fn why_out(address: &Address) -> Option<String> {
+/// Writes what checks have found, for the next build.
+pub(crate) fn write() -> Vec<u8> {
     let failed = failed();
-    let mut of = failed.iter().filter(|((of, _), (failures, _))| of == address && *failures >= FAILURES);
+    let all: Vec<_> = failed.iter().map(|((pool, at, by), found)| (pool, at.to_string(), by, found)).collect();
+    serde_json::to_vec(&all).unwrap_or_default()
+}
+
+/// Goes on with what the process before this one has found: the first look of the new build makes it a generation. What is not understood is found again.
+pub(crate) fn read(bytes: &[u8]) {
+    type Found = (String, String, [Option<String>; 5], (u32, String));
+    for (pool, at, by, found) in serde_json::from_slice::<Vec<Found>>(bytes).unwrap_or_default() {
+        if let Ok(at) = at.parse() {
+            failed().insert((pool, at, by), found);
+        }
+    }
+}
+
+/// Why checks of this address fail, if some do so that clients of the pool do not get it.
+pub(crate) fn why_out(pool: &str, address: &Address) -> Option<String> {
+    let failed = failed();
+    let is_meant = |(of, at, _): &Key| of == pool && at == address;
+    let mut of = failed.iter().filter(|(key, (failures, _))| is_meant(key) && *failures >= FAILURES);
     of.next().map(|(_, (_, why))| why.clone())
 }
 
@@ -80,7 +102,7 @@ pub(crate) fn leave_out(targets: &mut [Target], values: &Values) {
     }
 }
 
-/// Checks the settings: what cannot be checked is refused.
+/// Checks the settings of checks: what cannot be checked is refused.
 ///
 /// # Errors
 /// A sentence.
@@ -113,7 +135,7 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
                 failed.remove(&key(&address, values));
                 if before >= FAILURES {
                     news.push(format!("target {address} is back"));
-                    left_out(&address, 0.0);
+                    left_out(values.pool(), &address, 0.0);
                 }
             }
             Err(why) => {
@@ -122,7 +144,7 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
                     news.push(format!("target {address}: {why}"));
                 }
                 if failures >= FAILURES {
-                    left_out(&address, 1.0);
+                    left_out(values.pool(), &address, 1.0);
                 }
                 failed.insert(key(&address, values), (failures, why));
             }
@@ -131,8 +153,8 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
     Some(Checked { again, news: (!news.is_empty()).then(|| news.join("; ")) })
 }
 
-fn left_out(address: &Address, is: f64) {
-    TARGET_METRICS.left_out.at([&address.to_string()]).set(is);
+fn left_out(pool: &str, address: &Address, is: f64) {
+    TARGET_METRICS.left_out.at([pool, &address.to_string()]).set(is);
 }
 
 /// A check that is under way: a pool of a single connection.
@@ -152,7 +174,7 @@ impl Begun {
         let (tells, result) = channel();
         let why = tells.clone();
         let observer = move |event: &Event| {
-            if let Event::Reported { message, .. } = event {
+            if let Event::Reported { report: sockdrawer::Report { message, .. }, .. } = event {
                 // Nothing waits for it any more where it comes too late.
                 let _ = why.send(Err(message.clone()));
             }
@@ -190,7 +212,7 @@ impl Service for Check {
 
     fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
         // As above.
-        let _ = self.tells.send(Err(std::io::Error::from_raw_os_error(failure.errno).to_string()));
+        let _ = self.tells.send(Err(why_failed(failure.errno)));
     }
 }
 

@@ -3,10 +3,9 @@
 use crate::{checks, names};
 use sockdrawer::{Address, Behaviour, Config, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
-use sockdrawer_catalog::count::thousands;
-use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent, TargetStatus};
+use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent, TargetStatus, why_failed};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping, time};
-use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
+use sockdrawer_operate::{Cell, Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
 use sockdrawer_program::executable;
 use sockdrawer_websocket as websocket;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -62,90 +61,97 @@ const SETTINGS: [Setting; 13] = [
 ];
 
 /// Targets of this program: a reload keeps what is known of those that stay.
-static TARGETS: LazyLock<Known> = LazyLock::new(|| Known::observed(|target, event| TARGET_METRICS.count(target, event)));
+static TARGETS: LazyLock<Known> =
+    LazyLock::new(|| Known::observed(|pool, target, event| TARGET_METRICS.count(pool, target, event)));
 /// The metrics of targets, which are those of this process.
 pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(TargetMetrics::new);
 
 /// The columns of the table of targets.
-pub(crate) const TARGET_COLUMNS: [&str; 7] = ["TARGET", "STATE", ">CLIENTS", ">WAITING", ">CONNECTS", ">FAILED", "LAST FAILURE"];
+pub(crate) const TARGET_COLUMNS: [&str; 8] =
+    ["pool", "target", "state", "clients", "waiting", "connects", "failed", "last_failure"];
 
-/// Returns a row for each target of this process.
-pub(crate) fn target_rows() -> Vec<Vec<String>> {
+/// Returns a row for each target of each pool of this process.
+pub(crate) fn target_rows() -> Vec<Vec<Cell>> {
     let row = |one: TargetStatus| {
         let state = match (one.left_out, one.failures) {
             (Some(left), _) => format!("left out for {}", time::format(Duration::from_secs(left.as_secs().max(1)))),
             (None, 0) => "in use".to_owned(),
             (None, _) => "tried next".to_owned(),
         };
-        let error = one.last_error.map(|errno| std::io::Error::from_raw_os_error(errno).to_string());
-        let (state, error) = match checks::why_out(&one.address) {
+        let error = one.last_error.map(why_failed);
+        let (state, error) = match checks::why_out(&one.pool, &one.address) {
             Some(why) => ("check fails".to_owned(), Some(why)),
             None => (state, error),
         };
-        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(thousands);
-        [one.address.to_string(), state].into_iter().chain(numbers).chain([error.unwrap_or_default()]).collect()
+        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Cell::Number);
+        let named = [one.pool, one.address.to_string(), state].map(Cell::Text);
+        named.into_iter().chain(numbers).chain([error.unwrap_or_default().into()]).collect()
     };
     TARGETS.status(Instant::now()).into_iter().map(row).collect()
 }
 
-/// Metrics of each target of a proxy, by its address.
+/// Metrics of each target of a proxy, by its pool and its address.
 pub(crate) struct TargetMetrics {
-    pub(crate) clients: MetricFamily<Gauge, 1>,
-    pub(crate) waiting: MetricFamily<Gauge, 1>,
-    pub(crate) left_out: MetricFamily<Gauge, 1>,
-    pub(crate) connects: MetricFamily<Counter, 2>,
-    pub(crate) connect_time: MetricFamily<Histogram, 1>,
+    pub(crate) clients: MetricFamily<Gauge, 2>,
+    pub(crate) waiting: MetricFamily<Gauge, 2>,
+    pub(crate) left_out: MetricFamily<Gauge, 2>,
+    pub(crate) connects: MetricFamily<Counter, 3>,
+    pub(crate) connect_time: MetricFamily<Histogram, 2>,
 }
 
 impl TargetMetrics {
     fn new() -> TargetMetrics {
         TargetMetrics {
-            clients: Gauge::family("proxy_target_clients", "Clients that have a place at a target of a proxy.", ["target"]),
+            clients: Gauge::family(
+                "proxy_target_clients",
+                "Clients that have a place at a target of a proxy.",
+                ["pool", "target"],
+            ),
             waiting: Gauge::family(
                 "proxy_target_waiting",
                 "Clients that wait for a place at a target that has as many as its limit; each perhaps at several.",
-                ["target"],
+                ["pool", "target"],
             ),
             left_out: Gauge::family(
                 "proxy_target_left_out",
                 "1 for a target that is left out because connects to it failed.",
-                ["target"],
+                ["pool", "target"],
             ),
             connects: Counter::family(
                 "proxy_target_connects",
                 "Connects to a target, by their result: ok, or the error.",
-                ["target", "result"],
+                ["pool", "target", "result"],
             ),
             connect_time: Histogram::family(
                 "proxy_target_connect_duration_seconds",
                 "How long a target took to accept.",
-                ["target"],
+                ["pool", "target"],
             ),
         }
     }
 }
 
 impl TargetMetrics {
-    fn count(&self, target: &Address, event: TargetEvent) {
-        let target = target.to_string();
+    fn count(&self, pool: &str, target: &Address, event: TargetEvent) {
+        let target = &*target.to_string();
         match event {
-            TargetEvent::Opened => self.clients.at([&target]).add(1.0),
-            TargetEvent::Closed => self.clients.at([&target]).add(-1.0),
-            TargetEvent::Waits => self.waiting.at([&target]).add(1.0),
-            TargetEvent::WaitsNoMore => self.waiting.at([&target]).add(-1.0),
+            TargetEvent::Opened => self.clients.at([pool, target]).add(1.0),
+            TargetEvent::Closed => self.clients.at([pool, target]).add(-1.0),
+            TargetEvent::Waits => self.waiting.at([pool, target]).add(1.0),
+            TargetEvent::WaitsNoMore => self.waiting.at([pool, target]).add(-1.0),
             TargetEvent::Connected(took) => {
-                self.connects.at([&target, "ok"]).add(1);
-                self.connect_time.at([&target]).observe(took);
-                self.left_out.at([&target]).set(0.0);
+                self.connects.at([pool, target, "ok"]).add(1);
+                self.connect_time.at([pool, target]).observe(took);
+                self.left_out.at([pool, target]).set(0.0);
             }
             TargetEvent::Failed(errno) => {
-                self.connects.at([&target, &std::io::Error::from_raw_os_error(errno).to_string()]).add(1);
-                self.left_out.at([&target]).set(1.0);
+                self.connects.at([pool, target, &std::io::Error::from_raw_os_error(errno).to_string()]).add(1);
+                self.left_out.at([pool, target]).set(1.0);
             }
             TargetEvent::Gone => {
-                self.clients.remove([&target]);
-                self.waiting.remove([&target]);
-                self.left_out.remove([&target]);
+                self.clients.remove([pool, target]);
+                self.waiting.remove([pool, target]);
+                self.left_out.remove([pool, target]);
             }
         }
     }
@@ -238,6 +244,13 @@ fn proxy(values: &Values) -> Result<Config, String> {
         return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
     }
     checks::refuse(values)?;
+    let by_hello = |target: &&Target| !target.sni.is_empty() || !target.alpn.is_empty();
+    let ends_tls = values.has("tls-cert") || values.list("listen").iter().any(|listener| listener.contains(",tls-cert="));
+    if let Some(target) = targets.iter().find(by_hello).filter(|_| ends_tls) {
+        return Err(format!(
+            "{target} is for clients by their TLS, which ends here: leave tls-cert out, and it is passed on as it is, or leave sni and alpn out"
+        ));
+    }
     let mut options = ProxyOptions::to(targets);
     options.balance = values.text("balance").and_then(|text| text.parse().ok()).unwrap_or_default();
     options.connect_timeout = values.time("connect-timeout").unwrap_or(options.connect_timeout);
@@ -245,7 +258,7 @@ fn proxy(values: &Values) -> Result<Config, String> {
     options.queue_timeout = values.time("queue-timeout").unwrap_or(options.queue_timeout);
     options.log = values.switch("log-pairs") == Some(true);
     options.header = values.text("proxy-protocol-out").and_then(|version| version.parse().ok());
-    Ok(Config::accept(Proxy::new(options, TARGETS.clone()).behaviour()))
+    Ok(Config::accept(Proxy::new(options, TARGETS.of_pool(values.pool())).behaviour()))
 }
 
 fn exec(values: &Values) -> Result<Config, String> {

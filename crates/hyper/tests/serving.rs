@@ -70,7 +70,7 @@ impl Scene {
     fn new(timeouts: Timeouts) -> Scene {
         let (says, reports) = mpsc::channel();
         let observer = move |event: &Event| {
-            if let Event::Reported { message, .. } = event {
+            if let Event::Reported { report: sockdrawer::Report { message, .. }, .. } = event {
                 // Some tests do not listen.
                 let _ = says.send(message.clone());
             }

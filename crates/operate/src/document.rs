@@ -8,6 +8,7 @@ mod read;
 mod schema;
 mod whole;
 
+pub use known::Cell;
 pub(crate) use known::{Known, Shown};
 pub use schema::pool_default;
 pub(crate) use schema::schema;
@@ -101,7 +102,7 @@ pub struct PoolDocument {
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
-        self.program.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        self.program.set.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
         map.serialize_entry(POOL, &self.pools)?;
         map.end()
     }
@@ -111,7 +112,7 @@ impl Serialize for PoolDocument {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("protocol", self.protocol)?;
-        self.values.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        self.values.set.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
         map.end()
     }
 }
@@ -248,7 +249,7 @@ impl Reader<'_> {
         };
         let own = of_protocol.iter().flat_map(|protocol| &protocol.settings);
         let settings: Vec<&Setting> = SETTINGS.iter().map(|one| &one.setting).chain(own).collect();
-        let mut values = Values::default();
+        let mut values = Values::default().of_pool(name);
         for (key, key_at, value, at) in entries.iter().filter(|(key, ..)| key != PROTOCOL && !is_protocol_misspelt(entries, key))
         {
             self.set(&mut values, &format!("pool.{name}."), &settings, (key, *key_at), (value, *at));

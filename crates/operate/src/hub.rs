@@ -5,9 +5,10 @@ use crate::notify::Manager;
 use crate::print::PATIENCE;
 use crate::{print, words};
 use serde_json::{Value, json};
-use sockdrawer::Group;
 use sockdrawer::observe::{Counts, Event};
+use sockdrawer::{ConnectionId, Group, Report};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -40,6 +41,9 @@ impl Hub {
     /// An event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
         self.manager.tell(event);
+        if let Event::Reported { id, peer, report } = event {
+            return self.reported(pool, (*id, *peer), report, words::words(event));
+        }
         // An event is an object with one key, or a word.
         let (name, data) = match serde_json::to_value(event) {
             Ok(Value::Object(map)) => map.into_iter().next().unwrap_or_default(),
@@ -47,6 +51,16 @@ impl Hub {
             _ => (format!("{event:?}"), Value::Null),
         };
         self.emit(Some(pool), name, data, words::words(event));
+    }
+
+    /// A report of a protocol: one of a kind is an event by that name, with its fields.
+    fn reported(&self, pool: &str, (id, peer): (ConnectionId, Option<SocketAddr>), report: &Report, text: String) {
+        let mut data = json!({"id": id, "peer": peer, "message": report.message});
+        for (name, value) in &report.fields {
+            data[&**name] = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
+        }
+        let kind = if report.kind.is_empty() { "Reported" } else { &*report.kind };
+        self.put(Entry { is_record: report.is_record, ..self.entry(Some(pool), kind.to_owned(), data, text) });
     }
 
     /// Something that the program did, as an operator asked.
@@ -75,8 +89,15 @@ impl Hub {
     }
 
     fn emit(&self, pool: Option<&str>, event: String, data: Value, text: String) {
+        self.put(self.entry(pool, event, data, text));
+    }
+
+    fn entry(&self, pool: Option<&str>, event: String, data: Value, text: String) -> Entry {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { number, at: SystemTime::now(), pool: pool.map(str::to_owned), event, data, text };
+        Entry { number, at: SystemTime::now(), pool: pool.map(str::to_owned), event, data, text, is_record: false }
+    }
+
+    fn put(&self, entry: Entry) {
         if let Some(log) = &self.log {
             log.tell(&entry);
         }

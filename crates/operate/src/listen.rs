@@ -90,7 +90,7 @@ pub(crate) fn sets(values: &Values) -> Vec<Values> {
 /// Checks that layers are written for the whole pool or at its listeners: of both it would not be clear which come first.
 pub(crate) fn check_layers(values: &Values) -> Result<(), Wrong> {
     let of_pool = layers::names().find(|name| values.has(name));
-    let at = sets(values).iter().skip(1).position(|set| !set.0.is_empty());
+    let at = sets(values).iter().skip(1).position(|set| !set.set.is_empty());
     match of_pool.zip(at) {
         Some((name, at)) => {
             let text = &values.list("listen")[at];

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) const MOST_LINES: usize = 1024;
 /// Lines of one kind and pool in each [`SECOND`].
 const MOST_OF_A_KIND: u32 = 10;
+/// ... of records, which are told because a setting asks for them. As many may wait to be written.
+const MOST_RECORDS: u32 = MOST_LINES as u32 - 24;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How events are logged.
@@ -56,12 +58,15 @@ pub(crate) struct Entry {
     pub(crate) data: Value,
     /// For people.
     pub(crate) text: String,
+    /// A setting asks for each of its kind.
+    pub(crate) is_record: bool,
 }
 
 impl Entry {
     /// An entry about the program that is no event of a pool.
     fn of_program(event: &str, data: Value, text: impl Into<String>) -> Entry {
-        Entry { number: 0, at: SystemTime::now(), pool: None, event: event.to_owned(), data, text: text.into() }
+        let event = event.to_owned();
+        Entry { number: 0, at: SystemTime::now(), pool: None, event, data, text: text.into(), is_record: false }
     }
 
     /// An object, without the end of a line. A number is one of its process: a new build, which writes to the same place, has its own.
@@ -95,7 +100,7 @@ impl Entry {
     /// Of a number of entries that are not written.
     fn of_left_out(event: &str, pool: Option<String>, (count, of): (u64, Option<&str>), text: String) -> Entry {
         let data = json!({"count": count, "event": of});
-        Entry { number: 0, at: SystemTime::now(), pool, event: event.to_owned(), data, text }
+        Entry { pool, ..Entry::of_program(event, data, text) }
     }
 }
 
@@ -193,7 +198,7 @@ impl Queue {
     fn may_tell(&mut self, entry: &Entry) -> bool {
         let fresh = || Told { since: Instant::now(), lines: 0, more: 0 };
         let told = self.kinds.entry((entry.pool.clone(), entry.event.clone())).or_insert_with(fresh);
-        if told.lines < MOST_OF_A_KIND {
+        if told.lines < if entry.is_record { MOST_RECORDS } else { MOST_OF_A_KIND } {
             told.lines += 1;
             return true;
         }

@@ -1,6 +1,6 @@
 //! The life of an operated program: it begins, obeys signals and operators, and ends in order.
 
-use crate::document::{self, Document, Known, Shown};
+use crate::document::{self, Cell, Document, Known, Shown};
 use crate::failure::Failure;
 use crate::hooks::{self, Hooks, Moment, Moments};
 use crate::hub::Hub;
@@ -138,13 +138,13 @@ impl Operated {
         self
     }
 
-    /// Shows a table of the program's own in its status: `ctl status` prints it below the built-in ones, `ctl show NAME` alone. Numbers stand at the right of a column whose name
-    /// begins with `>`. `rows` is called for each that asks, and must not block.
+    /// Shows a table of the program's own in its status: `ctl status` prints it below the built-in ones, `ctl show NAME` alone. Columns are named in lower case, as keys of JSON are; numbers stand at the right where all of a column
+    /// are numbers. `rows` is called for each that asks, and must not block.
     ///
     /// ```
     /// # use sockdrawer_operate::Operated;
-    /// let operated = Operated::new("/etc/chat.toml").shows("rooms", &["ROOM", ">MEMBERS"], || {
-    ///     vec![vec!["lobby".to_owned(), "12".to_owned()]]
+    /// let operated = Operated::new("/etc/chat.toml").shows("rooms", &["room", "members"], || {
+    ///     vec![vec!["lobby".into(), 12.into()]]
     /// });
     /// ```
     #[must_use]
@@ -152,7 +152,7 @@ impl Operated {
         mut self,
         name: &'static str,
         columns: &'static [&'static str],
-        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
+        rows: impl Fn() -> Vec<Vec<Cell>> + Send + Sync + 'static,
     ) -> Operated {
         self.origin.known.shown.push(Shown { name, columns, rows: Arc::new(rows) });
         self
@@ -198,7 +198,7 @@ impl Operated {
     /// Sets what holds for the whole program in the place of what its configuration says. A later call changes what an earlier one set.
     #[must_use]
     pub fn overriding(mut self, values: Values) -> Operated {
-        self.origin.overriding.0.extend(values.0);
+        self.origin.overriding.set.extend(values.set);
         self
     }
 

@@ -148,10 +148,10 @@ impl Operator {
     pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
         let mut document = Document::parse(text, format, &self.server.known)
             .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
-        for (name, value) in &self.server.state().document.program.0 {
-            document.program.0.entry(name).or_insert_with(|| value.clone());
+        for (name, value) in &self.server.state().document.program.set {
+            document.program.set.entry(name).or_insert_with(|| value.clone());
         }
-        document.program.0.extend(self.origin.overriding.0.clone());
+        document.program.set.extend(self.origin.overriding.set.clone());
         Ok(document)
     }
 

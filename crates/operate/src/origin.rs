@@ -44,7 +44,7 @@ impl Origin {
             Source::File(path) => load(path, &self.known, &self.overriding),
             Source::Document(document) => {
                 let mut document = document.clone();
-                document.program.0.extend(self.overriding.0.clone());
+                document.program.set.extend(self.overriding.set.clone());
                 let mistakes: Vec<String> = self.known.against(&document).collect();
                 if mistakes.is_empty() { Ok(document) } else { Err(mistakes) }
             }
@@ -61,7 +61,7 @@ fn load(path: &Path, known: &Known, overriding: &Values) -> Result<Document, Vec
     })?;
     let mut document = Document::parse(&text, Format::of(path, &text), known)
         .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
-    document.program.0.extend(overriding.0.clone());
+    document.program.set.extend(overriding.set.clone());
     document.places.file = shown.to_string();
     Ok(document)
 }

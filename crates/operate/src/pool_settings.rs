@@ -552,7 +552,7 @@ pub(crate) fn configure(
     begun.behaviour = layers::layered(begun.behaviour, values, tls)?;
     let mut draft = Draft { config: begun, limits: limits.unwrap_or_default(), keepalive, sockets, tls };
     for PoolSetting { setting, models, apply } in &SETTINGS {
-        let Some(value) = values.0.get(setting.name) else { continue };
+        let Some(value) = values.set.get(setting.name) else { continue };
         if !models.is_empty() && !models.contains(&draft.config.model) {
             let names: Vec<&str> = models.iter().map(|model| model.name()).collect();
             let names = names.split_last().map(|(last, first)| [&first.join(", "), *last].join(" and ")).unwrap_or_default();

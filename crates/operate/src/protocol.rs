@@ -181,6 +181,6 @@ impl Protocol {
     /// The settings because of which the service of one, with its layers, is not equal to that of the other.
     pub(crate) fn differing(&self, one: &Values, other: &Values) -> Vec<&'static str> {
         let seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
-        layers::names().chain(seen).filter(|name| one.0.get(name) != other.0.get(name)).collect()
+        layers::names().chain(seen).filter(|name| one.set.get(name) != other.set.get(name)).collect()
     }
 }

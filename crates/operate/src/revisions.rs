@@ -135,7 +135,7 @@ fn differing(from: &Document, to: &Document) -> Vec<Step> {
                 if from.protocol != to.protocol {
                     steps.push(Step::new(name, "protocol", HOW, format!("{} to {}", from.protocol, to.protocol)));
                 }
-                let [from, to] = [&from.values.0, &to.values.0];
+                let [from, to] = [&from.values.set, &to.values.set];
                 let settings: BTreeSet<_> = from.keys().chain(to.keys()).collect();
                 let differs = settings.into_iter().filter(|setting| from.get(*setting) != to.get(*setting));
                 steps.extend(differs.map(|setting| Step::new(name, setting, HOW, from_to(from.get(setting), to.get(setting)))));
@@ -157,7 +157,7 @@ mod tests {
 
     /// Makes a configuration with a pool of this limit.
     fn document(limit: u64) -> Arc<Document> {
-        let values = Values([("limit", Value::Count(limit))].into());
+        let values = Values { set: [("limit", Value::Count(limit))].into(), ..Values::default() };
         let pools = [("web".to_owned(), PoolDocument { protocol: "echo", values })].into();
         Arc::new(Document { pools, ..Document::default() })
     }

@@ -265,50 +265,65 @@ impl fmt::Display for Value {
 /// The values of settings that are set, by their names. Those of others are None.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Values(pub(crate) BTreeMap<&'static str, Value>);
+pub struct Values {
+    pub(crate) set: BTreeMap<&'static str, Value>,
+    #[serde(skip)]
+    pub(crate) pool: String,
+}
 
 impl Values {
+    /// These are the values of a pool of this name.
+    #[must_use]
+    pub fn of_pool(self, name: &str) -> Values {
+        Values { pool: name.to_owned(), ..self }
+    }
+
     /// Sets a value. A list grows by it.
     pub fn set(&mut self, setting: &Setting, value: Value) {
-        match (self.0.get_mut(setting.name), value) {
+        match (self.set.get_mut(setting.name), value) {
             (Some(Value::List(texts)), Value::List(more)) => texts.extend(more),
-            (_, value) => drop(self.0.insert(setting.name, value)),
+            (_, value) => drop(self.set.insert(setting.name, value)),
         }
     }
 
     /// Whether it is set.
     pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.set.contains_key(name)
+    }
+
+    /// The name of the pool whose values these are; empty where they are not those of a pool.
+    pub fn pool(&self) -> &str {
+        &self.pool
     }
 
     /// A switch that is set.
     pub fn switch(&self, name: &str) -> Option<bool> {
-        if let Some(Value::Switch(value)) = self.0.get(name) { Some(*value) } else { None }
+        if let Some(Value::Switch(value)) = self.set.get(name) { Some(*value) } else { None }
     }
 
     /// A count or size that is set.
     pub fn count(&self, name: &str) -> Option<usize> {
-        if let Some(Value::Count(count) | Value::Size(count)) = self.0.get(name) { usize::try_from(*count).ok() } else { None }
+        if let Some(Value::Count(count) | Value::Size(count)) = self.set.get(name) { usize::try_from(*count).ok() } else { None }
     }
 
     /// A time that is set.
     pub fn time(&self, name: &str) -> Option<Duration> {
-        if let Some(Value::Time(time)) = self.0.get(name) { Some(*time) } else { None }
+        if let Some(Value::Time(time)) = self.set.get(name) { Some(*time) } else { None }
     }
 
     /// A rate that is set, per second.
     pub fn rate(&self, name: &str) -> Option<f64> {
-        if let Some(Value::Rate(rate)) = self.0.get(name) { Some(*rate) } else { None }
+        if let Some(Value::Rate(rate)) = self.set.get(name) { Some(*rate) } else { None }
     }
 
     /// A text or choice that is set.
     pub fn text(&self, name: &str) -> Option<&str> {
-        if let Some(Value::Text(text)) = self.0.get(name) { Some(text) } else { None }
+        if let Some(Value::Text(text)) = self.set.get(name) { Some(text) } else { None }
     }
 
     /// The texts of a list; none where it is not set.
     pub fn list(&self, name: &str) -> &[String] {
-        if let Some(Value::List(texts)) = self.0.get(name) { texts } else { &[] }
+        if let Some(Value::List(texts)) = self.set.get(name) { texts } else { &[] }
     }
 }
 

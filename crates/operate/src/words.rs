@@ -26,7 +26,9 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, peer, message } => format!("connection {id}{} panicked: {message}", of(peer)),
-        Event::Reported { id, peer, message } => format!("connection {id}{}: {message}", of(peer)),
+        // What is of a kind names what it is about.
+        Event::Reported { id, report, .. } if !report.kind.is_empty() => format!("connection {id}: {report}"),
+        Event::Reported { id, peer, report } => format!("connection {id}{}: {report}", of(peer)),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
         Event::ServicePanicked { message } => format!("the service panicked: {message}"),
         Event::ConnectionKilled { id, peer } => format!("connection {id}{} was killed as asked", of(peer)),
@@ -55,7 +57,8 @@ fn of(peer: &Option<SocketAddr>) -> String {
     peer.map_or(String::new(), |peer| format!(" of {peer}"))
 }
 
-/// How much an entry of the log matters, by its event: `error` where something is lost or was not done, `warning` where somebody has to look.
+/// How much an entry of the log matters, by its event: `error` where something is lost or was not done, `warning` where an operator has to look. A report is a warning where
+/// the name of its kind ends with `Failed`.
 pub(crate) fn level(event: &str) -> &'static str {
     match event {
         "AdmissionPanicked" | "ConnectionPanicked" | "JobPanicked" | "ServicePanicked" | "LoopReplaced" | "LoopStuck"
@@ -64,6 +67,7 @@ pub(crate) fn level(event: &str) -> &'static str {
         | "HooksLeft" => "error",
         "AcceptStarved" | "AlarmRaised" | "Checked" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed"
         | "Suppressed" | "LinesDropped" => "warning",
+        kind if kind.ends_with("Failed") => "warning",
         _ => "info",
     }
 }
@@ -94,7 +98,7 @@ mod tests {
     #[test]
     fn events_of_connections_name_the_peer() {
         let (id, peer) = (sockdrawer::ConnectionId(65), "127.0.0.1:41234".parse().ok());
-        let report = Event::Reported { id, peer, message: "it sent no PROXY header".to_owned() };
+        let report = Event::Reported { id, peer, report: "it sent no PROXY header".into() };
         assert_eq!(words(&report), "connection 65 of 127.0.0.1:41234: it sent no PROXY header");
         assert_eq!(words(&Event::ConnectionKilled { id, peer: None }), "connection 65 was killed as asked");
     }

@@ -136,8 +136,10 @@ impl Asking {
             return Err(Failure::usage(format_args!("no table {name}: {known}")));
         };
         if self.json {
-            let rows = serde_json::json!({"columns": own.columns, "rows": own.rows});
-            return print::line(rows).map(|()| Exit::Ok);
+            let object =
+                |row: &Vec<Value>| own.columns.iter().cloned().zip(row.iter().cloned()).collect::<serde_json::Map<_, _>>();
+            let rows: Vec<_> = own.rows.iter().map(object).collect();
+            return print::line(serde_json::json!(rows)).map(|()| Exit::Ok);
         }
         show::own(&status, Some(name)).iter_mut().try_for_each(tell).map(|()| Exit::Ok)
     }

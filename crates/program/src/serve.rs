@@ -51,7 +51,7 @@ fn operated(program: &Program, arguments: ServeArguments) -> Result<Operated, Fa
 /// Returns what the command line says, as a configuration.
 fn document(program: &Program, arguments: ServeArguments, whole: Values) -> Result<Document, Failure> {
     let protocol = chosen(program, arguments.protocol.as_deref())?;
-    let mut values = arguments.pool;
+    let mut values = arguments.pool.of_pool(POOL);
     let words: Option<Vec<String>> = arguments.program.iter().map(|word| word.to_str().map(str::to_owned)).collect();
     let runner = program.runner().map_or("", |(runner, _)| runner.name());
     let words = words.ok_or_else(|| usage(program, format_args!("what {runner} runs is not UTF-8: only text is understood")))?;

@@ -508,7 +508,7 @@ impl Protocol for Reports {
 fn the_last_callback_may_report() {
     let (tell, told) = mpsc::channel();
     let config = Config::accept(Reports).observer(move |event: &Event| {
-        if let Event::Reported { message, .. } = event {
+        if let Event::Reported { report: sockdrawer::Report { message, .. }, .. } = event {
             // The receiver lives until the report has come.
             let _ = tell.send(message.clone());
         }

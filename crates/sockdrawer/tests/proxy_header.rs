@@ -280,7 +280,7 @@ fn a_stranger() {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let told = reports.clone();
     let observer = move |event: &Event| {
-        if let Event::Reported { message, peer, .. } = event {
+        if let Event::Reported { report: sockdrawer::Report { message, .. }, peer, .. } = event {
             told.lock().expect("no panic").push((*peer, message.clone()));
         }
     };

@@ -66,19 +66,20 @@ impl Queue {
     fn give(&self, state: &Arc<TargetState>, has_room: impl Fn(usize) -> bool, otherwise: impl FnOnce()) -> bool {
         let wake = {
             let mut waiters = self.lock();
-            let wants = |waiter: &Waiter| {
-                let wanted = waiter.wanted.iter().find(|wanted| Arc::ptr_eq(&wanted.state, state))?;
+            let mut first = waiters.iter().enumerate().filter_map(|(at, waiter)| {
+                let wanted = waiter.wanted.iter().find(|wanted| wanted.state.is_beside(state))?;
                 // Where all are left out, one of them is tried.
-                let may = !state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
-                may.then_some((wanted.number, wanted.limit))
-            };
-            let first = waiters.iter().enumerate().find_map(|(at, waiter)| Some((at, wants(waiter)?)));
-            let Some((at, (number, _))) = first.filter(|(_, (_, limit))| has_room(*limit)) else {
+                let may = !wanted.state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
+                may.then_some((at, wanted))
+            });
+            let Some((at, wanted)) = first.next().filter(|(_, wanted)| has_room(wanted.limit)) else {
                 otherwise();
                 return false;
             };
+            let place = Place::counted(Some(wanted.number), None, wanted.state.clone());
+            drop(first);
             let waiter = waiters.remove(at);
-            *locked(&waiter.given) = Some(Place::counted(Some(number), None, state.clone()));
+            *locked(&waiter.given) = Some(place);
             waiter.wake
         };
         wake();

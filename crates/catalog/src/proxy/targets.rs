@@ -38,13 +38,20 @@ pub enum TargetEvent {
     Gone,
 }
 
-/// Hears of targets, on the threads of loops: it must not block.
-type Observer = Arc<dyn Fn(&Address, TargetEvent) + Send + Sync>;
+/// Hears of targets, by the name of the pool, on the threads of loops: it must not block.
+type Observer = Arc<dyn Fn(&str, &Address, TargetEvent) + Send + Sync>;
 
-/// Numbers and health of one target, shared by all that name its address.
+/// Clients of an address, of all pools.
+#[derive(Debug, Default)]
+struct Places(AtomicUsize);
+
+/// Numbers and health of one target, shared by all generations of its pool. Other pools may reach the address by other TLS: what they learn of it is theirs.
 pub(super) struct TargetState {
+    pool: Arc<str>,
     address: Address,
-    open: AtomicUsize,
+    places: Arc<Places>,
+    /// Clients of this pool.
+    clients: AtomicUsize,
     waiting: AtomicUsize,
     health: Mutex<Health>,
     queue: Arc<Queue>,
@@ -53,7 +60,7 @@ pub(super) struct TargetState {
 
 impl fmt::Debug for TargetState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TargetState").field("address", &self.address).field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("TargetState").field("address", &self.address).field("places", &self.places).finish_non_exhaustive()
     }
 }
 
@@ -66,27 +73,34 @@ impl Drop for TargetState {
 impl TargetState {
     pub(super) fn tell(&self, event: TargetEvent) {
         match event {
+            TargetEvent::Opened => _ = self.clients.fetch_add(1, Relaxed),
+            TargetEvent::Closed => _ = self.clients.fetch_sub(1, Relaxed),
             TargetEvent::Waits => _ = self.waiting.fetch_add(1, Relaxed),
             TargetEvent::WaitsNoMore => _ = self.waiting.fetch_sub(1, Relaxed),
             _ => {}
         }
         if let Some(observer) = &self.observer {
-            observer(&self.address, event);
+            observer(&self.pool, &self.address, event);
         }
     }
 
+    /// Returns whether both have the clients of one address.
+    pub(super) fn is_beside(&self, other: &TargetState) -> bool {
+        Arc::ptr_eq(&self.places, &other.places)
+    }
+
     pub(super) fn open(&self) -> usize {
-        self.open.load(Relaxed)
+        self.places.0.load(Relaxed)
     }
 
     /// Counts one more client, if that is within the limit.
     pub(super) fn reserve(&self, limit: usize) -> bool {
-        self.open.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok()
+        self.places.0.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok()
     }
 
     /// A client gave its place up.
     pub(super) fn free(&self) {
-        self.open.fetch_sub(1, Relaxed);
+        self.places.0.fetch_sub(1, Relaxed);
     }
 
     /// Returns true if the last connect to it failed.
@@ -102,8 +116,9 @@ impl TargetState {
         let health = *self.health();
         let left_out = health.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero());
         TargetStatus {
+            pool: self.pool.to_string(),
             address: self.address.clone(),
-            open: self.open.load(Relaxed),
+            open: self.clients.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
             connects: health.connects[0],
             failed: health.connects[1],
@@ -145,10 +160,11 @@ impl Health {
     }
 }
 
-/// Counts and health of targets by their addresses: a change of the configuration keeps counts and health of those that stay.
+/// Counts and health of targets by pools and addresses: a change of the configuration keeps counts and health of those that stay.
 #[derive(Clone, Default)]
 pub struct Known {
-    targets: Arc<Mutex<HashMap<Address, Arc<TargetState>>>>,
+    pool: Arc<str>,
+    targets: Arc<Mutex<HashMap<(Arc<str>, Address), Arc<TargetState>>>>,
     queue: Arc<Queue>,
     observer: Option<Observer>,
 }
@@ -162,27 +178,43 @@ impl fmt::Debug for Known {
 impl Known {
     /// Nothing is known yet. The observer hears what happens to targets from now on, on the threads of loops: it must not block.
     #[must_use]
-    pub fn observed(observer: impl Fn(&Address, TargetEvent) + Send + Sync + 'static) -> Known {
+    pub fn observed(observer: impl Fn(&str, &Address, TargetEvent) + Send + Sync + 'static) -> Known {
         Known { observer: Some(Arc::new(observer)), ..Known::default() }
+    }
+
+    /// Returns what is known, for a pool of this name: limits of addresses hold for all pools together, and each pool finds out by itself which targets are well.
+    #[must_use]
+    pub fn of_pool(&self, name: &str) -> Known {
+        Known { pool: name.into(), ..self.clone() }
     }
 
     fn of(&self, address: &Address) -> Arc<TargetState> {
         let mut known = locked(&self.targets);
         // Addresses that nothing names any more, and no client has a place at.
         known.retain(|_, shared| Arc::strong_count(shared) > 1);
-        let new = || {
-            let (open, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let (health, queue) = (Mutex::default(), self.queue.clone());
-            Arc::new(TargetState { address: address.clone(), open, waiting, health, queue, observer: self.observer.clone() })
-        };
-        known.entry(address.clone()).or_insert_with(new).clone()
+        if let Some(state) = known.get(&(self.pool.clone(), address.clone())) {
+            return state.clone();
+        }
+        let places = known.values().find(|state| state.address == *address).map(|state| state.places.clone());
+        let state = Arc::new(TargetState {
+            pool: self.pool.clone(),
+            address: address.clone(),
+            places: places.unwrap_or_default(),
+            clients: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            health: Mutex::default(),
+            queue: self.queue.clone(),
+            observer: self.observer.clone(),
+        });
+        known.insert((self.pool.clone(), address.clone()), state.clone());
+        state
     }
 
-    /// Returns the state of all targets that are named, or that clients have places at, by their addresses.
+    /// Returns the state of all targets that are named, or that clients have places at, by pools and addresses.
     #[must_use]
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
         let mut all: Vec<TargetStatus> = locked(&self.targets).values().map(|state| state.status(now)).collect();
-        all.sort_by_key(|one| one.address.to_string());
+        all.sort_by_key(|one| (one.pool.clone(), one.address.to_string()));
         all
     }
 }
@@ -267,9 +299,11 @@ pub enum NoPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetStatus {
+    /// The name of the pool, where it has one.
+    pub pool: String,
     /// The address at which it listens.
     pub address: Address,
-    /// Clients that have a place there.
+    /// Clients of the pool that have a place there.
     pub open: usize,
     /// Clients that wait for a place there, and perhaps at others.
     pub waiting: usize,
@@ -397,7 +431,7 @@ impl Targets {
     pub fn place_of(&self, address: &Address) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
-        shared.open.fetch_add(1, Relaxed);
+        shared.places.0.fetch_add(1, Relaxed);
         Place::counted(number, None, shared)
     }
 
@@ -408,7 +442,7 @@ impl Targets {
             Balance::Least => {
                 let mut turns = locked(&self.turns);
                 // Counted once: other loops take places meanwhile.
-                let load = |number: &usize| self.all[*number].1.open.load(Relaxed) as f64 / weight(*number);
+                let load = |number: &usize| self.all[*number].1.open() as f64 / weight(*number);
                 let loads: Vec<f64> = candidates.iter().map(load).collect();
                 let least = loads.iter().copied().fold(f64::INFINITY, f64::min);
                 let equal: Vec<usize> =

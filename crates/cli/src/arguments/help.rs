@@ -1,6 +1,7 @@
 //! The whole command line: the commands of all programs that serve, and those of this one, with their examples.
 
 use super::Command as Own;
+use crate::checks;
 use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, protocols, target_rows};
 use crate::thresholds;
 use clap::{Command, Subcommand};
@@ -79,6 +80,7 @@ pub(crate) fn program() -> Program {
         .metric(&targets.left_out)
         .metric(&targets.connects)
         .metric(&targets.connect_time)
+        .carry("checks", checks::write, checks::read)
         .shows("targets", &TARGET_COLUMNS, target_rows);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
         .about("Holds sockets so that the program around them can change")

@@ -1,8 +1,11 @@
 //! The program as a child process, followed by what it prints.
 
+use crate::faults::PATIENCE;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGHUP;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -91,8 +94,14 @@ pub(crate) fn load(words: &str) -> End {
 }
 
 /// The next line, without its end; empty at the end of what there is.
-fn line(from: &mut impl BufRead) -> String {
+/// The next line of a program that lives; the test fails where none comes.
+fn line<R: Read + AsFd>(from: &mut BufReader<R>) -> String {
     let mut line = String::new();
+    if from.buffer().is_empty() {
+        let mut readable = [PollFd::new(from.get_ref(), PollFlags::IN)];
+        let within = PATIENCE.try_into().expect("a time");
+        assert_eq!(poll(&mut readable, Some(&within)), Ok(1), "no line within {PATIENCE:?}");
+    }
     from.read_line(&mut line).expect("it prints text");
     line.trim_end().to_owned()
 }

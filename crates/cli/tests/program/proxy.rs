@@ -6,6 +6,7 @@ use crate::program::Program;
 use crate::upgrade::tls::came;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
+use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -93,22 +94,23 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
     let has = |page: &str, line: &str| assert!(page.lines().any(|one| one == line), "{line}\n{page}");
     let all_is_told = |connects: usize, clients: usize| {
         let page = server.metrics();
-        has(&page, &format!("proxy_target_clients{{target=\"{one_at}\"}} {clients}"));
-        has(&page, &format!("proxy_target_connects_total{{target=\"{one_at}\",result=\"ok\"}} {connects}"));
-        has(&page, &format!("proxy_target_connect_duration_seconds_count{{target=\"{one_at}\"}} {connects}"));
-        let failed =
-            format!("proxy_target_connects_total{{target=\"{refused}\",result=\"No such file or directory (os error 2)\"}} ");
+        has(&page, &format!("proxy_target_clients{{pool=\"proxy\",target=\"{one_at}\"}} {clients}"));
+        has(&page, &format!("proxy_target_connects_total{{pool=\"proxy\",target=\"{one_at}\",result=\"ok\"}} {connects}"));
+        has(&page, &format!("proxy_target_connect_duration_seconds_count{{pool=\"proxy\",target=\"{one_at}\"}} {connects}"));
+        let failed = format!(
+            "proxy_target_connects_total{{pool=\"proxy\",target=\"{refused}\",result=\"No such file or directory (os error 2)\"}} "
+        );
         assert!(page.contains(&failed), "{failed}\n{page}");
         page
     };
-    has(&all_is_told(4, 4), &format!("proxy_target_left_out{{target=\"{refused}\"}} 1"));
+    has(&all_is_told(4, 4), &format!("proxy_target_left_out{{pool=\"proxy\",target=\"{refused}\"}} 1"));
     let table = server.says("show targets");
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
-    assert_eq!(rows[0], ["TARGET", "STATE", "CLIENTS", "WAITING", "CONNECTS", "FAILED", "LAST FAILURE"]);
-    assert_eq!(rows[1], [&*one_at, "in use", "4", "0", "4", "0"]);
+    assert_eq!(rows[0], ["POOL", "TARGET", "STATE", "CLIENTS", "WAITING", "CONNECTS", "FAILED", "LAST FAILURE"]);
+    assert_eq!(rows[1], ["proxy", &*one_at, "in use", "4", "0", "4", "0"]);
     assert_eq!(
-        (rows[2][0], rows[2][1].starts_with("left out for "), rows[2][6]),
+        (rows[2][1], rows[2][2].starts_with("left out for "), rows[2][7]),
         (refused, true, "No such file or directory (os error 2)")
     );
     assert!(server.says("status").contains(&table), "it is below the others");
@@ -131,7 +133,7 @@ fn readable(clients: &[TcpStream]) -> usize {
 
 /// Waits until a metric of a target has this value.
 fn eventually(server: &Operated, metric: &str, target: &str, value: usize) {
-    let (line, began) = (format!("{metric}{{target=\"{target}\"}} {value}"), Instant::now());
+    let (line, began) = (format!("{metric}{{pool=\"proxy\",target=\"{target}\"}} {value}"), Instant::now());
     while !server.metrics().lines().any(|one| one == line) {
         assert!(began.elapsed() < PATIENCE, "{line}: {}", server.metrics());
         // waits because: the page of metrics tells nothing by itself.
@@ -187,24 +189,59 @@ fn the_end_of_each_pair_is_told_on_request_also_in_the_next_build() {
     assert!(clients.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they are joined");
     assert_eq!(came(&server.says("upgrade --json")), (4, 0));
     let is_told = |server: &mut Operated, client: SocketAddr, how: &str| {
-        let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
-        let begins = format!(": {client} with {to}: {how}, after ");
-        assert!(told.contains(&begins) && told.ends_with(" ms, 10000 bytes there, 10000 back"), "{begins} {told}");
+        let told = server.event(&["PairEnded"]);
+        let text = told["text"].as_str().expect("a text");
+        let begins = format!(": {client} with {to}: ended by {how}, after ");
+        assert!(text.contains(&begins) && text.ends_with(" ms, 10000 bytes there, 10000 back"), "{begins} {text}");
+        let data = ["client", "target", "received", "sent"].map(|key| told["data"][key].clone());
+        let expected = [Value::from(client.to_string()), to.clone().into(), 10_000.into(), 10_000.into()];
+        assert_eq!(data, expected, "{told}");
     };
     let [ends, resets] = clients;
     let own = ends.local_addr().expect("it stands");
     drop(ends);
-    is_told(&mut server, own, "ended in order");
+    is_told(&mut server, own, "the client, in order");
     let own = resets.local_addr().expect("it stands");
     set_socket_linger(&resets, Some(Duration::ZERO)).expect("it stands");
     drop(resets);
-    is_told(&mut server, own, "ended by the client (Connection reset by peer (os error 104))");
+    is_told(&mut server, own, "the client, Connection reset by peer (os error 104)");
     server.write(&file("log-pairs = true\nidle = \"200ms\"", &[&to]));
     server.says("reload");
     let mut silent = connect(&at);
     assert!(echoes(&mut silent, 2));
     assert_eq!(silent.read(&mut [0]).expect("an orderly end"), 0);
-    is_told(&mut server, silent.local_addr().expect("it stands"), "ended because it was idle");
+    is_told(&mut server, silent.local_addr().expect("it stands"), "this proxy, because it was idle");
+}
+
+#[test]
+fn the_side_that_ends_a_pair_first_is_told() {
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let to = target.local_addr().expect("it is bound").to_string();
+    let mut server = Operated::told("proxy-ends", &file("log-pairs = true", &[&to]), |_| {});
+    let at = server.addresses[0].clone();
+    let mut is_told = |ends: &dyn Fn(TcpStream, TcpStream), by: &str, how: &str| {
+        let mut client = connect(&at);
+        let (mut far, _) = target.accept().expect("the proxy connects");
+        far.write_all(b"!").expect("it stands");
+        client.read_exact(&mut [0]).expect("they are joined");
+        ends(client, far);
+        let told = server.event(&["PairEnded"]);
+        assert_eq!((&told["data"]["by"], &told["data"]["how"]), (&by.into(), &how.into()), "{told}");
+    };
+    // The other side ends only once it has seen the first end.
+    let ends_first = |one: TcpStream, mut other: TcpStream| {
+        one.shutdown(Shutdown::Write).expect("it stands");
+        assert_eq!(other.read(&mut [0]).expect("an orderly end"), 0);
+    };
+    is_told(&|client, far| ends_first(client, far), "the client", "in order");
+    is_told(&|client, far| ends_first(far, client), "the target", "in order");
+    let resets = |one: TcpStream, mut other: TcpStream| {
+        set_socket_linger(&one, Some(Duration::ZERO)).expect("it stands");
+        drop(one);
+        assert_eq!(other.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    };
+    is_told(&|client, far| resets(client, far), "the client", "Connection reset by peer (os error 104)");
+    is_told(&|client, far| resets(far, client), "the target", "with a reset, or without the end that its TLS owes");
 }
 
 #[test]
@@ -244,7 +281,8 @@ fn a_client_without_a_target_is_reset_and_the_log_says_why() {
     let mut server = Operated::told("proxy-gone", &file("", &[&gone, "unix:/nowhere/x.sock,backup"]), |_| {});
     let mut client = connect(&server.addresses[0]);
     assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
-    let told: Vec<String> = (0..2).map(|_| server.event(&["Reported"])["text"].as_str().expect("a text").to_owned()).collect();
+    let told: Vec<String> =
+        (0..2).map(|_| server.event(&["TargetFailed"])["text"].as_str().expect("a text").to_owned()).collect();
     assert!(told[0].ends_with(&format!(": target {gone}: Connection refused (os error 111); left out for 1s")), "{told:?}");
     assert!(
         told[1].ends_with(": target unix:/nowhere/x.sock: No such file or directory (os error 2); left out for 1s"),

@@ -99,10 +99,17 @@ fn a_target_that_is_not_trusted_is_left_out_and_the_log_says_why() {
     let mut server = Operated::told("proxy-untrusted", &file, |server| server.put("targets", &other));
     let mut client = TcpStream::connect(&server.addresses[0]).expect("it listens");
     assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
-    let told: Vec<String> = (0..2).map(|_| server.event(&["Reported"])["text"].as_str().expect("a text").to_owned()).collect();
+    let told = ["Reported", "TargetFailed"].map(|kind| server.event(&[kind])["text"].as_str().expect("a text").to_owned());
     assert!(told[0].contains("the peer's certificate is signed by no trusted authority"), "{told:?}");
-    assert!(told[1].contains(&format!("target {at}: Protocol error (os error 71); left out for 1s")), "{told:?}");
-    assert_eq!(server.metrics().lines().filter(|line| *line == format!("proxy_target_left_out{{target=\"{at}\"}} 1")).count(), 1);
+    assert!(told[1].contains(&format!("target {at}: the handshake of TLS failed: it may speak no TLS, or its certificate may not be trusted; left out for 1s")), "{told:?}");
+    assert_eq!(
+        server
+            .metrics()
+            .lines()
+            .filter(|line| *line == format!("proxy_target_left_out{{pool=\"proxy\",target=\"{at}\"}} 1"))
+            .count(),
+        1
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The status of the program and its pools, as JSON.
 
-use crate::document::Shown;
+use crate::document::{Cell, Shown};
 use crate::metrics::not_ready;
 use crate::operator::Operator;
 use crate::tls::Certificate;
@@ -32,7 +32,7 @@ pub(super) struct Status {
 #[derive(Serialize)]
 struct TableStatus {
     columns: &'static [&'static str],
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
 }
 
 #[derive(Serialize)]

@@ -26,7 +26,8 @@ impl Write for Slow {
 
 fn entry(number: u64, event: &str, text: &str) -> Entry {
     let at = UNIX_EPOCH + Duration::from_millis(1_500);
-    Entry { number, at, pool: Some("web".to_owned()), event: event.to_owned(), data: Value::Null, text: text.to_owned() }
+    let (pool, event, text) = (Some("web".to_owned()), event.to_owned(), text.to_owned());
+    Entry { number, at, pool, event, data: Value::Null, text, is_record: false }
 }
 
 fn log(form: Form) -> (Log, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {

@@ -39,7 +39,7 @@ impl Server {
     pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work { places: wanted.places.clone(), ..Work::default() };
         let changed = |setting: &Setting| {
-            let [from, to] = [&state.document, wanted].map(|document| document.program.0.get(setting.name));
+            let [from, to] = [&state.document, wanted].map(|document| document.program.set.get(setting.name));
             (from != to).then(|| (setting.name.to_owned(), from_to(from, to)))
         };
         for (setting, from_to) in crate::program_settings().filter_map(changed) {
@@ -103,7 +103,7 @@ impl Server {
         (from, to): (&PoolDocument, &PoolDocument),
         (changes, outside): (&[Change], Option<(&'static str, &'static str)>),
     ) -> Vec<Step> {
-        let values = |setting: &str| [from, to].map(|one| one.values.0.get(setting));
+        let values = |setting: &str| [from, to].map(|one| one.values.set.get(setting));
         let mut steps = Vec::new();
         for Change { setting, how, detail, .. } in changes {
             let how = Step::how(*how);

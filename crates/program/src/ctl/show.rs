@@ -3,6 +3,7 @@
 use super::status::{Own, Pool, Status, Tls};
 use crate::table::{Table, age, bytes, count, plain};
 use serde::Deserialize;
+use serde_json::Value;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The server in a line.
@@ -61,9 +62,14 @@ pub(super) fn traffic(status: &Status) -> Table {
 pub(super) fn own(status: &Status, name: Option<&str>) -> Vec<Table> {
     let shown = status.tables.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
     let table = |(_, own): (&String, &Own)| {
-        let mut table = Table::new(&own.columns);
-        let whole = own.rows.iter().filter(|row| row.len() == own.columns.len());
-        whole.for_each(|row| table.row(row.iter().cloned()));
+        let rows: Vec<_> = own.rows.iter().filter(|row| row.len() == own.columns.len()).collect();
+        let title = |(at, name): (usize, &String)| {
+            let of_numbers = !rows.is_empty() && rows.iter().all(|row| row[at].is_number());
+            format!("{}{}", if of_numbers { ">" } else { "" }, name.to_uppercase().replace('_', " "))
+        };
+        let mut table = Table::new(&own.columns.iter().enumerate().map(title).collect::<Vec<_>>());
+        let cell = |cell: &Value| cell.as_u64().map_or_else(|| cell.as_str().unwrap_or_default().to_owned(), count);
+        rows.iter().for_each(|row| table.row(row.iter().map(cell)));
         table
     };
     shown.map(table).collect()

@@ -24,7 +24,7 @@ pub(super) struct Status {
 #[serde(default)]
 pub(super) struct Own {
     pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(super) rows: Vec<Vec<serde_json::Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,7 +4,7 @@ use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{
-    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter,
+    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Urgency, Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
@@ -239,8 +239,8 @@ impl Post for Inbox {
         self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
     }
 
-    fn report(&self, token: u64, message: String) -> bool {
-        self.put_bounded(Box::new(move |event_loop| event_loop.connections.tell_report(token, message)))
+    fn report(&self, token: u64, report: Report) -> bool {
+        self.put_bounded(Box::new(move |event_loop| event_loop.connections.tell_report(token, report)))
     }
 
     fn door(&self) -> Option<Arc<dyn Door>> {

@@ -6,13 +6,16 @@ use super::shared::Shared;
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
 use crate::sys::{Calls, Errno};
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Panics and reports told as events, for each loop and second; all panics are counted.
+/// Panics and reports told as events, of each kind, for each loop and second; all panics are counted.
 const TOLD_PER_SECOND: u32 = 10;
+/// Records of a kind.
+const RECORDS_PER_SECOND: u32 = 1_000;
 
 /// None in an event loop that sleeps: it has had nothing to wait for.
 pub(super) struct Epoll(Option<OwnedFd>);
@@ -33,8 +36,8 @@ pub(crate) struct Io {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) counters: Counters,
     pub(super) start: Instant,
-    /// The second, since the start, in which events were told last, and how many.
-    told: Cell<(u32, u32)>,
+    /// The second, since the start, in which events were told last, and how many, by kinds of reports; all others are of none.
+    told: RefCell<(u64, HashMap<String, u32>)>,
 }
 
 impl Io {
@@ -45,7 +48,7 @@ impl Io {
             epoll: Epoll(None),
             counters: shared.counters(index),
             start: Instant::now(),
-            told: Cell::default(),
+            told: RefCell::default(),
             inbox,
             shared,
         }
@@ -66,13 +69,20 @@ impl Io {
 
     /// Tells an event of which user code may cause any number.
     pub(super) fn tell_some(&self, event: &Told) {
-        let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
-        let told = match self.told.get() {
-            (at, told) if at == second => told + 1,
-            _ => 1,
+        let (kind, is_record) =
+            if let Told::Reported { report, .. } = event { (&*report.kind, report.is_record) } else { ("", false) };
+        let most = if is_record { RECORDS_PER_SECOND } else { TOLD_PER_SECOND };
+        let told = {
+            let (now, mut told) = (self.start.elapsed().as_secs(), self.told.borrow_mut());
+            if told.0 != now {
+                *told = (now, HashMap::new());
+            }
+            let of_kind = told.1.entry(kind.to_owned()).or_default();
+            *of_kind += 1;
+            *of_kind
         };
-        self.told.set((second, told));
-        if told <= TOLD_PER_SECOND {
+        // The observer may report in turn.
+        if told <= most {
             self.shared.tell(event);
         }
     }

@@ -129,7 +129,7 @@ impl ChildPage {
             Event::ConnectionPanicked { message, .. } => (CONNECTION, message),
             Event::JobPanicked { message } => (JOB, message),
             Event::ServicePanicked { message } => (SERVICE, message),
-            Event::Reported { message, .. } => (REPORT, message),
+            Event::Reported { report, .. } => (REPORT, &report.message),
             _ => return,
         };
         let bytes = &message.as_bytes()[..message.len().min(MOST_TEXT)];
@@ -155,7 +155,7 @@ impl ChildPage {
             CONNECTION => Some(Event::ConnectionPanicked { id, peer, message }),
             JOB => Some(Event::JobPanicked { message }),
             SERVICE => Some(Event::ServicePanicked { message }),
-            REPORT => Some(Event::Reported { id, peer, message }),
+            REPORT => Some(Event::Reported { id, peer, report: message.into() }),
             _ => None,
         }
     }

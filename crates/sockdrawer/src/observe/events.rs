@@ -2,7 +2,7 @@
 
 use super::Readiness;
 use crate::net::Address;
-use crate::protocol::ConnectionId;
+use crate::protocol::{ConnectionId, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -79,14 +79,15 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
-    /// A protocol reported something by [`Context::report`](crate::Context::report). At most ten events per second are sent.
+    /// A protocol reported something by [`Context::report`](crate::Context::report). At most ten events of each
+    /// [kind](Report::kind) per second are sent, or 1,000 [records](Report::record).
     Reported {
         /// The connection.
         id: ConnectionId,
         /// The peer's address; None for a Unix socket, and where the peer has gone.
         peer: Option<SocketAddr>,
-        /// The text of the report.
-        message: String,
+        /// The report.
+        report: Report,
     },
     /// A job panicked; its connection gets [`JobError::Panicked`](crate::JobError::Panicked) and lives. At most ten events per second are sent.
     JobPanicked {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// What the supervisor hears.
-pub(crate) enum Report<N> {
+pub(crate) enum FromMember<N> {
     /// A member ended; also one that was dismissed, where only the pool can tell the difference.
     Ended {
         index: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Core<M: Members> {
     /// Told when the pool has stopped.
     pub(crate) stopped: Condvar,
     /// To the supervisor.
-    pub(crate) reports: mpsc::Sender<Report<M::News>>,
+    pub(crate) reports: mpsc::Sender<FromMember<M::News>>,
     pub(super) retirements: Arc<Retirements>,
 }
 
@@ -127,11 +127,11 @@ impl<M: Members> Control<M> {
 impl<M: Members> Core<M> {
     /// A pool that has no address and no member yet, and what its supervisor is to hear.
     pub(super) fn new(
-        own: impl FnOnce(&mpsc::Sender<Report<M::News>>) -> M,
+        own: impl FnOnce(&mpsc::Sender<FromMember<M::News>>) -> M,
         config: Config,
         generation: u32,
         state: M::State,
-    ) -> (Arc<Core<M>>, mpsc::Receiver<Report<M::News>>) {
+    ) -> (Arc<Core<M>>, mpsc::Receiver<FromMember<M::News>>) {
         let (reports, heard) = mpsc::channel();
         let retirements = Arc::new(Retirements::new(config.system.clone()));
         let control = Control {

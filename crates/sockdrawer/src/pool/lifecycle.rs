@@ -1,6 +1,6 @@
 //! The begin and the end of a pool.
 
-use super::control::{Control, Core, Member, Report, Started};
+use super::control::{Control, Core, FromMember, Member, Started};
 use super::listeners::ListenerEntry;
 use super::members::Members;
 use super::supervise;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 impl<M: Members> Core<M> {
     /// Opens the addresses and starts the members. What was started ends when the rest could not be.
-    pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
+    pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<FromMember<M::News>>) -> Result<(), Error> {
         let begun = supervise::start(Arc::downgrade(self), heard).and_then(|()| self.start_all());
         begun.inspect_err(|_| {
             std::mem::take(&mut lock(&self.control).listeners.listening).into_iter().for_each(ListenerEntry::put_back);
@@ -120,7 +120,7 @@ impl<M: Members> Core<M> {
         }
         M::stop(self, until);
         // The supervisor may be the one that stops the pool: then nothing listens.
-        let _ = self.reports.send(Report::Stop);
+        let _ = self.reports.send(FromMember::Stop);
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
         self.stopped.notify_all();
     }

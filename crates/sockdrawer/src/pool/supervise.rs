@@ -1,7 +1,7 @@
 //! Supervision: a member that dies is replaced, the sockets of one that does not turn go to others, and a pool in which parts die
 //! again and again ends in order and says why.
 
-use super::control::{Control, Core, Member, Report};
+use super::control::{Control, Core, FromMember, Member};
 use super::manager::Manager;
 use super::members::Members;
 use super::restarts::PendingRestart;
@@ -21,13 +21,13 @@ const LAST_DRAIN: Duration = Duration::from_secs(30);
 type Due<M> = (usize, u64, <M as Members>::Start, Option<PendingRestart>);
 
 /// Starts the pool's supervisor. It ends with the pool.
-pub(super) fn start<M: Members>(core: Weak<Core<M>>, reports: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
+pub(super) fn start<M: Members>(core: Weak<Core<M>>, reports: mpsc::Receiver<FromMember<M::News>>) -> Result<(), Error> {
     let supervisor = std::thread::Builder::new().name("sockdrawer-super".to_owned());
     let started = supervisor.spawn(move || supervise(&core, &reports));
     started.map(|_| ()).map_err(|source| Error::System { what: "start the supervisor's thread", source })
 }
 
-fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<Report<M::News>>) {
+fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<FromMember<M::News>>) {
     let mut looked = Instant::now();
     loop {
         let Some((look, due)) = core.upgrade().map(|core| core.next_times(looked)) else { return };
@@ -35,9 +35,9 @@ fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<Report<M
         let heard = reports.recv_timeout(until.saturating_duration_since(Instant::now()));
         let Some(core) = core.upgrade() else { return };
         match heard {
-            Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
-            Ok(Report::Ended { index, life, reason }) => core.member_ended(index, life, &reason),
-            Ok(Report::News(news)) => M::hear(&core, news),
+            Ok(FromMember::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Ok(FromMember::Ended { index, life, reason }) => core.member_ended(index, life, &reason),
+            Ok(FromMember::News(news)) => M::hear(&core, news),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         // Also while there is always something to hear.

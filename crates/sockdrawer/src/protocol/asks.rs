@@ -1,6 +1,7 @@
 //! What a callback asks of its loop beside its step.
 
 use super::peer::Peer;
+use super::report::Report;
 use super::tag::Tag;
 use crate::net::Address;
 use std::any::Any;
@@ -73,7 +74,7 @@ impl Asks {
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
-    pub(crate) report: Option<String>,
+    pub(crate) report: Option<Report>,
     /// Connects to begin.
     pub(crate) connects: Vec<Connect>,
     pub(crate) learned: Option<Learned>,

@@ -2,7 +2,7 @@
 
 use super::asks::{Asks, Connect, Learned};
 use super::tag::tag;
-use super::{ConnectionId, Group, Handle, Local, Note, Output, Peer, Post, Waiter};
+use super::{ConnectionId, Group, Handle, Local, Note, Output, Peer, Post, Report, Waiter};
 use crate::net::Address;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -33,7 +33,19 @@ pub struct Context<'a> {
     /// Bytes of input that the connection may leave untaken.
     pub(crate) max_partial: usize,
     pub(crate) draining: bool,
-    pub(crate) carried: Option<(u64, u64)>,
+    pub(crate) carried: Option<Carried>,
+}
+
+/// The bytes that a connection has carried, as they were on the wire, and how its pair ended: see [`Context::carried`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Carried {
+    /// Bytes from the peer.
+    pub received: u64,
+    /// Bytes to the peer, which may not have reached it.
+    pub sent: u64,
+    /// Of a connection that was [relayed](crate::Step::Relay): whether this side ended before the other; None where neither has, or that was in another process.
+    pub ended_first: Option<bool>,
 }
 
 impl Context<'_> {
@@ -163,9 +175,10 @@ impl Context<'_> {
     }
 
     /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::observe::Event::Reported): for example the
-    /// peer's mistake for which it is ended. Only the last report of a callback counts; a loop passes on at most ten per second.
-    pub fn report(&mut self, message: impl Into<String>) {
-        self.out.say().report = Some(message.into());
+    /// peer's mistake for which it is ended. Only the last report of a callback counts; of each [kind](Report::kind) a loop passes on at most ten per
+    /// second, or 1,000 [records](Report::record).
+    pub fn report(&mut self, report: impl Into<Report>) {
+        self.out.say().report = Some(report.into());
     }
 
     /// The state that [`Service::local`](super::Service::local) made for this loop and generation; None if its type is not `T`.
@@ -188,9 +201,8 @@ impl Context<'_> {
         self.draining
     }
 
-    /// Returns how many bytes the connection has received and sent in all, as they were on the wire, for [`Protocol::closed`](crate::Protocol::closed); None in other
-    /// callbacks, and without a pool. Bytes that were sent may not have reached the peer.
-    pub fn carried(&self) -> Option<(u64, u64)> {
+    /// Returns what the connection has carried in all, for [`Protocol::closed`](crate::Protocol::closed); None in other callbacks, and without a pool.
+    pub fn carried(&self) -> Option<Carried> {
         self.carried
     }
 

@@ -2,7 +2,7 @@
 
 use super::group::{Group, Membership};
 use super::tag::{Tag, tag};
-use super::{ConnectionId, Door, Members};
+use super::{ConnectionId, Door, Members, Report};
 use std::any::Any;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -44,7 +44,7 @@ pub(crate) trait Post: Sender {
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
     /// Returns false if the inbox is full.
-    fn report(&self, token: u64, message: String) -> bool;
+    fn report(&self, token: u64, report: Report) -> bool;
     /// What judges connections; without a pool there is none.
     fn door(&self) -> Option<Arc<dyn Door>> {
         None
@@ -127,8 +127,8 @@ impl Handle {
 
     /// Reports something about the connection, as [`Context::report`](crate::Context::report) does, without blocking. Returns false, and does
     /// nothing, if the loop's inbox is full.
-    pub fn report(&self, message: impl Into<String>) -> bool {
-        self.post.report(self.token, message.into())
+    pub fn report(&self, report: impl Into<Report>) -> bool {
+        self.post.report(self.token, report.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The inbox of a connection under test.
 
-use crate::protocol::{Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter};
+use crate::protocol::{Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Urgency, Waiter};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -159,7 +159,7 @@ impl Post for Inbox {
     }
 
     /// There is no observer.
-    fn report(&self, _token: u64, _message: String) -> bool {
+    fn report(&self, _token: u64, _report: Report) -> bool {
         true
     }
 }

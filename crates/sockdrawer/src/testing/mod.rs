@@ -35,7 +35,7 @@
 
 use crate::protocol::{
     Asks, Closed, Connect, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note,
-    Output, Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
+    Output, Peer, Post, Protocol, Receiving, Report, Service, Side, Step, Timer,
 };
 use inbox::Inbox;
 use std::cell::Cell;
@@ -94,7 +94,7 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
 struct Wire {
     peer: Peer,
     limits: Bounds,
-    reports: Vec<String>,
+    reports: Vec<Report>,
     now: Instant,
     due: Option<Instant>,
     /// Input that was received and not taken.
@@ -378,8 +378,8 @@ impl<S: Service> Driver<S> {
         self.wire.inbox.tag().to_string()
     }
 
-    /// The texts of [`Context::report`], oldest first.
-    pub fn reports(&self) -> &[String] {
+    /// What was told by [`Context::report`], oldest first.
+    pub fn reports(&self) -> &[Report] {
         &self.wire.reports
     }
 

@@ -36,7 +36,7 @@ impl Scene {
         let reports = Arc::<Mutex<Vec<String>>>::default();
         let seen = reports.clone();
         let config = Config::accept(Layer::new(records, script.clone())).loops(1).observer(move |event: &Event| {
-            if let Event::Reported { message, .. } = event {
+            if let Event::Reported { report: sockdrawer::Report { message, .. }, .. } = event {
                 seen.lock().expect("no panic").push(message.clone());
             }
         });

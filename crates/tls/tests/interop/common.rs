@@ -218,7 +218,9 @@ impl Seen {
     fn events(&self) -> impl Fn(&Event) + Send + Sync + 'static {
         let reports = self.reports.clone();
         move |event| match event {
-            Event::Reported { message, .. } => reports.lock().expect("nobody panicked").push(message.clone()),
+            Event::Reported { report: sockdrawer::Report { message, .. }, .. } => {
+                reports.lock().expect("nobody panicked").push(message.clone())
+            }
             Event::ConnectionPanicked { .. } => reports.lock().expect("nobody panicked").push(format!("{event:?}")),
             _ => {}
         }

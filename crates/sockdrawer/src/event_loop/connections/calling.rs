@@ -6,7 +6,7 @@ use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
-use crate::protocol::{Asks, Closed, Context, HandshakeKind, Local, Note, Output, Post, Said, Sender, Timer, Urgency};
+use crate::protocol::{Asks, Closed, Context, HandshakeKind, Local, Note, Output, Post, Report, Said, Sender, Timer, Urgency};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -150,9 +150,9 @@ impl Connections {
         for connect in said.connects {
             self.connect_for(slot, connect);
         }
-        if let Some(message) = said.report {
+        if let Some(report) = said.report {
             let token = self.slots.token(slot);
-            self.tell_report(token, message);
+            self.tell_report(token, report);
         }
     }
 
@@ -342,9 +342,9 @@ impl Connections {
 
     /// Tells what a protocol, or code that has a handle, reports of a connection.
     #[cold]
-    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, message: String) {
+    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, report: impl Into<Report>) {
         let Some(slot) = self.slots.find(token) else { return };
         let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
-        self.io.tell_some(&Told::Reported { id, peer, message });
+        self.io.tell_some(&Told::Reported { id, peer, report: report.into() });
     }
 }

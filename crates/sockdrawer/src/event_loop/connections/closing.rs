@@ -7,8 +7,9 @@ use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::observe::Event as Told;
-use crate::protocol::{Asks, Closed, Closing, Timer};
+use crate::protocol::{Asks, Carried, Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest};
 use std::cell::Cell;
@@ -214,9 +215,12 @@ impl Connections {
     pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let record = self.slots.at(slot);
-        let carried = (record.bytes_in, record.bytes_out);
+        let (received, sent) = (record.bytes_in, record.bytes_out);
+        let is_of_pair = |extra: &&Extra| extra.relay.is_some() && why != Closed::Orderly;
+        let extra = if record.flags.any(Flags::EXTRA) { self.slots.extra(slot) } else { None };
+        let ended_first = extra.and_then(|extra| Some(extra).filter(is_of_pair).map(|_| true).or(extra.ended_first));
         let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| {
-            cx.carried = Some(carried);
+            cx.carried = Some(Carried { received, sent, ended_first });
             table.close(state, why, cx)
         });
         self.scratch.clear();
@@ -231,9 +235,9 @@ impl Connections {
     fn forget_asks(&mut self, slot: u32, why: Closed) {
         if let Some(said) = self.scratch.said.take() {
             self.count_handshakes(&said.handshakes);
-            if let Some(message) = said.report {
+            if let Some(report) = said.report {
                 let token = self.slots.token(slot);
-                self.tell_report(token, message);
+                self.tell_report(token, report);
             }
         }
         let asks = std::mem::take(&mut self.scratch.asks);

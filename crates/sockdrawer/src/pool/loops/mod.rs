@@ -11,7 +11,7 @@ mod replace;
 mod shutdown;
 mod status;
 
-use super::control::{Core, Report};
+use super::control::{Core, FromMember};
 use super::listeners::Inherited;
 use super::validate::{effective_limit, make_room, validate_start, warm};
 use crate::config::{Config, Endpoint, Listening, Model};
@@ -113,7 +113,7 @@ impl Core<Loops> {
             others: on.others,
         };
         let (others, limit) = (on.others, on.limiter.limit());
-        let shared = |reports: &mpsc::Sender<Report<News>>| {
+        let shared = |reports: &mpsc::Sender<FromMember<News>>| {
             let died = reports.clone();
             let shared = Shared::new(Basis {
                 system: config.system.clone(),
@@ -125,7 +125,7 @@ impl Core<Loops> {
                 delegates: Delegates::new(model::delegates(&config), config.stack),
                 observer: config.observer.clone(),
                 admission: config.admission.clone(),
-                placement: model::placement(&config, move |panic| _ = died.send(Report::News(News::ThreadDied { panic }))),
+                placement: model::placement(&config, move |panic| _ = died.send(FromMember::News(News::ThreadDied { panic }))),
             });
             shared.set_spin(config.spin);
             shared.set_spare(config.spare);
@@ -157,7 +157,7 @@ impl Core<Loops> {
         let (inbox, reports) = (event_loop.inbox().clone(), self.reports.clone());
         let running = model::start(model, index, event_loop, move |panic| {
             // One that was asked to end says nothing. The supervisor is gone when the pool is.
-            let _ = panic.map(|reason| reports.send(Report::Ended { index, life, reason }));
+            let _ = panic.map(|reason| reports.send(FromMember::Ended { index, life, reason }));
         });
         let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
         Ok(LoopHandle { inbox, running, dials: None })
@@ -173,7 +173,7 @@ impl Core<Loops> {
                 panics::caught_on_this_thread();
                 if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
                     workers.died();
-                    let _ = reports.send(Report::News(News::WorkerDied { panic: panics::message(payload) }));
+                    let _ = reports.send(FromMember::News(News::WorkerDied { panic: panics::message(payload) }));
                 }
             });
             if let Err(source) = thread {

@@ -6,7 +6,7 @@ use super::recount::{Finding, Recount};
 use super::wire::HelperRequest;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::observe::Event;
-use crate::pool::control::{Control, Core, Report};
+use crate::pool::control::{Control, Core, FromMember};
 use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
@@ -23,7 +23,7 @@ pub(crate) enum News {
 
 /// Hears one helper, on the thread that reads from it.
 pub(super) struct Ear {
-    pub(super) reports: mpsc::Sender<Report<News>>,
+    pub(super) reports: mpsc::Sender<FromMember<News>>,
     pub(super) index: usize,
     pub(super) life: u64,
 }
@@ -37,11 +37,11 @@ impl Listener for Ear {
             event => News::Event(event),
         };
         // The supervisor is gone when the pool is.
-        let _ = self.reports.send(Report::News(news));
+        let _ = self.reports.send(FromMember::News(news));
     }
 
     fn ended(&self, how: &Ended) {
-        let _ = self.reports.send(Report::Ended { index: self.index, life: self.life, reason: how.to_string() });
+        let _ = self.reports.send(FromMember::Ended { index: self.index, life: self.life, reason: how.to_string() });
     }
 }
 

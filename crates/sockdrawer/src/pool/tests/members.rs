@@ -12,7 +12,7 @@ use crate::limit::limiter::Limiter;
 use crate::listen::state::ListenerState;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
-use crate::pool::control::{Control, Core, Member, Report};
+use crate::pool::control::{Control, Core, FromMember, Member};
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::manager::Manager as _;
 use crate::pool::members::{Changing, Members};
@@ -224,7 +224,7 @@ impl Members for Fakes {
 
 fn pool(members: usize) -> Arc<Core<Fakes>> {
     let config = Config::accept(Echo).listen("127.0.0.1:0").loops(members);
-    let own = |_: &mpsc::Sender<Report<()>>| Fakes {
+    let own = |_: &mpsc::Sender<FromMember<()>>| Fakes {
         system: Arc::new(Kernel),
         limiter: Limiter::shared(SharedCounters::private(), 100, None),
         notifier: Notifier::default(),
