@@ -209,7 +209,7 @@ impl PairLog {
         };
         let (by, how) = match why {
             Closed::Orderly => (side, "in order".to_owned()),
-            // What it was sent it does not take any more.
+            // It does not take any more what it was sent.
             Closed::Error(PIPE) => (side, "which was gone".to_owned()),
             Closed::Error(errno) => (side, std::io::Error::from_raw_os_error(errno).to_string()),
             Closed::Aborted if ended_first == Some(true) => (side, "without the end that its TLS owes".to_owned()),
@@ -422,9 +422,12 @@ impl Protocol for PairSide {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
-        match self {
-            PairSide::Joined(Joined { place, log: Some(log) }) if why != Closed::Adopted => log.ended(place.address(), why, cx),
-            _ => {}
+        if let PairSide::Joined(Joined { place, log }) = self
+            && why != Closed::Adopted
+        {
+            let carried = cx.carried().unwrap_or_default();
+            place.carried(carried.received, carried.sent);
+            log.iter().for_each(|log| log.ended(place.address(), why, cx));
         }
     }
 

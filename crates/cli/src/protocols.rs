@@ -97,6 +97,7 @@ pub(crate) struct TargetMetrics {
     pub(crate) left_out: MetricFamily<Gauge, 2>,
     pub(crate) connects: MetricFamily<Counter, 3>,
     pub(crate) connect_time: MetricFamily<Histogram, 2>,
+    pub(crate) bytes: MetricFamily<Counter, 3>,
 }
 
 impl TargetMetrics {
@@ -121,6 +122,11 @@ impl TargetMetrics {
                 "proxy_target_connects",
                 "Connects to a target, by their result: ok, or the error.",
                 ["pool", "target", "result"],
+            ),
+            bytes: Counter::family(
+                "proxy_target_bytes",
+                "Bytes of clients' connections, by their direction: to or from the target; counted when a pair ends.",
+                ["pool", "target", "direction"],
             ),
             connect_time: Histogram::family(
                 "proxy_target_connect_duration_seconds",
@@ -147,6 +153,10 @@ impl TargetMetrics {
             TargetEvent::Failed(errno) => {
                 self.connects.at([pool, target, &std::io::Error::from_raw_os_error(errno).to_string()]).add(1);
                 self.left_out.at([pool, target]).set(1.0);
+            }
+            TargetEvent::Carried(to, from) => {
+                self.bytes.at([pool, target, "to"]).add(to);
+                self.bytes.at([pool, target, "from"]).add(from);
             }
             TargetEvent::Gone => {
                 self.clients.remove([pool, target]);

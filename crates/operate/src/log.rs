@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) const MOST_LINES: usize = 1024;
 /// Lines of one kind and pool in each [`SECOND`].
 const MOST_OF_A_KIND: u32 = 10;
-/// ... of records, which are told because a setting asks for them. As many may wait to be written.
+/// Records of one kind and pool, which are told because a setting asks for them. As many may wait to be written.
 const MOST_RECORDS: u32 = MOST_LINES as u32 - 24;
 const SECOND: Duration = Duration::from_secs(1);
 

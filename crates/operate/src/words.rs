@@ -26,7 +26,7 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, peer, message } => format!("connection {id}{} panicked: {message}", of(peer)),
-        // What is of a kind names what it is about.
+        // A report of a kind names the peer itself.
         Event::Reported { id, report, .. } if !report.kind.is_empty() => format!("connection {id}: {report}"),
         Event::Reported { id, peer, report } => format!("connection {id}{}: {report}", of(peer)),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
@@ -57,7 +57,7 @@ fn of(peer: &Option<SocketAddr>) -> String {
     peer.map_or(String::new(), |peer| format!(" of {peer}"))
 }
 
-/// How much an entry of the log matters, by its event: `error` where something is lost or was not done, `warning` where an operator has to look. A report is a warning where
+/// Returns how much an entry of the log matters, by its event: `error` where something is lost or was not done, `warning` where an operator has to look. A report is a warning where
 /// the name of its kind ends with `Failed`.
 pub(crate) fn level(event: &str) -> &'static str {
     match event {

@@ -79,7 +79,7 @@ impl Misread<'_> {
                 return format!("unexpected argument `{word}`: what {name} runs stands behind --, as in {name} -- {form}");
             }
         }
-        // What a command starts has arguments of its own; most protocols of a server start nothing.
+        // A program that a command starts has arguments of its own; most protocols of a server start none.
         let (name, definition) = self.command();
         let starts = name != " serve" && definition.get_arguments().any(clap::Arg::is_last_set);
         if !word.starts_with('-') {

@@ -34,6 +34,8 @@ pub enum TargetEvent {
     Waits,
     /// A client does not wait any more.
     WaitsNoMore,
+    /// A pair has ended that carried so many bytes to the target, and so many from it.
+    Carried(u64, u64),
     /// Nothing names the target any more, and no client has a place there.
     Gone,
 }
@@ -160,11 +162,14 @@ impl Health {
     }
 }
 
+/// The name of a pool, and the address of a target of it.
+type Named = (Arc<str>, Address);
+
 /// Counts and health of targets by pools and addresses: a change of the configuration keeps counts and health of those that stay.
 #[derive(Clone, Default)]
 pub struct Known {
     pool: Arc<str>,
-    targets: Arc<Mutex<HashMap<(Arc<str>, Address), Arc<TargetState>>>>,
+    targets: Arc<Mutex<HashMap<Named, Arc<TargetState>>>>,
     queue: Arc<Queue>,
     observer: Option<Observer>,
 }
@@ -260,6 +265,11 @@ impl Place {
             self.shared.queue.fill(&self.shared);
         }
         was_out
+    }
+
+    /// Counts the bytes of a pair that has ended: those to the target, and those from it.
+    pub fn carried(&self, to: u64, from: u64) {
+        self.shared.tell(TargetEvent::Carried(to, from));
     }
 
     /// Counts a connect that failed. Returns for how long the target is left out. Failures of connects that were under way at the same time double the pause

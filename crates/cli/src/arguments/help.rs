@@ -80,6 +80,7 @@ pub(crate) fn program() -> Program {
         .metric(&targets.left_out)
         .metric(&targets.connects)
         .metric(&targets.connect_time)
+        .metric(&targets.bytes)
         .carry("checks", checks::write, checks::read)
         .shows("targets", &TARGET_COLUMNS, target_rows);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))

@@ -211,6 +211,11 @@ fn the_end_of_each_pair_is_told_on_request_also_in_the_next_build() {
     assert!(echoes(&mut silent, 2));
     assert_eq!(silent.read(&mut [0]).expect("an orderly end"), 0);
     is_told(&mut server, silent.local_addr().expect("it stands"), "this proxy, because it was idle");
+    let page = server.metrics();
+    for direction in ["to", "from"] {
+        let bytes = format!("proxy_target_bytes_total{{pool=\"proxy\",target=\"{to}\",direction=\"{direction}\"}} 30000\n");
+        assert!(page.contains(&bytes), "{bytes}{page}");
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(super) struct Extra {
     pub(super) remote: Option<Box<SocketAddr>>,
     /// Admission turned it away when its peer was known: it is counted as rejected, and not as closed.
     pub(super) turned_away: bool,
-    /// Of a pair whose first side has ended: whether that was this one.
+    /// The first side of its pair has ended: whether this one is that.
     pub(super) ended_first: Option<bool>,
 }
 

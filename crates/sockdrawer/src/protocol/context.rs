@@ -44,7 +44,7 @@ pub struct Carried {
     pub received: u64,
     /// Bytes to the peer, which may not have reached it.
     pub sent: u64,
-    /// Of a connection that was [relayed](crate::Step::Relay): whether this side ended before the other; None where neither has, or that was in another process.
+    /// Whether this side of a [relay](crate::Step::Relay) ended before the other; None where neither has, or that was in another process.
     pub ended_first: Option<bool>,
 }
 

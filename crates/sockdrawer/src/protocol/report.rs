@@ -9,9 +9,9 @@ use std::fmt;
 /// use sockdrawer::Report;
 ///
 /// let report = Report::new("3 wrong passwords").kind("LoginFailed").field("attempts", 3);
-/// # assert_eq!(report, "3 wrong passwords");
+/// # assert_eq!(report.to_string(), "3 wrong passwords");
 /// ```
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// The text for people.
@@ -60,12 +60,5 @@ impl fmt::Display for Report {
 impl<T: Into<String>> From<T> for Report {
     fn from(message: T) -> Report {
         Report::new(message)
-    }
-}
-
-/// Whether that is the text.
-impl<T: AsRef<str>> PartialEq<T> for Report {
-    fn eq(&self, text: &T) -> bool {
-        self.message == text.as_ref()
     }
 }

@@ -35,7 +35,7 @@
 
 use crate::protocol::{
     Asks, Closed, Connect, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note,
-    Output, Peer, Post, Protocol, Receiving, Report, Service, Side, Step, Timer,
+    Output, Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
 };
 use inbox::Inbox;
 use std::cell::Cell;
@@ -94,7 +94,7 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
 struct Wire {
     peer: Peer,
     limits: Bounds,
-    reports: Vec<Report>,
+    reports: Vec<String>,
     now: Instant,
     due: Option<Instant>,
     /// Input that was received and not taken.
@@ -358,7 +358,7 @@ impl<S: Service> Driver<S> {
         if panicked {
             self.closed = Some(Closed::Panicked);
         }
-        self.wire.reports.extend(self.out.said.take().and_then(|said| said.report));
+        self.wire.reports.extend(self.out.said.take().and_then(|said| said.report).map(|report| report.message));
         self.out.clear();
         self.wire.due = None;
     }
@@ -378,8 +378,8 @@ impl<S: Service> Driver<S> {
         self.wire.inbox.tag().to_string()
     }
 
-    /// What was told by [`Context::report`], oldest first.
-    pub fn reports(&self) -> &[Report] {
+    /// The texts of [`Context::report`], oldest first.
+    pub fn reports(&self) -> &[String] {
         &self.wire.reports
     }
 
@@ -497,7 +497,7 @@ impl<S: Service> Driver<S> {
         self.heed(asks);
         if let Some(said) = self.out.said.take() {
             said.tag.into_iter().for_each(|tag| self.wire.inbox.name(tag));
-            self.wire.reports.extend(said.report);
+            self.wire.reports.extend(said.report.map(|report| report.message));
             self.wire.connects.extend(said.connects);
             if let Some(real) = said.learned.and_then(|learned| learned.real) {
                 self.wire.peer = self.wire.peer.with_remote(real);

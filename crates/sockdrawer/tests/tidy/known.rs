@@ -148,7 +148,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("cli", 157),
     ("elsewhere", 20),
     ("load", 473),
-    ("operate", 155),
+    ("operate", 154),
     ("program", 14),
     ("sockdrawer", 1013),
     ("tls", 64),

@@ -210,7 +210,7 @@ impl Connections {
         }
     }
 
-    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them, and their timers are not due.
+    /// Returns how many notes frozen connections heard since the last look; with `last` they hear no more of them, and their timers are not due.
     pub(crate) fn gathered(&mut self, last: bool) -> u64 {
         if last {
             for frozen in self.moving.frozen.values_mut() {
