@@ -119,7 +119,9 @@ fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     if !kinds.is_empty() {
         writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
-        writeln!(f, "{moved} connections moved, {stayed} stayed in the old process")?;
+        let alone = report.changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(|promise| !promise.killed));
+        let longest = alone.map(|change| change.ran.took).max().unwrap_or_default();
+        writeln!(f, "{moved} connections moved, {stayed} stayed in the old process; the longest took {longest:.1?}")?;
     }
     report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))
 }
@@ -144,8 +146,12 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
         write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
     }
+    let in_upgrades = |change: &&Change| {
+        let lost = report.lost_messages.get(&change.number).is_some_and(|lost| *lost > 0);
+        lost && change.ran.promise.as_ref().is_some_and(|promise| !promise.killed)
+    };
     // A panic, and a table that is dropped, are told as reasons, and are.
-    if report.is_of_upgrades() && all.lost > 0 && report.panic().is_none() && report.dropped().is_empty() {
+    if report.changes.iter().any(|change| in_upgrades(&change)) && report.panic().is_none() && report.dropped().is_empty() {
         f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored?")?;
     }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
