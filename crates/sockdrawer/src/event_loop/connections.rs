@@ -46,6 +46,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Timers that one turn calls for: a crowd that came at once is due at once, and others of its loop wait for a part of it alone.
+const MOST_DUE: usize = 64;
+
 /// The connections of one event loop, of whatever generation, and those that are being made.
 pub(crate) struct Connections {
     pub(crate) io: Io,
@@ -219,7 +222,8 @@ impl Connections {
         }
         let now = Instant::now();
         let mut due = std::mem::take(&mut self.timers.due);
-        self.timers.wheel.advance(&mut self.slots, now, &mut due);
+        // The next turn takes those that are left.
+        self.timers.wheel.advance(&mut self.slots, now, &mut due, MOST_DUE);
         for slot in due.drain(..) {
             // A callback earlier in this list may have ended the connection, or set its timer again.
             if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {

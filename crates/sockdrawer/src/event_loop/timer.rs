@@ -171,13 +171,17 @@ impl Wheel {
             .unwrap_or(u64::MAX)
     }
 
-    /// Collects the slots whose deadline has come until `now` into `due`; their timers are off.
-    pub(crate) fn advance(&mut self, slots: &mut Slots, now: Instant, due: &mut Vec<u32>) {
+    /// Collects slots whose deadline has come until `now` into `due`; their timers are off. With `most` of them the others are left, but for those of
+    /// the same tick.
+    pub(crate) fn advance(&mut self, slots: &mut Slots, now: Instant, due: &mut Vec<u32>, most: usize) {
         let target = self.ticks(now);
         while !self.is_empty() {
             let next = self.next_tick();
             if next > target {
                 break;
+            }
+            if due.len() >= most {
+                return;
             }
             self.tick = next;
             for level in (0..LEVELS).rev() {
@@ -265,7 +269,7 @@ mod tests {
             if let (Some(next), Some(nearest)) = (next, nearest) {
                 assert!(next <= nearest + (2 << TICK_SHIFT), "the loop would sleep past a deadline");
             }
-            wheel.advance(&mut slots, start + Duration::from_nanos(now), &mut due);
+            wheel.advance(&mut slots, start + Duration::from_nanos(now), &mut due, usize::MAX);
             for slot in due.drain(..) {
                 let deadline = deadlines[slot as usize].take().expect("set");
                 assert!(deadline <= now, "early");
@@ -287,9 +291,9 @@ mod tests {
         for moved in 1..=10 {
             wheel.set(&mut slots, 0, start + second * moved, start);
         }
-        wheel.advance(&mut slots, start + second * 9, &mut due);
+        wheel.advance(&mut slots, start + second * 9, &mut due, usize::MAX);
         assert!(due.is_empty());
-        wheel.advance(&mut slots, start + second * 10 + Duration::from_millis(1), &mut due);
+        wheel.advance(&mut slots, start + second * 10 + Duration::from_millis(1), &mut due, usize::MAX);
         assert_eq!((due.len(), wheel.is_empty()), (1, true));
     }
 
@@ -300,9 +304,9 @@ mod tests {
         let (quarter, mut due) = (Duration::from_secs(900), Vec::new());
         for quarters in 0..400 {
             wheel.set(&mut slots, 0, start + quarter * (quarters + 20), start + quarter * quarters);
-            wheel.advance(&mut slots, start + quarter * (quarters + 19), &mut due);
+            wheel.advance(&mut slots, start + quarter * (quarters + 19), &mut due, usize::MAX);
             assert!(due.is_empty());
-            wheel.advance(&mut slots, start + quarter * (quarters + 20) + Duration::from_millis(1), &mut due);
+            wheel.advance(&mut slots, start + quarter * (quarters + 20) + Duration::from_millis(1), &mut due, usize::MAX);
             assert_eq!(due.drain(..).count(), 1);
         }
     }
@@ -318,7 +322,7 @@ mod tests {
             wheel.set(&mut slots, slot, start + Duration::from_micros(u64::from(slot) * 37 % 60_000_000), start);
         }
         let mut due = Vec::with_capacity(1_000_000);
-        wheel.advance(&mut slots, start + Duration::from_secs(61), &mut due);
+        wheel.advance(&mut slots, start + Duration::from_secs(61), &mut due, usize::MAX);
         due.sort_unstable();
         due.dedup();
         assert_eq!((due.len(), wheel.is_empty(), limiter.taken()), (1_000_000, true, 0));

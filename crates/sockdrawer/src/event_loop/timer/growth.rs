@@ -72,7 +72,7 @@ impl Scene {
         let mut due = Vec::new();
         while let Some(next) = self.wheel.next() {
             now = next.max(now + TURN);
-            self.wheel.advance(&mut self.slots, now, &mut due);
+            self.wheel.advance(&mut self.slots, now, &mut due, usize::MAX);
             fired += due.len();
             due.clear();
         }
