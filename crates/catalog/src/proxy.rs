@@ -212,17 +212,22 @@ impl PairLog {
             // It does not take any more what it was sent.
             Closed::Error(PIPE) => (side, "which was gone".to_owned()),
             Closed::Error(errno) => (side, std::io::Error::from_raw_os_error(errno).to_string()),
-            Closed::Aborted if ended_first == Some(true) => (side, "without the end that its TLS owes".to_owned()),
-            Closed::Aborted => (side, "with a reset, or without the end that its TLS owes".to_owned()),
+            Closed::Aborted if ended_first == Some(true) => (side, "by TLS that is not whole, or wrong".to_owned()),
+            Closed::Aborted if ended_first == Some(false) => (side, "by a reset, or by TLS that is not whole".to_owned()),
             Closed::Idle => ("this proxy", "because it was idle".to_owned()),
-            Closed::Purged | Closed::Killed => ("this proxy", "which cut it off".to_owned()),
+            Closed::Aborted | Closed::Purged | Closed::Killed => ("this proxy", "which cut it off".to_owned()),
             other => ("this proxy", format!("{other:?}").to_lowercase()),
         };
         let client = self.client.map_or("a client".to_owned(), |client| client.to_string());
-        let millis = self.lasted(cx.now()).as_millis();
+        let millis = u64::try_from(self.lasted(cx.now()).as_millis()).unwrap_or(u64::MAX);
         let text =
             format!("{client} with {target}: ended by {by}, {how}, after {millis} ms, {received} bytes there, {sent} back");
-        let report = Report::new(text).kind("PairEnded").record().field("client", client).field("target", target).field("by", by);
+        let report = Report::new(text)
+            .kind("PairEnded")
+            .record()
+            .field("client", client)
+            .field("target", target.to_string())
+            .field("by", by);
         cx.report(report.field("how", how).field("millis", millis).field("received", received).field("sent", sent));
     }
 }
@@ -338,7 +343,7 @@ impl Unjoined {
         let took = self.since.map_or(Duration::ZERO, |since| cx.now().saturating_duration_since(since));
         if place.succeeded(cx.now(), took) {
             let report = Report::new(format!("target {} is back", place.address()));
-            cx.report(report.kind("TargetBack").field("target", place.address()));
+            cx.report(report.kind("TargetBack").field("target", place.address().to_string()));
         }
         cx.tag(&place.address().to_string());
     }
@@ -352,7 +357,7 @@ impl Unjoined {
             let pause = place.failed(cx.now(), failure.errno);
             let why = why_failed(failure.errno);
             let text = format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause));
-            cx.report(Report::new(text).kind("TargetFailed").field("target", place.address()).field("why", why));
+            cx.report(Report::new(text).kind("TargetFailed").field("target", place.address().to_string()).field("why", why));
         }
         self.connect(cx)
     }

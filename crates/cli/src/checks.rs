@@ -120,8 +120,10 @@ pub(crate) fn refuse(values: &Values) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks all targets once, at the same time.
+/// Checks all targets once, at the same time. What was found of others of the pool, or by other settings, is forgotten.
 pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> {
+    let current: Vec<Key> = targets.iter().map(|target| key(&target.address, values)).collect();
+    failed().retain(|key, _| key.0 != values.pool() || values.has("check-every") && current.contains(key));
     let (again, within) = (values.time("check-every")?, values.time("connect-timeout").unwrap_or(Duration::from_secs(5)));
     let until = Instant::now() + within;
     let begun: Vec<Begun> = targets.iter().map(|target| Begun::new(&target.address, values, within, layered)).collect();
@@ -258,5 +260,36 @@ impl Protocol for Checking {
             };
             let _ = self.tell(Err(why));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sockdrawer_operate::Value;
+
+    #[test]
+    fn what_was_found_goes_along_and_is_forgotten_with_its_settings() {
+        let [every, send, _] = SETTINGS;
+        let values = |text: &str| {
+            let mut values = Values::default().of_pool("forgotten");
+            values.set(&every, Value::Time(Duration::from_secs(1)));
+            values.set(&send, Value::Text(text.to_owned()));
+            values
+        };
+        let at: Address = "127.0.0.1:1".parse().expect("an address");
+        failed().insert(key(&at, &values("PING")), (FAILURES, "no PONG".to_owned()));
+        let written = write();
+        failed().clear();
+        read(&written);
+        assert_eq!(why_out("forgotten", &at).as_deref(), Some("no PONG"));
+        assert_eq!(why_out("other", &at), None);
+        let mut targets = ["127.0.0.1:1", "127.0.0.2:1"].map(|text| text.parse::<Target>().expect("a target")).to_vec();
+        leave_out(&mut targets, &values("PING"));
+        assert_eq!(targets.iter().map(|target| target.weight).collect::<Vec<_>>(), [0, 1]);
+        // Other settings, and then no target.
+        check(&[], &values("PONG"), &|behaviour| behaviour);
+        assert_eq!(why_out("forgotten", &at), None);
+        read(b"[[1]]");
     }
 }

@@ -245,6 +245,16 @@ fn targets(values: &Values) -> Result<Vec<Target>, String> {
     Ok(all)
 }
 
+/// Returns whether a pool listens at this address, as far as its own values say.
+fn listens_at(values: &Values, at: &Address) -> bool {
+    let is_it = |own: &Address| match (own, at) {
+        (Address::Tcp(own), Address::Tcp(at)) if own.ip().is_unspecified() => own.port() == at.port() && at.ip().is_loopback(),
+        _ => own == at,
+    };
+    let mut own = values.list("listen").iter().filter_map(|text| text.split(',').next()?.parse().ok());
+    own.any(|own| is_it(&own))
+}
+
 fn proxy(values: &Values) -> Result<Config, String> {
     let targets = targets(values)?;
     if targets.is_empty() {
@@ -254,6 +264,9 @@ fn proxy(values: &Values) -> Result<Config, String> {
         return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
     }
     checks::refuse(values)?;
+    if let Some(itself) = targets.iter().find(|target| listens_at(values, &target.address)) {
+        return Err(format!("{} is where this pool listens: it would be its own client; name another target", itself.address));
+    }
     let by_hello = |target: &&Target| !target.sni.is_empty() || !target.alpn.is_empty();
     let ends_tls = values.has("tls-cert") || values.list("listen").iter().any(|listener| listener.contains(",tls-cert="));
     if let Some(target) = targets.iter().find(by_hello).filter(|_| ends_tls) {

@@ -6,7 +6,7 @@ use crate::print::PATIENCE;
 use crate::{print, words};
 use serde_json::{Value, json};
 use sockdrawer::observe::{Counts, Event};
-use sockdrawer::{ConnectionId, Group, Report};
+use sockdrawer::{ConnectionId, Field, Group, Report};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,7 +57,10 @@ impl Hub {
     fn reported(&self, pool: &str, (id, peer): (ConnectionId, Option<SocketAddr>), report: &Report, text: String) {
         let mut data = json!({"id": id, "peer": peer, "message": report.message});
         for (name, value) in &report.fields {
-            data[&**name] = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
+            data[&**name] = match value {
+                Field::Number(number) => json!(number),
+                Field::Text(text) => json!(text),
+            };
         }
         let kind = if report.kind.is_empty() { "Reported" } else { &*report.kind };
         self.put(Entry { is_record: report.is_record, ..self.entry(Some(pool), kind.to_owned(), data, text) });

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) const MOST_LINES: usize = 1024;
 /// Lines of one kind and pool in each [`SECOND`].
 const MOST_OF_A_KIND: u32 = 10;
-/// Records of one kind and pool, which are told because a setting asks for them. As many may wait to be written.
-const MOST_RECORDS: u32 = MOST_LINES as u32 - 24;
+/// Records of one kind and pool, which are told because a setting asks for them.
+const MOST_RECORDS: u32 = 1_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How events are logged.
@@ -218,8 +218,8 @@ impl Queue {
     }
 
     fn push(&mut self, form: Form, entry: &Entry) {
-        // Room for the count of what was dropped, too.
-        if self.lines.len() + 1 >= MOST_LINES {
+        // Room for the count of what was dropped, too; and records leave room for what matters more.
+        if self.lines.len() + 1 >= if entry.is_record { MOST_LINES / 2 } else { MOST_LINES } {
             self.dropped += 1;
             self.left_out.0 += 1;
             return;

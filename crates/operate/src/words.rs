@@ -26,8 +26,10 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, peer, message } => format!("connection {id}{} panicked: {message}", of(peer)),
-        // A report of a kind names the peer itself.
-        Event::Reported { id, report, .. } if !report.kind.is_empty() => format!("connection {id}: {report}"),
+        // The end of a pair names the peer itself: it may be gone by then.
+        Event::Reported { id, report, .. } if report.fields.iter().any(|(name, _)| name == "client") => {
+            format!("connection {id}: {report}")
+        }
         Event::Reported { id, peer, report } => format!("connection {id}{}: {report}", of(peer)),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
         Event::ServicePanicked { message } => format!("the service panicked: {message}"),

@@ -110,9 +110,9 @@ pub use pool::{Applied, Pool};
 #[cfg(feature = "processes")]
 pub use pool::{layers, processes};
 pub use protocol::{
-    After, CannotRestore, CannotSave, Carried, Closed, Closing, ConnectionId, Context, Delegate, Group, Groups, Handle, Input,
-    Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Report, Saved, Saver, Service,
-    Side, State, Step, Timers,
+    After, CannotRestore, CannotSave, Carried, Closed, Closing, ConnectionId, Context, Delegate, Field, Group, Groups, Handle,
+    Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Report, Saved, Saver,
+    Service, Side, State, Step, Timers,
 };
 #[cfg(feature = "upgrade")]
 pub use upgrade::Upgrade;

@@ -58,7 +58,7 @@ pub(crate) use note::{Post, Sender, Urgency, Waiter};
 pub use output::Output;
 pub(crate) use peer::UNNAMED;
 pub use peer::{ConnectFailure, ConnectionId, Peer, Side};
-pub use report::Report;
+pub use report::{Field, Report};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
 pub(crate) use state::Level;
 pub use state::State;

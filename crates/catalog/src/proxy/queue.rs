@@ -70,9 +70,10 @@ impl Queue {
                 let wanted = waiter.wanted.iter().find(|wanted| wanted.state.is_beside(state))?;
                 // Where all are left out, one of them is tried.
                 let may = !wanted.state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
-                may.then_some((at, wanted))
+                // Another pool may allow the address more clients.
+                (may && has_room(wanted.limit)).then_some((at, wanted))
             });
-            let Some((at, wanted)) = first.next().filter(|(_, wanted)| has_room(wanted.limit)) else {
+            let Some((at, wanted)) = first.next() else {
                 otherwise();
                 return false;
             };

@@ -317,6 +317,31 @@ fn a_change_keeps_what_is_known_of_targets_that_stay() {
 }
 
 #[test]
+fn pools_share_the_places_of_an_address_and_each_finds_out_by_itself_whether_it_is_well() {
+    let (known, now) = (Known::default(), Instant::now());
+    let of = |pool: &str, options: &str| {
+        Targets::new(vec![target(&format!("10.0.0.1:1{options}"))], Balance::Least, known.of_pool(pool))
+    };
+    let (few, many) = (of("few", ",limit=1"), of("many", ",limit=3"));
+    let places: Vec<Place> = (0..3).map(|_| many.take(None, &[], now).expect("a place")).collect();
+    assert_eq!((few.take(None, &[], now).err(), many.take(None, &[], now).err()), (Some(NoPlace::Full), Some(NoPlace::Full)));
+    // The first that waits may have one client there at most: the second does not wait for that.
+    let waiting = [few.wait(&[], || {}), many.wait(&[], || {})];
+    let mut places = places.into_iter();
+    drop(places.next());
+    assert!(waiting[0].place(now).is_none());
+    let given = waiting[1].place(now).expect("its turn");
+    assert_eq!(
+        (given.number, known.status(now).iter().map(|one| (one.pool.clone(), one.open)).collect::<Vec<_>>()),
+        (Some(0), vec![("few".to_owned(), 0), ("many".to_owned(), 3)])
+    );
+    drop((places, given));
+    let first = waiting[0].place(now).expect("the address has no clients");
+    first.failed(now, 111);
+    assert_eq!([&few, &many].map(|pool| pool.status(now)[0].failures), [1, 0]);
+}
+
+#[test]
 fn threads_that_take_places_at_once_all_get_one() {
     let targets = targets(Balance::Least, &["", "", ",weight=2"]);
     std::thread::scope(|scope| {

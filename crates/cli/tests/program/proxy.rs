@@ -246,7 +246,7 @@ fn the_side_that_ends_a_pair_first_is_told() {
         assert_eq!(other.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
     };
     is_told(&|client, far| resets(client, far), "the client", "Connection reset by peer (os error 104)");
-    is_told(&|client, far| resets(far, client), "the target", "with a reset, or without the end that its TLS owes");
+    is_told(&|client, far| resets(far, client), "the target", "by a reset, or by TLS that is not whole");
 }
 
 #[test]
@@ -301,6 +301,12 @@ fn what_a_proxy_cannot_have_is_refused_at_the_start() {
         ("", "proxy without a target: name one by to, as in --to 10.0.0.1:6379"),
         ("--to 127.0.0.1:1 --model threads", "both sides of a pair run in one loop, which threads has not: use loops or prefork"),
         ("--to 127.0.0.1:1 --tries 0", "--tries 0: must be at least 1"),
+        ("-l :7 --to 127.0.0.1:7", "127.0.0.1:7 is where this pool listens: it would be its own client; name another target"),
+        (
+            "--tls-cert a --tls-key b --to 127.0.0.1:1,sni=a.example",
+            "127.0.0.1:1,sni=a.example is for clients by their TLS, which ends here: leave tls-cert out, and it is passed on as it is, or \
+             leave sni and alpn out",
+        ),
     ] {
         let end = Program::of(&format!("serve proxy {words}")).end();
         assert_eq!(end.code, Some(2), "{words}");

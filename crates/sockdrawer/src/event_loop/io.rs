@@ -14,6 +14,8 @@ use std::time::Instant;
 
 /// Panics and reports told as events, of each kind, for each loop and second; all panics are counted.
 const TOLD_PER_SECOND: u32 = 10;
+/// Panics are counted apart from reports, by this name.
+const PANICS: &str = "panics";
 /// Records of a kind.
 const RECORDS_PER_SECOND: u32 = 1_000;
 
@@ -70,7 +72,7 @@ impl Io {
     /// Tells an event of which user code may cause any number.
     pub(super) fn tell_some(&self, event: &Told) {
         let (kind, is_record) =
-            if let Told::Reported { report, .. } = event { (&*report.kind, report.is_record) } else { ("", false) };
+            if let Told::Reported { report, .. } = event { (&*report.kind, report.is_record) } else { (PANICS, false) };
         let most = if is_record { RECORDS_PER_SECOND } else { TOLD_PER_SECOND };
         let told = {
             let (now, mut told) = (self.start.elapsed().as_secs(), self.told.borrow_mut());

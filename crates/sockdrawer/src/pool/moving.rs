@@ -160,6 +160,9 @@ pub(crate) trait Movable: Manager {
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
     /// until the last look, else those of which it is still to be learned who their peers are.
     fn freeze(&self, reads: &State);
+    /// Returns true where connections that move together share what this process has, and are frozen before the first is offered: those of helper
+    /// processes do not.
+    fn gathers(&self) -> bool;
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(&self, last: bool) -> u64;
     /// All frozen connections go on here: for good where this process `stays`, else until the next offer.
@@ -391,6 +394,10 @@ impl<M: Moving> Movable for Core<M> {
         // Nobody accepts meanwhile: a thread that does something else for so long reads no header either.
         let within = if together { M::ANSWERS_WITHIN } else { BEGINS_WITHIN };
         self.gather(&Request::Freeze { reads: reads.clone(), together }, deadline(Instant::now(), within)).for_each(drop);
+    }
+
+    fn gathers(&self) -> bool {
+        !M::concerned(self, &Request::Heard { last: false }).is_empty()
     }
 
     fn gathered(&self, last: bool) -> u64 {

@@ -19,9 +19,36 @@ pub struct Report {
     /// The kind, written like the name of an event; empty where it is of none.
     pub kind: Cow<'static, str>,
     /// Parts of the text for programs, by their names.
-    pub fields: Vec<(Cow<'static, str>, String)>,
+    pub fields: Vec<(Cow<'static, str>, Field)>,
     /// It is told because a setting asks for each of its kind.
     pub is_record: bool,
+}
+
+/// A part of a [`Report`] for programs.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Field {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+}
+
+impl From<u64> for Field {
+    fn from(number: u64) -> Field {
+        Field::Number(number)
+    }
+}
+
+impl From<&str> for Field {
+    fn from(text: &str) -> Field {
+        Field::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Field {
+    fn from(text: String) -> Field {
+        Field::Text(text)
+    }
 }
 
 impl Report {
@@ -45,8 +72,8 @@ impl Report {
 
     /// Adds a part of the text for programs.
     #[must_use]
-    pub fn field(mut self, name: &'static str, value: impl fmt::Display) -> Report {
-        self.fields.push((name.into(), value.to_string()));
+    pub fn field(mut self, name: &'static str, value: impl Into<Field>) -> Report {
+        self.fields.push((name.into(), value.into()));
         self
     }
 }

@@ -30,7 +30,7 @@ const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 /// How long none accepts while a loop that is busy is waited for: at the first try, and at most.
 const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
-pub(super) const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
+const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Code that is asked for a connection gives it back between two messages: the first look is after this time.
 const COMES_BACK: Duration = Duration::from_millis(5);
 /// Connections that are not given back by then are told as staying for now.
@@ -56,6 +56,8 @@ pub(super) struct Conversation<'a> {
     has_frozen: bool,
     /// Other code was asked for connections, which it gives back.
     pub(super) awaited: bool,
+    /// Connections that move together have acted here since the successor read what they share: they wait no longer than others.
+    has_acted: bool,
     /// Observers were told that another process took over.
     was_told: bool,
     /// Where the two met: the next one meets the successor there.
@@ -95,6 +97,7 @@ impl Conversation<'_> {
             settled: false,
             has_frozen: false,
             awaited: false,
+            has_acted: false,
             was_told: false,
             place,
             stays: None,
@@ -380,13 +383,29 @@ impl Conversation<'_> {
     /// Returns until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are none.
     pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
         let until = gathered + TOGETHER_WITHIN;
-        (self.talk.now() < until && !self.together().is_empty()).then_some(until)
+        let waits = |named: &Named| named.pool.gathers();
+        (!self.has_acted && self.talk.now() < until && self.together().iter().any(waits)).then_some(until)
     }
 
     /// Frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.
-    pub(super) fn go_on(&self, wait: bool) {
+    pub(super) fn go_on(&mut self, wait: bool) {
+        self.has_acted |= !wait;
         let goes_on = |named: &&Named| !(wait && named.pool.state().moves_together());
         self.pools.iter().filter(goes_on).for_each(|named| named.pool.thaw(false));
+    }
+
+    /// Waits for a moment with what moves together, and does what the successor asks for meanwhile.
+    ///
+    /// # Errors
+    /// `EPIPE`: the successor is gone.
+    pub(super) fn wait_with_set(&mut self) -> Result<()> {
+        self.go_on(true);
+        match self.talk.hear(Some(self.talk.now() + SWEEPS[0])) {
+            Ok((said, _)) => self.heard(said),
+            Err(Errno::AGAIN) => {}
+            Err(gone) => return Err(gone),
+        }
+        Ok(())
     }
 
     /// Does what the successor may ask for at any time after the commit. What is not understood changes nothing.

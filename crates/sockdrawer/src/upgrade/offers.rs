@@ -1,7 +1,7 @@
 //! The predecessor offers its connections, and lets go of those that the successor has restored.
 
 use super::Named;
-use super::handing_over::{Conversation, RESTORES_WITHIN, SWEEPS};
+use super::handing_over::{Conversation, RESTORES_WITHIN};
 use super::talk::Room;
 use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{Offer, Prepared, Said};
@@ -50,7 +50,7 @@ impl Conversation<'_> {
         for named in &pools {
             if self.offer_all(named, prepared, &mut restored, Some(gathered))?.is_none() {
                 self.take_back(&restored)?;
-                pools.iter().for_each(|named| named.pool.thaw(false));
+                self.go_on(false);
                 return Ok(false);
             }
         }
@@ -87,7 +87,7 @@ impl Conversation<'_> {
         let Named { name, pool, .. } = named;
         let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
         let (mut moved, together, since) = (0, gathered.is_some(), self.talk.now());
-        let waits = |this: &Self| gathered.is_some_and(|gathered| this.set_waits(gathered).is_some());
+        let waits = |this: &Self| pool.gathers() && gathered.is_some_and(|gathered| this.set_waits(gathered).is_some());
         for holder in pool.holders() {
             let of_holder = || RestoredSlice { pool: name.clone(), holder: holder.clone(), ids: Vec::new() };
             restored.push(of_holder());
@@ -104,13 +104,14 @@ impl Conversation<'_> {
                         self.tell_left(Room::Now)?;
                         // A set waits for a loop that is late.
                         if waits(self) && self.talk.now() < since + self.meeting.turns_within {
+                            self.wait_with_set()?;
                             continue;
                         }
                         break;
                     }
                     // The successor reads nothing now, for it may be stopped; or memory is short. They go on here, if they do not wait.
                     Err(_) if waits(self) => {
-                        self.talk.pause(SWEEPS[0]);
+                        self.wait_with_set()?;
                         continue;
                     }
                     Err(_) => return Ok(None),

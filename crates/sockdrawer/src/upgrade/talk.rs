@@ -142,10 +142,6 @@ impl Talk {
         self.0.now()
     }
 
-    pub(super) fn pause(&self, time: Duration) {
-        self.0.pause(time);
-    }
-
     /// Says something once.
     ///
     /// # Errors

@@ -288,6 +288,7 @@ impl Builds {
 
     fn step(&mut self, step: Step, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Promise, Ended> {
         let began = Instant::now();
+        self.ended.clear();
         let is_again = step == Step::Upgrade && self.serving.0 == 1 && self.to_new.take_if(|times| *times > 1).is_some();
         let to = if is_again { 1 } else { 1 - self.serving.0 };
         let asked = Asked::begin(self, to)?;
@@ -323,6 +324,8 @@ impl Builds {
         let micros = u64::try_from(2 * self.took.as_micros()).unwrap_or(u64::MAX).max(1);
         wait_until(began + Duration::from_micros(self.random.below(micros)), stop, tick);
         let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
+        // The new one answers at the path once it has said that it stands: from then on it serves alone, whatever sockets both have still.
+        let stands = step == Step::KillNew && self.meets() == Some(victim);
         let stopped = Victim::stop(victim, survivor);
         let (connections, may_refuse) = stopped.has(&self.target, survivor, step == Step::KillOld);
         self.killed.push(victim);
@@ -330,12 +333,11 @@ impl Builds {
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
         let one_serves = self.serves(Some(victim), stop, tick)?;
-        // The new one had said that it stands: from then on it served alone, whatever sockets the old one had still.
-        let was_alone = step == Step::KillNew && self.ended.contains(&survivor);
+        let was_alone = stands && self.ended.contains(&survivor);
         if !one_serves && !was_alone {
             return Err(failed(NONE_SERVES));
         }
-        let may_refuse = may_refuse || was_alone;
+        let may_refuse = may_refuse || !one_serves;
         if may_refuse {
             self.same_address()?;
         }

@@ -7,7 +7,6 @@ use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::slots::Extra;
 use crate::observe::Event as Told;
 use crate::protocol::{Asks, Carried, Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
@@ -216,9 +215,11 @@ impl Connections {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let record = self.slots.at(slot);
         let (received, sent) = (record.bytes_in, record.bytes_out);
-        let is_of_pair = |extra: &&Extra| extra.relay.is_some() && why != Closed::Orderly;
         let extra = if record.flags.any(Flags::EXTRA) { self.slots.extra(slot) } else { None };
-        let ended_first = extra.and_then(|extra| Some(extra).filter(is_of_pair).map(|_| true).or(extra.ended_first));
+        let ended_first = extra.and_then(|extra| match why {
+            Closed::Error(_) | Closed::Aborted if extra.relay.is_some() => Some(true),
+            _ => extra.ended_first,
+        });
         let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| {
             cx.carried = Some(Carried { received, sent, ended_first });
             table.close(state, why, cx)

@@ -22,9 +22,10 @@ const MOST_RECORDS_OF_HELPER: usize = 96;
 const MOST_BYTES: usize = 24 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
 const MOST_WAITS: usize = 16 * 1024 * 1024;
-/// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more the connection goes on here.
+/// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more it goes on here, or so many more wait until it does.
 const MOST_NOTES: usize = 1024;
 const MOST_NOTE_BYTES: usize = 4 * 1024 * 1024;
+const MOST_LATER: usize = 16 * MOST_NOTES;
 
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
@@ -45,9 +46,10 @@ impl Moving {
         self.frozen.values().map(|frozen| frozen.token).collect()
     }
 
-    /// An offer was not sent. Returns whether its connection stays frozen, because its set does.
-    fn keeps(&mut self, id: u64) -> bool {
-        self.frozen.get_mut(&id).filter(|frozen| frozen.with_set).is_some_and(|frozen| std::mem::take(&mut frozen.offered))
+    /// An offer was not sent. Returns those of its connections that do not stay frozen, because no set of theirs does.
+    fn not_kept(&mut self, ids: &[(u32, u64)]) -> Vec<u64> {
+        let mut keeps = |id: &u64| self.frozen.get_mut(id).is_some_and(|one| one.with_set && std::mem::take(&mut one.offered));
+        ids.iter().map(|(_, id)| *id).filter(|id| !keeps(id)).collect()
     }
 
     /// Once no connection is frozen.
@@ -175,13 +177,8 @@ impl Connections {
         for ((slot, _), socket) in ids.iter().zip(sockets) {
             self.slots.at(*slot).socket = Some(socket);
         }
-        if sent.is_err() {
-            ids.iter().for_each(|(_, id)| {
-                if !self.moving.keeps(*id) {
-                    self.thaw(*id)
-                }
-            });
-        }
+        let go_on = if sent.is_err() { self.moving.not_kept(&ids) } else { Vec::new() };
+        go_on.into_iter().for_each(|id| self.thaw(id));
         sent.map(|()| offered)
     }
 
@@ -442,8 +439,13 @@ impl Connections {
                 return None;
             }
             // A value stays in its process, and its connection with it; so does one that was sent too many.
-            _ if frozen.offered || frozen.with_set => {
+            _ if frozen.offered && frozen.later.len() < MOST_LATER => {
                 frozen.later.push(Later::Note(note));
+                return None;
+            }
+            _ if frozen.offered => {
+                self.io.counters.notes_dropped().add(1);
+                panics::discard(note);
                 return None;
             }
             // The connection may end by a note that came before.

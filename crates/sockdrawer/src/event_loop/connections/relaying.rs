@@ -203,7 +203,9 @@ impl Connections {
     /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
     pub(super) fn pass_end(&mut self, slot: u32, other: u32) {
         let (token, other_token) = (self.slots.token(slot), self.slots.token(other));
-        for (one, is_this) in [(slot, true), (other, false)] {
+        // Which was first may be known to the process alone from which both came.
+        let is_first = !self.slots.at(other).flags.any(Flags::PEER_ENDED);
+        for (one, is_this) in [(slot, true), (other, false)].into_iter().filter(|_| is_first) {
             self.slots.extra_of(one).iter_mut().for_each(|extra| _ = extra.ended_first.get_or_insert(is_this));
         }
         if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) && !Pair::of(self, slot, other).says_end() {
@@ -239,12 +241,13 @@ impl Connections {
             self.slots.part(one);
         }
         let Some(other) = other else { return };
-        // Its own end, if it has had one, was the whole of a direction; this one is that of both.
+        // An end in order was that of one direction; this one is that of both, by the first side or by this process.
+        let ended_first = matches!(why, Closed::Error(_) | Closed::Aborted).then_some(false);
         self.slots
             .extra_of(other)
             .iter_mut()
             .filter(|_| why != Closed::Orderly)
-            .for_each(|extra| extra.ended_first = Some(false));
+            .for_each(|extra| extra.ended_first = ended_first);
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
                 if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {

@@ -366,6 +366,10 @@ impl Movable for Fake {
         }
     }
 
+    fn gathers(&self) -> bool {
+        self.together
+    }
+
     fn gathered(&self, _: bool) -> u64 {
         0
     }
