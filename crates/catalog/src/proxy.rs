@@ -37,7 +37,7 @@ const EPROTO: i32 = rustix::io::Errno::PROTO.raw_os_error();
 #[must_use]
 pub fn why_failed(errno: i32) -> String {
     match errno {
-        EPROTO => "the handshake of TLS failed: it may speak no TLS, or its certificate may not be trusted".to_owned(),
+        EPROTO => "the handshake of TLS failed: it may speak no TLS, be slow, or not be trusted; the log says which".to_owned(),
         errno => std::io::Error::from_raw_os_error(errno).to_string(),
     }
 }

@@ -101,7 +101,7 @@ fn a_target_that_is_not_trusted_is_left_out_and_the_log_says_why() {
     assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
     let told = ["Reported", "TargetFailed"].map(|kind| server.event(&[kind])["text"].as_str().expect("a text").to_owned());
     assert!(told[0].contains("the peer's certificate is signed by no trusted authority"), "{told:?}");
-    assert!(told[1].contains(&format!("target {at}: the handshake of TLS failed: it may speak no TLS, or its certificate may not be trusted; left out for 1s")), "{told:?}");
+    assert!(told[1].contains(&format!("target {at}: the handshake of TLS failed: it may speak no TLS, be slow, or not be trusted; the log says which; left out for 1s")), "{told:?}");
     assert_eq!(
         server
             .metrics()
