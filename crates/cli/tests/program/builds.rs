@@ -88,6 +88,18 @@ fn two_builds_take_turns_and_a_killed_process_loses_its_own_connections_at_most(
     }
 }
 
+/// The seed kills late: by then it has ended by itself.
+#[test]
+fn a_build_that_ends_before_it_is_killed_is_bad() {
+    for (ends, why) in [("exit 3", "ended before it was ready: exit status: 3"), ("exit 0", "ended with exit status 0")] {
+        let (place, new) = (Place::new(), Script::new(ends));
+        let options = ["--changes", "0", "--kills", "1", "--seed", "249"];
+        let (code, report, told) = trial([PROGRAM, new.name()], &options, &["serve", "echo", "-l", &place.at()]);
+        assert_eq!((code, &report["verdict"]), (Some(1), &"bad".into()), "{told}");
+        assert!(report["reasons"][0].as_str().is_some_and(|reason| reason.contains(why)), "{told}");
+    }
+}
+
 #[test]
 fn upgrades_alone_lose_nothing_under_a_protocol_of_ones_own() {
     let own = ["--changes", "4", "--kills", "0", "--send", r"{n}\n", "--expect", r"{n}\n"];

@@ -297,13 +297,7 @@ impl Builds {
             self.started.extend(asked.pid().map(|pid| (pid, to)));
             let (replaced, left_behind, dropped) = match answer {
                 Ok(answer) => answer,
-                Err(error) => {
-                    // A shell starts it.
-                    let name = format!(": {} ", self.programs.builds[to].display());
-                    let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
-                    let one_serves = self.serves(None, stop, tick)?;
-                    return Err(if one_serves { Ended::Failed(why) } else { failed(NONE_SERVES) });
-                }
+                Err(error) => return Err(self.refused(&error, to, stop, tick)?),
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
@@ -323,6 +317,12 @@ impl Builds {
         // Up to twice the time of an upgrade: the new build may also die once it has taken over.
         let micros = u64::try_from(2 * self.took.as_micros()).unwrap_or(u64::MAX).max(1);
         wait_until(began + Duration::from_micros(self.random.below(micros)), stop, tick);
+        if test_kill_process(new).is_err()
+            && let Err(error) = asked.answer(stop, tick)?
+        {
+            // It has ended by itself.
+            return Err(self.refused(&error, to, stop, tick)?);
+        }
         let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
         // The new one answers at the path once it has said that it stands: from then on it serves alone, whatever sockets both have still.
         let stands = step == Step::KillNew && self.meets() == Some(victim);
@@ -342,6 +342,15 @@ impl Builds {
             self.same_address()?;
         }
         Ok(Promise { change, killed: true, connections, may_refuse, ..Promise::default() })
+    }
+
+    /// Returns why the new build, which is the one of this number, has not taken over.
+    fn refused(&mut self, error: &Error, to: usize, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Ended, Ended> {
+        // A shell starts it.
+        let name = format!(": {} ", self.programs.builds[to].display());
+        let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
+        let one_serves = self.serves(None, stop, tick)?;
+        Ok(if one_serves { Ended::Failed(why) } else { failed(NONE_SERVES) })
     }
 
     /// Returns that the process which served has died, if so. How it did is known where its parent is this process.

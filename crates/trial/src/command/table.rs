@@ -123,6 +123,9 @@ fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let longest = alone.map(|change| change.ran.took).max().unwrap_or_default();
         writeln!(f, "{moved} connections moved, {stayed} stayed in the old process; the longest took {longest:.1?}")?;
     }
+    if report.is_of_upgrades() && !report.left_alone().contains_key("new again") {
+        writeln!(f, "the new build did not take over from itself: with more changes it does")?;
+    }
     report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))
 }
 

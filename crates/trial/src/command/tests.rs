@@ -258,7 +258,7 @@ fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     assert!(line("2 ").contains("failed") && line("2 ").contains(" 17+ "), "{table}");
     assert!(table.contains("\nchange 2 failed:\n    first\n    last"), "{table}");
     assert!(
-        table.contains("1 connections moved, 5 stayed in the old process; the longest took 5.0ms\n    its state is shop 1, and"),
+        table.contains("1 connections moved, 5 stayed in the old process; the longest took 5.0ms\nthe new build did not take over from itself: with more changes it does\n    its state is shop 1, and"),
         "{table}"
     );
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
