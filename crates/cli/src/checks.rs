@@ -130,11 +130,11 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
     let results: Vec<(Address, Result<(), String>)> = begun.into_iter().map(|one| one.ended(until, within)).collect();
     let mut failed = failed();
     let mut news = Vec::new();
-    for (address, result) in results {
-        let before = failed.get(&key(&address, values)).map_or(0, |(failures, _)| *failures);
+    for (key, (address, result)) in current.into_iter().zip(results) {
+        let before = failed.get(&key).map_or(0, |(failures, _)| *failures);
         match result {
             Ok(()) => {
-                failed.remove(&key(&address, values));
+                failed.remove(&key);
                 if before >= FAILURES {
                     news.push(format!("target {address} is back"));
                     left_out(values.pool(), &address, 0.0);
@@ -148,7 +148,7 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
                 if failures >= FAILURES {
                     left_out(values.pool(), &address, 1.0);
                 }
-                failed.insert(key(&address, values), (failures, why));
+                failed.insert(key, (failures, why));
             }
         }
     }
@@ -176,9 +176,9 @@ impl Begun {
         let (tells, result) = channel();
         let why = tells.clone();
         let observer = move |event: &Event| {
-            if let Event::Reported { report: sockdrawer::Report { message, .. }, .. } = event {
+            if let Event::Reported { report, .. } = event {
                 // Nothing waits for it any more where it comes too late.
-                let _ = why.send(Err(message.clone()));
+                let _ = why.send(Err(report.message.clone()));
             }
         };
         let service = Check { send, expect: bytes("check-expect"), tells };

@@ -1,11 +1,11 @@
 //! What can be served: the catalog's protocols, with their settings.
 
 use crate::{checks, names};
-use sockdrawer::{Address, Behaviour, Config, Model};
+use sockdrawer::{Address, Behaviour, Config, Field, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent, TargetStatus, why_failed};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping, time};
-use sockdrawer_operate::{Cell, Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
+use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
 use sockdrawer_program::executable;
 use sockdrawer_websocket as websocket;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -71,7 +71,7 @@ pub(crate) const TARGET_COLUMNS: [&str; 8] =
     ["pool", "target", "state", "clients", "waiting", "connects", "failed", "last_failure"];
 
 /// Returns a row for each target of each pool of this process.
-pub(crate) fn target_rows() -> Vec<Vec<Cell>> {
+pub(crate) fn target_rows() -> Vec<Vec<Field>> {
     let row = |one: TargetStatus| {
         let state = match (one.left_out, one.failures) {
             (Some(left), _) => format!("left out for {}", time::format(Duration::from_secs(left.as_secs().max(1)))),
@@ -83,8 +83,8 @@ pub(crate) fn target_rows() -> Vec<Vec<Cell>> {
             Some(why) => ("check fails".to_owned(), Some(why)),
             None => (state, error),
         };
-        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Cell::Number);
-        let named = [one.pool, one.address.to_string(), state].map(Cell::Text);
+        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Field::Number);
+        let named = [one.pool, one.address.to_string(), state].map(Field::Text);
         named.into_iter().chain(numbers).chain([error.unwrap_or_default().into()]).collect()
     };
     TARGETS.status(Instant::now()).into_iter().map(row).collect()
@@ -251,8 +251,7 @@ fn listens_at(values: &Values, at: &Address) -> bool {
         (Address::Tcp(own), Address::Tcp(at)) if own.ip().is_unspecified() => own.port() == at.port() && at.ip().is_loopback(),
         _ => own == at,
     };
-    let mut own = values.list("listen").iter().filter_map(|text| text.split(',').next()?.parse().ok());
-    own.any(|own| is_it(&own))
+    values.listeners().iter().any(|(own, _)| own.as_ref().is_some_and(is_it))
 }
 
 fn proxy(values: &Values) -> Result<Config, String> {
@@ -267,9 +266,8 @@ fn proxy(values: &Values) -> Result<Config, String> {
     if let Some(itself) = targets.iter().find(|target| listens_at(values, &target.address)) {
         return Err(format!("{} is where this pool listens: it would be its own client; name another target", itself.address));
     }
-    let by_hello = |target: &&Target| !target.sni.is_empty() || !target.alpn.is_empty();
-    let ends_tls = values.has("tls-cert") || values.list("listen").iter().any(|listener| listener.contains(",tls-cert="));
-    if let Some(target) = targets.iter().find(by_hello).filter(|_| ends_tls) {
+    let ends_tls = values.has("tls-cert") || values.listeners().iter().any(|(_, layers)| layers.has("tls-cert"));
+    if let Some(target) = targets.iter().find(|target| target.is_for_some()).filter(|_| ends_tls) {
         return Err(format!(
             "{target} is for clients by their TLS, which ends here: leave tls-cert out, and it is passed on as it is, or leave sni and alpn out"
         ));

@@ -8,7 +8,6 @@ mod read;
 mod schema;
 mod whole;
 
-pub use known::Cell;
 pub(crate) use known::{Known, Shown};
 pub use schema::pool_default;
 pub(crate) use schema::schema;

@@ -24,6 +24,14 @@ pub(crate) struct Hub {
     pub(crate) manager: Arc<Manager>,
 }
 
+/// A number or a text, as JSON.
+pub(crate) fn value(field: &Field) -> Value {
+    match field {
+        Field::Number(number) => json!(number),
+        Field::Text(text) => json!(text),
+    }
+}
+
 impl Hub {
     pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
@@ -57,10 +65,7 @@ impl Hub {
     fn reported(&self, pool: &str, (id, peer): (ConnectionId, Option<SocketAddr>), report: &Report, text: String) {
         let mut data = json!({"id": id, "peer": peer, "message": report.message});
         for (name, value) in &report.fields {
-            data[&**name] = match value {
-                Field::Number(number) => json!(number),
-                Field::Text(text) => json!(text),
-            };
+            data[&**name] = self::value(value);
         }
         let kind = if report.kind.is_empty() { "Reported" } else { &*report.kind };
         self.put(Entry { is_record: report.is_record, ..self.entry(Some(pool), kind.to_owned(), data, text) });

@@ -84,7 +84,7 @@ mod watched;
 mod words;
 pub mod written;
 
-pub use document::{Cell, Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, pool_default};
+pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, pool_default};
 pub use failure::{Failure, Fault};
 pub use hooks::Moment;
 pub use metric_family::{Counter, Gauge, Histogram, MetricFamily};

@@ -87,6 +87,18 @@ pub(crate) fn sets(values: &Values) -> Vec<Values> {
     std::iter::once(values.clone()).chain(listeners).collect()
 }
 
+impl Values {
+    /// Returns the address of each listener of the pool, but of sockets that systemd has made, and the values of the layers that it has of its own.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<(Option<Address>, Values)> {
+        let listener = |at: At| match at.place {
+            Place::Address(address) => (Some(address), at.layers),
+            Place::Systemd(_) => (None, at.layers),
+        };
+        self.list("listen").iter().flat_map(|text| parse(text)).map(listener).collect()
+    }
+}
+
 /// Checks that layers are written for the whole pool or at its listeners: of both it would not be clear which come first.
 pub(crate) fn check_layers(values: &Values) -> Result<(), Wrong> {
     let of_pool = layers::names().find(|name| values.has(name));

@@ -1,6 +1,6 @@
 //! The life of an operated program: it begins, obeys signals and operators, and ends in order.
 
-use crate::document::{self, Cell, Document, Known, Shown};
+use crate::document::{self, Document, Known, Shown};
 use crate::failure::Failure;
 use crate::hooks::{self, Hooks, Moment, Moments};
 use crate::hub::Hub;
@@ -19,7 +19,7 @@ use crate::totals::Ledger;
 use crate::{carry, certificates, checks, control, metrics, print, program_settings, rehearsal, signals};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
-use sockdrawer::{Address, Drain, Pool, Upgrade};
+use sockdrawer::{Address, Drain, Field, Pool, Upgrade};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ impl Operated {
         mut self,
         name: &'static str,
         columns: &'static [&'static str],
-        rows: impl Fn() -> Vec<Vec<Cell>> + Send + Sync + 'static,
+        rows: impl Fn() -> Vec<Vec<Field>> + Send + Sync + 'static,
     ) -> Operated {
         self.origin.known.shown.push(Shown { name, columns, rows: Arc::new(rows) });
         self

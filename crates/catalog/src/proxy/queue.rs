@@ -67,7 +67,7 @@ impl Queue {
         let wake = {
             let mut waiters = self.lock();
             let mut first = waiters.iter().enumerate().filter_map(|(at, waiter)| {
-                let wanted = waiter.wanted.iter().find(|wanted| wanted.state.is_beside(state))?;
+                let wanted = waiter.wanted.iter().find(|wanted| wanted.state.shares_places(state))?;
                 // Where all are left out, one of them is tried.
                 let may = !wanted.state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
                 // Another pool may allow the address more clients.

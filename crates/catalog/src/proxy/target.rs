@@ -73,7 +73,8 @@ impl Target {
     }
 
     /// Returns true for a target of some clients alone, whose first bytes say so.
-    pub(super) fn is_for_some(&self) -> bool {
+    #[must_use]
+    pub fn is_for_some(&self) -> bool {
         !self.sni.is_empty() || !self.alpn.is_empty()
     }
 

@@ -43,15 +43,12 @@ pub enum TargetEvent {
 /// Hears of targets, by the name of the pool, on the threads of loops: it must not block.
 type Observer = Arc<dyn Fn(&str, &Address, TargetEvent) + Send + Sync>;
 
-/// Clients of an address, of all pools.
-#[derive(Debug, Default)]
-struct Places(AtomicUsize);
-
 /// Numbers and health of one target, shared by all generations of its pool. Other pools may reach the address by other TLS: what they learn of it is theirs.
 pub(super) struct TargetState {
     pool: Arc<str>,
     address: Address,
-    places: Arc<Places>,
+    /// Clients of the address, of all pools.
+    places: Arc<AtomicUsize>,
     /// Clients of this pool.
     clients: AtomicUsize,
     waiting: AtomicUsize,
@@ -87,22 +84,22 @@ impl TargetState {
     }
 
     /// Returns whether both have the clients of one address.
-    pub(super) fn is_beside(&self, other: &TargetState) -> bool {
+    pub(super) fn shares_places(&self, other: &TargetState) -> bool {
         Arc::ptr_eq(&self.places, &other.places)
     }
 
     pub(super) fn open(&self) -> usize {
-        self.places.0.load(Relaxed)
+        self.places.load(Relaxed)
     }
 
     /// Counts one more client, if that is within the limit.
     pub(super) fn reserve(&self, limit: usize) -> bool {
-        self.places.0.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok()
+        self.places.fetch_update(Relaxed, Relaxed, |open| (open < limit).then_some(open + 1)).is_ok()
     }
 
     /// A client gave its place up.
     pub(super) fn free(&self) {
-        self.places.0.fetch_sub(1, Relaxed);
+        self.places.fetch_sub(1, Relaxed);
     }
 
     /// Returns true if the last connect to it failed.
@@ -441,7 +438,7 @@ impl Targets {
     pub fn place_of(&self, address: &Address) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
-        shared.places.0.fetch_add(1, Relaxed);
+        shared.places.fetch_add(1, Relaxed);
         Place::counted(number, None, shared)
     }
 

@@ -93,8 +93,7 @@ pub(crate) fn load(words: &str) -> End {
     Program::of(&format!("load {words}")).end()
 }
 
-/// The next line, without its end; empty at the end of what there is.
-/// The next line of a program that lives; the test fails where none comes.
+/// The next line of a program that lives, without its end; empty at the end of what there is. The test fails where none comes in time.
 fn line<R: Read + AsFd>(from: &mut BufReader<R>) -> String {
     let mut line = String::new();
     if from.buffer().is_empty() {

@@ -1,11 +1,13 @@
 //! The status of the program and its pools, as JSON.
 
-use crate::document::{Cell, Shown};
+use crate::document::Shown;
+use crate::hub;
 use crate::metrics::not_ready;
 use crate::operator::Operator;
 use crate::tls::Certificate;
 use crate::words::readiness;
 use serde::Serialize;
+use serde_json::Value;
 use sockdrawer::Pool;
 use sockdrawer::observe::{Counts, GenerationStatus, LoopStatus};
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ pub(super) struct Status {
 #[derive(Serialize)]
 struct TableStatus {
     columns: &'static [&'static str],
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<Value>>,
 }
 
 #[derive(Serialize)]
@@ -100,7 +102,10 @@ pub(super) fn of(operator: &Operator) -> Status {
         (name.clone(), pool_status(protocol, pool, certificates))
     };
     let pools: BTreeMap<_, _> = state.pools.iter().map(pool).collect();
-    let table = |shown: &Shown| (shown.name, TableStatus { columns: shown.columns, rows: (shown.rows)() });
+    let table = |shown: &Shown| {
+        let rows = (shown.rows)().iter().map(|row| row.iter().map(hub::value).collect()).collect();
+        (shown.name, TableStatus { columns: shown.columns, rows })
+    };
     let tables = operator.server.known.shown.iter().map(table).collect();
     Status {
         version: operator.version().to_owned(),

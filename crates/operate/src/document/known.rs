@@ -5,7 +5,7 @@ use crate::metric_family::{self, AnyFamily};
 use crate::program_settings;
 use crate::protocol::Protocol;
 use crate::setting::Setting;
-use serde::Serialize;
+use sockdrawer::Field;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,35 +13,7 @@ use std::sync::Arc;
 pub(crate) type Rule = Arc<dyn Fn(&Document) -> Result<(), String> + Send + Sync>;
 
 /// The rows of a table now.
-type Rows = dyn Fn() -> Vec<Vec<Cell>> + Send + Sync;
-
-/// A cell of a [table](crate::Operated::shows).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Cell {
-    /// A number, which is shown with a comma between thousands.
-    Number(u64),
-    /// A text.
-    Text(String),
-}
-
-impl From<u64> for Cell {
-    fn from(number: u64) -> Cell {
-        Cell::Number(number)
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Cell {
-        Cell::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Cell {
-        Cell::Text(text)
-    }
-}
+type Rows = dyn Fn() -> Vec<Vec<Field>> + Send + Sync;
 
 /// A table of the program's own: its name, its columns, and its rows.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use super::shared::Shared;
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
 use crate::sys::{Calls, Errno};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use std::time::Instant;
 /// Panics and reports told as events, of each kind, for each loop and second; all panics are counted.
 const TOLD_PER_SECOND: u32 = 10;
 /// Panics are counted apart from reports, by this name.
-const PANICS: &str = "panics";
+const PANICS: Cow<'static, str> = Cow::Borrowed("panics");
 /// Records of a kind.
 const RECORDS_PER_SECOND: u32 = 1_000;
 
@@ -39,7 +40,7 @@ pub(crate) struct Io {
     pub(crate) counters: Counters,
     pub(super) start: Instant,
     /// The second, since the start, in which events were told last, and how many, by kinds of reports; all others are of none.
-    told: RefCell<(u64, HashMap<String, u32>)>,
+    told: RefCell<(u64, HashMap<Cow<'static, str>, u32>)>,
 }
 
 impl Io {
@@ -72,14 +73,15 @@ impl Io {
     /// Tells an event of which user code may cause any number.
     pub(super) fn tell_some(&self, event: &Told) {
         let (kind, is_record) =
-            if let Told::Reported { report, .. } = event { (&*report.kind, report.is_record) } else { (PANICS, false) };
+            if let Told::Reported { report, .. } = event { (report.kind.clone(), report.is_record) } else { (PANICS, false) };
         let most = if is_record { RECORDS_PER_SECOND } else { TOLD_PER_SECOND };
         let told = {
             let (now, mut told) = (self.start.elapsed().as_secs(), self.told.borrow_mut());
             if told.0 != now {
-                *told = (now, HashMap::new());
+                told.0 = now;
+                told.1.clear();
             }
-            let of_kind = told.1.entry(kind.to_owned()).or_default();
+            let of_kind = told.1.entry(kind).or_default();
             *of_kind += 1;
             *of_kind
         };

@@ -160,8 +160,7 @@ pub(crate) trait Movable: Manager {
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
     /// until the last look, else those of which it is still to be learned who their peers are.
     fn freeze(&self, reads: &State);
-    /// Returns true where connections that move together share what this process has, and are frozen before the first is offered: those of helper
-    /// processes do not.
+    /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
     /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(&self, last: bool) -> u64;
@@ -397,7 +396,7 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn gathers(&self) -> bool {
-        !M::concerned(self, &Request::Heard { last: false }).is_empty()
+        M::state(self).moves_together() && !M::concerned(self, &Request::Heard { last: false }).is_empty()
     }
 
     fn gathered(&self, last: bool) -> u64 {

@@ -384,7 +384,7 @@ impl Conversation<'_> {
     pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
         let until = gathered + TOGETHER_WITHIN;
         let waits = |named: &Named| named.pool.gathers();
-        (!self.has_acted && self.talk.now() < until && self.together().iter().any(waits)).then_some(until)
+        (!self.has_acted && self.talk.now() < until && self.pools.iter().any(waits)).then_some(until)
     }
 
     /// Frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.

@@ -28,7 +28,7 @@ struct RestoredSlice {
 
 impl Conversation<'_> {
     /// Returns the pools whose connections move together: they are one set, because groups reach over pools.
-    pub(super) fn together(&self) -> Vec<Named> {
+    fn together(&self) -> Vec<Named> {
         self.pools.iter().filter(|named| named.pool.state().moves_together()).cloned().collect()
     }
 

@@ -297,7 +297,7 @@ impl Builds {
             self.started.extend(asked.pid().map(|pid| (pid, to)));
             let (replaced, left_behind, dropped) = match answer {
                 Ok(answer) => answer,
-                Err(error) => return Err(self.refused(&error, to, stop, tick)?),
+                Err(error) => return Err(self.refused(&error, to, stop, tick)),
             };
             self.serving = (to, Pid::from_raw(replaced.pid.cast_signed()));
             self.took = began.elapsed();
@@ -321,7 +321,7 @@ impl Builds {
             && let Err(error) = asked.answer(stop, tick)?
         {
             // It has ended by itself.
-            return Err(self.refused(&error, to, stop, tick)?);
+            return Err(self.refused(&error, to, stop, tick));
         }
         let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
         // The new one answers at the path once it has said that it stands: from then on it serves alone, whatever sockets both have still.
@@ -345,12 +345,15 @@ impl Builds {
     }
 
     /// Returns why the new build, which is the one of this number, has not taken over.
-    fn refused(&mut self, error: &Error, to: usize, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Ended, Ended> {
+    fn refused(&mut self, error: &Error, to: usize, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Ended {
         // A shell starts it.
         let name = format!(": {} ", self.programs.builds[to].display());
         let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
-        let one_serves = self.serves(None, stop, tick)?;
-        Ok(if one_serves { Ended::Failed(why) } else { failed(NONE_SERVES) })
+        match self.serves(None, stop, tick) {
+            Ok(true) => Ended::Failed(why),
+            Ok(false) => failed(NONE_SERVES),
+            Err(ended) => ended,
+        }
     }
 
     /// Returns that the process which served has died, if so. How it did is known where its parent is this process.

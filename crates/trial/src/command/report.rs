@@ -137,9 +137,8 @@ impl Report {
 
     /// Returns how many upgrades without a kill there were of each kind.
     pub(crate) fn left_alone(&self) -> BTreeMap<&str, u64> {
-        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
         let mut kinds = BTreeMap::new();
-        for promise in promises.filter(|promise| !promise.killed && !promise.change.is_empty()) {
+        for promise in self.promises().filter(|promise| promise.is_left_alone()) {
             *kinds.entry(promise.change).or_default() += 1;
         }
         kinds
@@ -147,16 +146,14 @@ impl Report {
 
     /// Returns how many connections moved in upgrades without a kill, and how many stayed behind.
     pub(crate) fn moved_and_stayed(&self) -> (u64, u64) {
-        let promises = self.changes.iter().filter_map(|change| change.ran.promise.as_ref());
-        promises.fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed))
+        self.promises().fold((0, 0), |(moved, stayed), one| (moved + one.moved, stayed + one.stayed))
     }
 
     /// Returns the reasons why connections stayed behind, and what did not go along, each once; of those that differ in numbers alone, as those of states of several lengths do, the first.
     pub(crate) fn left_behind(&self) -> Vec<&str> {
-        let promises = self.promises();
         let without_numbers = |why: &str| why.replace(|sign: char| sign.is_ascii_digit(), "");
         let mut seen = BTreeSet::new();
-        let all = promises.flat_map(|promise| promise.left_behind.iter().chain(&promise.dropped)).map(String::as_str);
+        let all = self.promises().flat_map(|promise| promise.left_behind.iter().chain(&promise.dropped)).map(String::as_str);
         all.filter(|why| seen.insert(without_numbers(why))).collect()
     }
 

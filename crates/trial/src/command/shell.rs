@@ -102,6 +102,13 @@ pub struct Promise {
     pub may_refuse: bool,
 }
 
+impl Promise {
+    /// Returns true for an upgrade without a kill.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        !self.killed && !self.change.is_empty()
+    }
+}
+
 /// Runs `command` by `sh -c`, in a process group of its own. Meanwhile `tick` is called at each check.
 pub(crate) fn run(command: &str, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
     let begun = Instant::now();

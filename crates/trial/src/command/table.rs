@@ -116,14 +116,15 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 /// Writes what upgrades without a kill did.
 fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (moved, stayed) = report.moved_and_stayed();
-    let kinds: Vec<String> = report.left_alone().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let left_alone = report.left_alone();
+    let kinds: Vec<String> = left_alone.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     if !kinds.is_empty() {
         writeln!(f, "upgrades without a kill: {}; in them", kinds.join(", "))?;
-        let alone = report.changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(|promise| !promise.killed));
+        let alone = report.changes.iter().filter(|change| change.ran.promise.as_ref().is_some_and(Promise::is_left_alone));
         let longest = alone.map(|change| change.ran.took).max().unwrap_or_default();
         writeln!(f, "{moved} connections moved, {stayed} stayed in the old process; the longest took {longest:.1?}")?;
     }
-    if report.is_of_upgrades() && !report.left_alone().contains_key("new again") {
+    if report.is_of_upgrades() && !left_alone.contains_key("new again") {
         writeln!(f, "the new build did not take over from itself: with more changes it does")?;
     }
     report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))

@@ -342,9 +342,9 @@ impl Connections {
 
     /// Tells what a protocol, or code that has a handle, reports of a connection.
     #[cold]
-    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, report: impl Into<Report>) {
+    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, report: Report) {
         let Some(slot) = self.slots.find(token) else { return };
         let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
-        self.io.tell_some(&Told::Reported { id, peer, report: report.into() });
+        self.io.tell_some(&Told::Reported { id, peer, report });
     }
 }

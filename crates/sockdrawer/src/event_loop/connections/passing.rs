@@ -181,7 +181,7 @@ impl<'c> Pair<'c> {
     #[cold]
     fn refuse(&mut self, why: &str, says_why: bool) -> Relayed {
         let token = self.connections.slots.token(self.from);
-        self.connections.tell_report(token, why.to_owned());
+        self.connections.tell_report(token, why.into());
         if says_why {
             self.connections.forget_protocol(self.from, Closed::Aborted);
             let flush = self.connections.generations.active_settings().flush;

@@ -206,7 +206,9 @@ impl Connections {
         // Which was first may be known to the process alone from which both came.
         let is_first = !self.slots.at(other).flags.any(Flags::PEER_ENDED);
         for (one, is_this) in [(slot, true), (other, false)].into_iter().filter(|_| is_first) {
-            self.slots.extra_of(one).iter_mut().for_each(|extra| _ = extra.ended_first.get_or_insert(is_this));
+            if let Some(extra) = self.slots.extra_of(one) {
+                extra.ended_first.get_or_insert(is_this);
+            }
         }
         if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) && !Pair::of(self, slot, other).says_end() {
             return;
@@ -243,11 +245,11 @@ impl Connections {
         let Some(other) = other else { return };
         // An end in order was that of one direction; this one is that of both, by the first side or by this process.
         let ended_first = matches!(why, Closed::Error(_) | Closed::Aborted).then_some(false);
-        self.slots
-            .extra_of(other)
-            .iter_mut()
-            .filter(|_| why != Closed::Orderly)
-            .for_each(|extra| extra.ended_first = ended_first);
+        if why != Closed::Orderly
+            && let Some(extra) = self.slots.extra_of(other)
+        {
+            extra.ended_first = ended_first;
+        }
         match why {
             Closed::Orderly | Closed::Idle if !cut => {
                 if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {
