@@ -2,16 +2,18 @@
 //! A pair goes on through reloads, and moves to a new build whole.
 
 mod hello;
+mod known;
 mod queue;
 mod score;
 mod target;
 mod targets;
 
 pub use hello::{Begun, ClientHello};
+pub use known::{Known, TargetEvent, TargetStatus};
 pub use queue::Waiting;
 pub use score::Balance;
 pub use target::Target;
-pub use targets::{Known, NoPlace, Place, TargetEvent, TargetStatus, Targets};
+pub use targets::{NoPlace, Place, Targets};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::connecting::ConnectFailure;
@@ -140,13 +142,9 @@ impl Service for Proxy {
         if peer.side() == Side::Connected {
             return PairSide::Target;
         }
-        let at = peer.listener().and_then(|listener| match listener {
-            Address::Tcp(at) => Some(*at),
-            _ => None,
-        });
-        let (peer, not, tries, place, waiting, since) = (peer.remote(), Vec::new(), 0, None, None, None);
-        let client = Unjoined { proxy: self.clone(), peer, at, not, tries, place, waiting, since };
-        PairSide::Unjoined(Box::new(client))
+        // This process would not accept it, had it been replaced.
+        self.0.targets.known.take_back();
+        PairSide::Unjoined(Box::new(Unjoined::new(self, peer, None)))
     }
 
     fn state(&self) -> State {
@@ -158,9 +156,14 @@ impl Service for Proxy {
         if peer.side() == Side::Connected {
             return Ok(PairSide::Target);
         }
+        let lasted = Duration::from_nanos(from.u64()?);
+        let since = from.now().checked_sub(lasted);
+        if address.is_empty() {
+            let waits_since = since.filter(|_| !lasted.is_zero());
+            return Ok(PairSide::Unjoined(Box::new(Unjoined::new(self, peer, waits_since))));
+        }
         let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
-        let (place, since) = (self.0.targets.place_of(&address), Duration::from_nanos(from.u64()?));
-        let log = PairLog { client: peer.remote(), since: Instant::now().checked_sub(since) };
+        let (place, log) = (self.0.targets.place_of(&address), PairLog { client: peer.remote(), since });
         Ok(PairSide::Joined(Joined { place, log: self.0.options.log.then(|| Box::new(log)) }))
     }
 
@@ -245,6 +248,8 @@ pub struct Unjoined {
     place: Option<Place>,
     /// Its turn, while no target has a place.
     waiting: Option<Waiting>,
+    /// The time at which it began to wait, also in the process before this one.
+    waits_since: Option<Instant>,
     /// When the connect to it began.
     since: Option<Instant>,
 }
@@ -253,6 +258,15 @@ pub struct Unjoined {
 struct YourTurn;
 
 impl Unjoined {
+    fn new(proxy: &Proxy, peer: &Peer, waits_since: Option<Instant>) -> Unjoined {
+        let at = peer.listener().and_then(|listener| match listener {
+            Address::Tcp(at) => Some(*at),
+            _ => None,
+        });
+        let (proxy, peer, not, tries, place, waiting, since) = (proxy.clone(), peer.remote(), Vec::new(), 0, None, None, None);
+        Unjoined { proxy, peer, at, not, tries, place, waiting, waits_since, since }
+    }
+
     fn begin(&mut self, cx: &mut Context<'_>) -> Step {
         if self.proxy.0.targets.ask_clients() {
             cx.set_timer(HELLO_WITHIN);
@@ -296,10 +310,10 @@ impl Unjoined {
         match targets.take(self.peer.map(|peer| peer.ip()), &self.not, cx.now()) {
             Ok(place) => self.connect_to(place, cx),
             Err(NoPlace::Full) => {
-                let itself = cx.handle();
+                let (itself, since) = (cx.handle(), *self.waits_since.get_or_insert(cx.now()));
                 // Where the note is lost, the timer finds the place.
-                self.waiting = Some(targets.wait(&self.not, move || drop(itself.notify(Note::value(YourTurn)))));
-                cx.set_timer(options.queue_timeout);
+                self.waiting = Some(targets.wait(&self.not, since, move || drop(itself.notify(Note::value(YourTurn)))));
+                cx.set_timer(options.queue_timeout.saturating_sub(cx.now().saturating_duration_since(since)));
                 Step::Continue
             }
             Err(NoPlace::NoTarget) => {
@@ -333,7 +347,7 @@ impl Unjoined {
     /// Connects, if a place came free.
     fn turn(&mut self, cx: &mut Context<'_>) -> Option<Step> {
         let place = self.waiting.as_ref()?.place(cx.now())?;
-        self.waiting = None;
+        (self.waiting, self.waits_since) = (None, None);
         cx.clear_timer();
         Some(self.connect_to(place, cx))
     }
@@ -426,19 +440,38 @@ impl Protocol for PairSide {
         }
     }
 
-    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
-        if let PairSide::Joined(Joined { place, log }) = self
-            && why != Closed::Adopted
-        {
-            let carried = cx.carried().unwrap_or_default();
-            place.carried(carried.received, carried.sent);
-            log.iter().for_each(|log| log.ended(place.address(), why, cx));
+    /// Begins again, as what a client asks for may have other targets now; but for the time that it has waited.
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        let PairSide::Unjoined(client) = self else { return Step::Continue };
+        if client.proxy.0.targets.ask_clients() {
+            cx.resume();
+            return Step::Continue;
         }
+        cx.clear_timer();
+        cx.pause();
+        client.connect(cx)
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        let PairSide::Joined(Joined { place, log }) = self else { return };
+        if why == Closed::Adopted {
+            return place.moves();
+        }
+        let carried = cx.carried().unwrap_or_default();
+        place.carried(carried.received, carried.sent);
+        log.iter().for_each(|log| log.ended(place.address(), why, cx));
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         match self {
-            PairSide::Unjoined(_) => return Err(CannotSave::because("it is joined with its target first")),
+            PairSide::Unjoined(client) if client.place.is_some() => {
+                return Err(CannotSave::because("it is joined with its target first"));
+            }
+            PairSide::Unjoined(client) => {
+                let waited = client.waits_since.map_or(Duration::ZERO, |since| to.now().saturating_duration_since(since));
+                to.bytes(b"");
+                to.u64(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+            }
             PairSide::Joined(Joined { place, log }) => {
                 let lasted = log.as_ref().map_or(Duration::ZERO, |log| log.lasted(to.now()));
                 to.bytes(place.address().to_string().as_bytes());

@@ -61,31 +61,36 @@ const SETTINGS: [Setting; 13] = [
 ];
 
 /// Targets of this program: a reload keeps what is known of those that stay.
-static TARGETS: LazyLock<Known> =
+pub(crate) static TARGETS: LazyLock<Known> =
     LazyLock::new(|| Known::observed(|pool, target, event| TARGET_METRICS.count(pool, target, event)));
 /// The metrics of targets, which are those of this process.
 pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(TargetMetrics::new);
 
 /// The columns of the table of targets.
-pub(crate) const TARGET_COLUMNS: [&str; 8] =
-    ["pool", "target", "state", "clients", "waiting", "connects", "failed", "last_failure"];
+pub(crate) const TARGET_COLUMNS: [&str; 10] =
+    ["pool", "target", "state", "weight", "clients", "limit", "waiting", "connects", "failed", "last_failure"];
 
 /// Returns a row for each target of each pool of this process.
 pub(crate) fn target_rows() -> Vec<Vec<Field>> {
     let row = |one: TargetStatus| {
-        let state = match (one.left_out, one.failures) {
-            (Some(left), _) => format!("left out for {}", time::format(Duration::from_secs(left.as_secs().max(1)))),
-            (None, 0) => "in use".to_owned(),
-            (None, _) => "tried next".to_owned(),
+        let check = checks::why_out(&one.pool, &one.address);
+        let state = match (&one.target, one.left_out) {
+            (None, _) => "removed".to_owned(),
+            _ if check.is_some() => "check fails".to_owned(),
+            (Some(target), _) if target.weight == 0 => "no new clients".to_owned(),
+            (_, Some(left)) => format!("left out for {}", time::format(Duration::from_secs(left.as_secs().max(1)))),
+            _ if one.failures > 0 => "tried next".to_owned(),
+            (Some(target), _) if target.backup => "backup".to_owned(),
+            _ => "in use".to_owned(),
         };
-        let error = one.last_error.map(why_failed);
-        let (state, error) = match checks::why_out(&one.pool, &one.address) {
-            Some(why) => ("check fails".to_owned(), Some(why)),
-            None => (state, error),
-        };
-        let numbers = [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Field::Number);
-        let named = [one.pool, one.address.to_string(), state].map(Field::Text);
-        named.into_iter().chain(numbers).chain([error.unwrap_or_default().into()]).collect()
+        let error = check.or(one.last_error.map(why_failed)).unwrap_or_default();
+        let limit =
+            one.target.as_ref().and_then(|target| target.limit).map_or("none".into(), |limit| Field::Number(limit as u64));
+        let weight = one.target.map_or(0, |target| u64::from(target.weight));
+        let [clients, waiting, connects, failed] =
+            [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Field::Number);
+        let target = one.address.to_string();
+        vec![one.pool.into(), target.into(), state.into(), weight.into(), clients, limit, waiting, connects, failed, error.into()]
     };
     TARGETS.status(Instant::now()).into_iter().map(row).collect()
 }

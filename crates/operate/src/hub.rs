@@ -1,5 +1,6 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
+use crate::hooks::Moment;
 use crate::log::{Entry, Log};
 use crate::notify::Manager;
 use crate::print::PATIENCE;
@@ -22,6 +23,8 @@ pub(crate) struct Hub {
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
     pub(crate) manager: Arc<Manager>,
+    /// Hears of moments in the life of the program, of each pool.
+    moments: Box<dyn Fn(Moment) + Send + Sync>,
 }
 
 /// A number or a text, as JSON.
@@ -33,9 +36,9 @@ pub(crate) fn value(field: &Field) -> Value {
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<Log>, manager: Manager) -> Arc<Hub> {
+    pub(crate) fn new(log: Option<Log>, manager: Manager, moments: impl Fn(Moment) + Send + Sync + 'static) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager) })
+        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager), moments: Box::new(moments) })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -49,6 +52,7 @@ impl Hub {
     /// An event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
         self.manager.tell(event);
+        self.tell_moment(event);
         if let Event::Reported { id, peer, report } = event {
             return self.reported(pool, (*id, *peer), report, words::words(event));
         }
@@ -59,6 +63,11 @@ impl Hub {
             _ => (format!("{event:?}"), Value::Null),
         };
         self.emit(Some(pool), name, data, words::words(event));
+    }
+
+    /// Tells the program itself, where an event of a pool is one of it.
+    pub(crate) fn tell_moment(&self, event: &Event) {
+        Moment::of(event).into_iter().for_each(&self.moments);
     }
 
     /// A report of a protocol: one of a kind is an event by that name, with its fields.

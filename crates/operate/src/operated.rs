@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
@@ -292,7 +292,7 @@ impl Operated {
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
         let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
-        let parts = (Hub::new(log, manager), upgrade.clone(), passed);
+        let parts = (Hub::new(log, manager, moments_to(news.clone())), upgrade.clone(), passed);
         let server = Server::new(self.origin.known.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         server.start(document)?;
@@ -402,6 +402,18 @@ impl Operated {
 /// As nohup(1) leaves it.
 fn unheard(program: &str) -> String {
     format!("SIGHUP is ignored since before the program began: reload by {program} ctl reload")
+}
+
+/// Passes moments on, of which each pool tells.
+fn moments_to(news: Sender<News>) -> impl Fn(Moment) {
+    let last = Mutex::new(None);
+    move |moment| {
+        let is_new = last.lock().unwrap_or_else(PoisonError::into_inner).replace(moment.clone()).as_ref() != Some(&moment);
+        if is_new {
+            // The receiver is gone when the program ends first.
+            let _ = news.send(News::Moment(moment));
+        }
+    }
 }
 
 fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {

@@ -40,8 +40,8 @@ pub(crate) enum News {
     Reload,
     /// SIGUSR2: a new build of the program is to take over.
     Upgrade,
-    /// A new build has taken over.
-    HandedOver,
+    /// Pools have told an event that is one of the program.
+    Moment(Moment),
     /// The drain is not over, and so many connections are left.
     Draining(usize),
     Drained(Drained),
@@ -96,15 +96,13 @@ impl Operator {
         let limits = Limits::default()
             .on_full(OnFull::Reject(turned_away(&format!("{clients} connections"))))
             .per_peer(PerPeer::address(of_peer).reject(turned_away(&format!("{of_peer} connections of an address"))));
-        let (hub, of, news) = (self.server.hub.clone(), name.to_owned(), self.news.clone());
+        let (hub, of) = (self.server.hub.clone(), name.to_owned());
         // Of what it does as the others do, they tell. A panic that no observer is told is not seen.
         let config = config.admission(limits).observer(move |event: &Event| match event {
             Event::ConnectionPanicked { .. } | Event::ServicePanicked { .. } | Event::AcceptStarved { .. } => {
                 hub.tell(&of, event)
             }
-            // The receiver is gone when the program ends first.
-            Event::HandedOver { .. } => drop(news.send(News::HandedOver)),
-            _ => {}
+            _ => hub.tell_moment(event),
         });
         let started = match &self.server.upgrade {
             Some(upgrade) => upgrade.start(name, config),
@@ -225,10 +223,7 @@ impl Operator {
                     }
                     None => self.server.hub.note_or_print("UpgradeFailed", &json!(NO_UPGRADE), NO_UPGRADE),
                 },
-                News::HandedOver => {
-                    self.hooks.tell(Moment::Replaced);
-                    self.let_go(asked);
-                }
+                News::Moment(moment) => self.moment(moment, asked),
                 News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
                 News::Drained(drained) => return self.drained(drained),
@@ -246,6 +241,13 @@ impl Operator {
                 }
             }
         }
+    }
+
+    fn moment(&self, moment: Moment, asked: &[Pool]) {
+        if moment == Moment::Replaced {
+            self.let_go(asked);
+        }
+        self.hooks.tell(moment);
     }
 
     fn drained(&self, drained: Drained) -> Result<(), Failure> {

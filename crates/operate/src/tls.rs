@@ -92,9 +92,10 @@ const TO_NAME: &str = "tls-to-name";
 const TO_CERTIFICATE: &str = "tls-to-cert";
 const TO_KEY: &str = "tls-to-key";
 const TO_ALPN: &str = "tls-to-alpn";
+const TO_IGNORE_EOF: &str = "tls-to-ignore-eof";
 
 /// The settings of TLS of connections that a protocol makes.
-pub(crate) const TO_SETTINGS: [Setting; 5] = [
+pub(crate) const TO_SETTINGS: [Setting; 6] = [
     setting(
         TO,
         Kind::Text(FILE),
@@ -114,6 +115,12 @@ pub(crate) const TO_SETTINGS: [Setting; 5] = [
         Kind::List(PROTOCOL),
         "With tls-to: a protocol of the application that is offered (ALPN), the preferred first. May be repeated",
         "none",
+    ),
+    setting(
+        TO_IGNORE_EOF,
+        Kind::Switch,
+        "With tls-to: take an end without TLS's close_notify for one in order, for servers that never send it; what was cut off on the way then looks whole",
+        "false",
     ),
 ];
 
@@ -197,6 +204,7 @@ fn client(values: &Values) -> Result<Option<Client>, Wrong> {
         (None, Some(_)) => return Err((TO_KEY, format!("is of a certificate: set {TO_CERTIFICATE} too"))),
         (None, None) => {}
     }
+    let options = options.ignore_unexpected_eof(values.switch(TO_IGNORE_EOF) == Some(true));
     let options = options.alpn(values.list(TO_ALPN).iter().map(|protocol| protocol.as_bytes().to_vec()));
     options.build().map(Some).map_err(|error| match error {
         Error::Pem { why, .. } => (TO, format!("{file}: {why}")),

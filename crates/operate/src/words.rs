@@ -17,6 +17,7 @@ pub(crate) fn words(event: &Event) -> String {
         Event::AcceptResumed => "accepting goes on".to_owned(),
         Event::ReadinessChanged(readiness) => format!("the pool is {}", format!("{readiness:?}").to_lowercase()),
         Event::HandedOver { pid } => format!("pid {pid} has taken over"),
+        Event::ServesAlone => "the process before this one has no connections any more".to_owned(),
         Event::TakenBack => "the process that had taken over died: accepting goes on here".to_owned(),
         Event::AlarmRaised { alarm, connections } => format!("alarm: {connections} connections, threshold {}", alarm.at),
         Event::AlarmCleared { alarm, connections } => {

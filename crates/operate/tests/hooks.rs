@@ -137,13 +137,22 @@ fn a_hook_that_fails_at_the_start_ends_the_program_before_it_serves() {
 
 #[test]
 fn state_that_connections_share_goes_to_the_next_build() {
-    let folder = Folder::new("carry");
+    for is_asked in [true, false] {
+        state_goes_to_the_next_build(is_asked);
+    }
+}
+
+/// `is_asked`: the program has a control socket, a pool of its own.
+fn state_goes_to_the_next_build(is_asked: bool) {
+    let folder = Folder::new(&format!("carry-{is_asked}"));
     let (told, moments) = channel();
     let operated = folder.operated().carry("topics", || b"news 7".to_vec(), |_| panic!("no build is before it"));
     let operated = operated.hook(move |moment, _| {
         told.send(moment.clone()).expect("it is heard");
         Ok(())
     });
+    let configuration = folder.configuration(2, 100);
+    folder.write(if is_asked { &configuration } else { configuration.split_once('\n').expect("a line").1 });
     let running = std::thread::spawn(|| operated.run());
     assert_eq!(next(&moments), Moment::Started);
     let next_build = Upgrade::at(folder.upgrade()).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
@@ -156,5 +165,6 @@ fn state_that_connections_share_goes_to_the_next_build() {
     assert_eq!(topics.recv_timeout(PATIENCE).expect("it is carried"), b"news 7");
     assert_eq!(next(&moments), Moment::Replaced);
     running.join().expect("no panic").expect("it was replaced");
+    assert_eq!(moments.try_iter().collect::<Vec<_>>(), [], "each pool tells it, and it is one moment");
     drop(pool);
 }

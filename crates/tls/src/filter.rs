@@ -16,6 +16,8 @@ pub struct TlsFilter {
     stage: Stage,
     /// Until the layer asks for it.
     agreed: Option<Box<Handshake>>,
+    /// The peer need not say that its stream ends.
+    ignores_eof: bool,
 }
 
 // Nearly all connections are open, and a box for each would cost them an allocation.
@@ -107,25 +109,30 @@ impl TlsFilter {
             Err(refused) => {
                 let done = HandshakeDone { outcome: Err(&refused), took: Duration::ZERO, cpu: Duration::ZERO };
                 observer.iter().for_each(|observer| observer(&done));
-                return TlsFilter { stage: Stage::Failed, agreed: None };
+                return TlsFilter { stage: Stage::Failed, agreed: None, ignores_eof: false };
             }
         };
         let (records, began, cpu) = (Vec::new(), Instant::now(), Duration::ZERO);
         TlsFilter {
             stage: Stage::Handshake(Box::new(Shaking { pending: Some(pending), on_workers, records, observer, began, cpu })),
             agreed: None,
+            ignores_eof: false,
         }
+    }
+
+    pub(crate) fn ignoring_eof(self, ignores_eof: bool) -> TlsFilter {
+        TlsFilter { ignores_eof, ..self }
     }
 
     /// The filter of a connection without TLS.
     pub(crate) fn clear() -> TlsFilter {
-        TlsFilter { stage: Stage::Clear { established: false }, agreed: None }
+        TlsFilter { stage: Stage::Clear { established: false }, agreed: None, ignores_eof: false }
     }
 
     pub(crate) fn restore(from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
         let saved = from.rest();
         if saved.is_empty() {
-            return Ok(TlsFilter { stage: Stage::Clear { established: true }, agreed: None });
+            return Ok(TlsFilter { stage: Stage::Clear { established: true }, agreed: None, ignores_eof: false });
         }
         let from = &mut Saved::new(saved);
         let stage = Stage::Open(Session::restore(from)?);
@@ -134,12 +141,12 @@ impl TlsFilter {
             [] => None,
             rest => Some(Box::new(Handshake::restore(&mut Saved::new(rest))?)),
         };
-        Ok(TlsFilter { stage, agreed })
+        Ok(TlsFilter { stage, agreed, ignores_eof: false })
     }
 
     #[cfg(any(test, fuzzing))]
     pub(crate) fn established(session: Session) -> TlsFilter {
-        TlsFilter { stage: Stage::Open(session), agreed: None }
+        TlsFilter { stage: Stage::Open(session), agreed: None, ignores_eof: false }
     }
 
     #[cfg(any(test, fuzzing))]
@@ -278,7 +285,7 @@ impl Filter for TlsFilter {
     }
 
     fn truncated(&mut self) -> Result<(), Refused> {
-        if let Stage::Clear { .. } = self.stage {
+        if self.ignores_eof || matches!(self.stage, Stage::Clear { .. }) {
             return Ok(());
         }
         Err(Refused::because("the peer ended the connection without TLS's close_notify: bytes may be missing"))

@@ -40,6 +40,7 @@ pub(crate) fn of_client(options: &ClientOptions) -> Vec<u8> {
     to.bytes(authorities.map_or(&[], |pem| pem));
     to.bytes(options.end.name.as_deref().unwrap_or_default().as_bytes());
     to.u64(options.end.resumes.into());
+    to.u64(options.end.ignores_eof.into());
     write_common(options, &mut to);
     to.written().to_vec()
 }
@@ -102,7 +103,7 @@ fn client(mut from: Saved<'_>) -> Result<Client, Wrong> {
     if !name.is_empty() {
         options = options.name(name);
     }
-    options = options.resumes(from.u64()? != 0);
+    options = options.resumes(from.u64()? != 0).ignore_unexpected_eof(from.u64()? != 0);
     Ok(read_common(options, &mut from)?.build()?)
 }
 

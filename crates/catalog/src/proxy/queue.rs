@@ -1,6 +1,7 @@
 //! Clients that wait for a place at a target, where every target has as many clients as it may have: the longest waiting gets the next place.
 
-use super::targets::{Place, TargetEvent, TargetState};
+use super::known::{Process, TargetEvent, TargetState};
+use super::targets::Place;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,13 +16,14 @@ pub(super) struct Wanted {
 }
 
 struct Waiter {
+    since: Instant,
     wanted: Vec<Wanted>,
     /// The place that it gets.
     given: Arc<Mutex<Option<Place>>>,
     wake: Box<dyn FnOnce() + Send>,
 }
 
-/// Waiting clients, in the order in which they came.
+/// Waiting clients, in the order in which they began to wait, also where that was in the process before this one.
 #[derive(Default)]
 pub(super) struct Queue(Mutex<Vec<Waiter>>);
 
@@ -40,16 +42,10 @@ impl Queue {
         locked(&self.0)
     }
 
-    /// Waits; `wake` is called once [`Waiting::place`] has one.
-    pub(super) fn wait(self: &Arc<Queue>, wanted: Vec<Wanted>, wake: impl FnOnce() + Send + 'static) -> Waiting {
-        let given = Arc::default();
-        let states: Vec<_> = wanted.iter().map(|wanted| wanted.state.clone()).collect();
-        self.lock().push(Waiter { wanted, given: Arc::clone(&given), wake: Box::new(wake) });
-        states.iter().for_each(|state| state.tell(TargetEvent::Waits));
-        let waiting = Waiting { queue: self.clone(), given, states };
-        // A place that became free before this one waited.
-        waiting.states.iter().for_each(|state| self.fill(state));
-        waiting
+    fn push(&self, waiter: Waiter) {
+        let mut waiters = self.lock();
+        let at = waiters.partition_point(|before| before.since <= waiter.since);
+        waiters.insert(at, waiter);
     }
 
     /// Passes the place of a client that has gone on to the first that wants it. If there is none, the place is free.
@@ -91,12 +87,29 @@ impl Queue {
 /// A client's turn in the queue, which it gives up when this is dropped.
 #[derive(Debug)]
 pub struct Waiting {
-    queue: Arc<Queue>,
+    shared: Arc<Process>,
     given: Arc<Mutex<Option<Place>>>,
     states: Vec<Arc<TargetState>>,
 }
 
 impl Waiting {
+    /// Waits, since that time; `wake` is called once [`Waiting::place`] has one.
+    pub(super) fn begin(
+        shared: &Arc<Process>,
+        wanted: Vec<Wanted>,
+        since: Instant,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Waiting {
+        let given = Arc::default();
+        let states: Vec<_> = wanted.iter().map(|wanted| wanted.state.clone()).collect();
+        shared.queue.push(Waiter { since, wanted, given: Arc::clone(&given), wake: Box::new(wake) });
+        states.iter().for_each(|state| state.tell(TargetEvent::Waits));
+        let waiting = Waiting { shared: shared.clone(), given, states };
+        // A place that became free before this one waited.
+        waiting.states.iter().for_each(TargetState::fill);
+        waiting
+    }
+
     /// Takes the place that came free, if the client's turn has come.
     #[must_use]
     pub fn place(&self, now: Instant) -> Option<Place> {
@@ -106,7 +119,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.queue.lock().retain(|waiter| !Arc::ptr_eq(&waiter.given, &self.given));
+        self.shared.queue.lock().retain(|waiter| !Arc::ptr_eq(&waiter.given, &self.given));
         self.states.iter().for_each(|state| state.tell(TargetEvent::WaitsNoMore));
         // Outside of the lock: it is passed on.
         let place = locked(&self.given).take();

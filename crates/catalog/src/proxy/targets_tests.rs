@@ -1,5 +1,7 @@
 use super::*;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 fn target(text: &str) -> Target {
     text.parse().expect(text)
@@ -176,7 +178,7 @@ fn a_client_goes_to_the_targets_whose_name_fits_best() {
 fn waits(targets: &Targets, tried: &[usize]) -> (Waiting, Arc<AtomicUsize>) {
     let calls = Arc::<AtomicUsize>::default();
     let counts = calls.clone();
-    (targets.wait(tried, move || _ = counts.fetch_add(1, Relaxed)), calls)
+    (targets.wait(tried, Instant::now(), move || _ = counts.fetch_add(1, Relaxed)), calls)
 }
 
 #[test]
@@ -234,11 +236,11 @@ fn no_place_and_no_client_is_lost_by_threads() {
                     let place = targets.take(None, &[], now).unwrap_or_else(|_| {
                         let (wakes, woken) = std::sync::mpsc::channel();
                         // Some give up, at any moment.
-                        let waiting = targets.wait(&[], move || _ = wakes.send(()));
+                        let waiting = targets.wait(&[], now, move || _ = wakes.send(()));
                         if round % 5 == 0 {
                             drop(waiting);
                             let (wakes, woken) = std::sync::mpsc::channel();
-                            let waiting = targets.wait(&[], move || _ = wakes.send(()));
+                            let waiting = targets.wait(&[], now, move || _ = wakes.send(()));
                             woken.recv_timeout(Duration::from_secs(60)).expect("a place comes free");
                             return waiting.place(now).expect("it was said");
                         }
@@ -274,7 +276,7 @@ fn a_target_that_is_back_gets_its_share_step_by_step() {
         busy.extend((0..100).map(|_| targets.take(None, &[], now).expect("a target")));
         let share = busy.iter().filter(|place| place.number == Some(0)).count();
         assert!((5..=30).contains(&share), "{balance}: {share} of 100 at once");
-        now += SLOW_START;
+        now += super::super::known::SLOW_START;
         busy.extend((0..200).map(|_| targets.take(None, &[], now).expect("a target")));
         let share = busy.iter().filter(|place| place.number == Some(0)).count();
         assert!((100..=210).contains(&share), "{balance}: {share} of 400 then");
@@ -311,6 +313,19 @@ fn a_change_keeps_what_is_known_of_targets_that_stay() {
     assert_eq!(status, [(0, 0), (1, 0), (1, 1)]);
     drop((failing, open));
     assert!(after.status(now).iter().all(|status| status.open == 0));
+    // The numbers of targets are told with those that are written now.
+    let _planned = Targets::new(vec![target("10.0.0.9:1")], Balance::Least, known.of_pool("other"));
+    let kept = after.take(None, &[1, 2], now).expect("a target");
+    drop((after, Targets::new(vec![target("10.0.0.1:1")], Balance::Least, known.clone())));
+    let after = Targets::new(vec![target("10.0.0.2:1,weight=0"), target("10.0.0.1:1,limit=7")], Balance::Least, known.clone());
+    let written: Vec<_> =
+        known.status(now).into_iter().map(|one| (one.address.to_string(), one.target.map(|target| target.to_string()))).collect();
+    let of = |address: &str| written.iter().find(|one| one.0 == address).and_then(|one| one.1.clone());
+    assert_eq!(
+        [of("10.0.0.1:1"), of("10.0.0.2:1"), of("10.0.0.3:1")],
+        [Some("10.0.0.1:1,limit=7".to_owned()), Some("10.0.0.2:1,weight=0".to_owned()), None]
+    );
+    drop(kept);
     // The client came with an upgrade from a target that is none any more.
     let place = after.place_of(&target("10.0.0.9:1").address);
     assert_eq!((place.number, place.address().to_string()), (None, "10.0.0.9:1".to_owned()));
@@ -326,7 +341,7 @@ fn pools_share_the_places_of_an_address_and_each_finds_out_by_itself_whether_it_
     let places: Vec<Place> = (0..3).map(|_| many.take(None, &[], now).expect("a place")).collect();
     assert_eq!((few.take(None, &[], now).err(), many.take(None, &[], now).err()), (Some(NoPlace::Full), Some(NoPlace::Full)));
     // The first that waits may have one client there at most: the second does not wait for that.
-    let waiting = [few.wait(&[], || {}), many.wait(&[], || {})];
+    let waiting = [few.wait(&[], now, || {}), many.wait(&[], now, || {})];
     let mut places = places.into_iter();
     drop(places.next());
     assert!(waiting[0].place(now).is_none());
@@ -354,4 +369,102 @@ fn threads_that_take_places_at_once_all_get_one() {
         }
     });
     assert!(targets.status(Instant::now()).iter().all(|status| status.open == 0));
+}
+
+/// Returns the targets of the next build, which has taken over from this one.
+fn taken_over(known: &Known, options: &str) -> (Known, Targets) {
+    let next = Known::default();
+    let targets = Targets::new(vec![target(&format!("10.0.0.1:1{options}"))], Balance::Least, next.clone());
+    next.take_over(&known.hand_over());
+    (next, targets)
+}
+
+#[test]
+fn a_limit_holds_for_this_process_and_the_next_build_together() {
+    let (known, now) = (Known::default(), Instant::now());
+    let before = Targets::new(vec![target("10.0.0.1:1,limit=3")], Balance::Least, known.clone());
+    let mut places = [(); 2].map(|()| before.take(None, &[], now).expect("a place"));
+    let (next, after) = taken_over(&known, ",limit=3");
+    // The place that is left is the next build's to give; there is none here that nobody has.
+    assert_eq!(before.take(None, &[], now).expect_err("it is handed over"), NoPlace::Full);
+    let waiting = before.wait(&[], now, || {});
+    let own = after.take(None, &[], now).expect("the third place");
+    assert_eq!(after.take(None, &[], now).expect_err("two are taken elsewhere"), NoPlace::Full);
+    // A client moves, with its place: nobody gets one by that.
+    let moved = after.place_of(&target("10.0.0.1:1").address);
+    places[0].moves();
+    let [moves, stays] = places;
+    drop(moves);
+    assert!(waiting.place(now).is_none() && after.take(None, &[], now).is_err());
+    // A place that a client gives up here goes to one that waits here.
+    drop(stays);
+    let given = waiting.place(now).expect("its turn");
+    let late = after.wait(&[], now, || {});
+    drop(given);
+    assert!(late.place(now).is_none(), "it is not known there yet");
+    next.serves_alone();
+    assert!(late.place(now).is_some());
+    drop((moved, own, late));
+    assert_eq!(after.status(now)[0].open, 0);
+    let all = [(); 3].map(|()| after.take(None, &[], now).expect("all are free"));
+    assert!(after.take(None, &[], now).is_err());
+    drop(all);
+}
+
+#[test]
+fn places_come_back_from_a_next_build_that_has_died() {
+    let (known, now) = (Known::default(), Instant::now());
+    let before = Targets::new(vec![target("10.0.0.1:1,limit=2")], Balance::Least, known.clone());
+    let mut place = before.take(None, &[], now).expect("a place");
+    let _ = known.hand_over();
+    place.moves();
+    drop(place);
+    assert!(before.take(None, &[], now).is_err());
+    let waiting = before.wait(&[], now, || {});
+    known.take_back();
+    let places = (waiting.place(now).expect("its turn"), before.take(None, &[], now).expect("a place"));
+    assert!(before.take(None, &[], now).is_err(), "there are two");
+    drop(places);
+    known.take_back();
+    // A client that was to move, and did not, gives its place up as before.
+    let mut place = before.take(None, &[], now).expect("a place");
+    place.moves();
+    drop(place);
+    assert!([(); 2].map(|()| before.take(None, &[], now)).iter().all(Result::is_ok));
+}
+
+#[test]
+fn what_is_known_of_a_target_goes_along_and_what_is_not_understood_does_not() {
+    let (known, now) = (Known::default(), Instant::now());
+    let of = |known: &Known| Targets::new(vec![target("10.0.0.1:1"), target("10.0.0.2:1")], Balance::Least, known.of_pool("web"));
+    let before = of(&known);
+    let failing = before.take(None, &[1], now).expect("a target");
+    failing.succeeded(now, Duration::ZERO);
+    failing.failed(now, 111);
+    drop(failing);
+    let bytes = known.hand_over();
+    let next = Known::default();
+    next.take_over(&bytes);
+    let after = of(&next);
+    let [is, was] = [&after, &before].map(|targets| targets.status(Instant::now()));
+    assert_eq!((is[0].failures, is[0].last_error, is[0].connects, is[0].failed), (1, Some(111), 1, 1));
+    assert!(is[0].left_out.is_some() && is[0].left_out <= Some(Duration::from_secs(1)), "{is:?} {was:?}");
+    assert_eq!(number(after.take(None, &[], now)), Some(1), "it is left out here, too");
+    for bytes in [&b""[..], b"nonsense", &[2, 0, 0, 0, 0, 0, 0, 0, 9], &bytes[..bytes.len() - 1]] {
+        let next = Known::default();
+        next.take_over(bytes);
+        assert_eq!(of(&next).status(now).iter().map(|one| one.failures).sum::<u32>(), 0);
+    }
+}
+
+#[test]
+fn of_clients_that_come_from_another_process_the_one_that_has_waited_longest_is_first() {
+    let (targets, now) = (targets(Balance::Least, &[",limit=1"]), Instant::now());
+    let place = targets.take(None, &[], now).expect("a place");
+    let ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).expect("the clock goes back so far");
+    let [new, older, oldest] = [now, ago(1), ago(2)].map(|since| targets.wait(&[], since, || {}));
+    drop(place);
+    for waiting in [oldest, older, new] {
+        assert!(waiting.place(now).is_some());
+    }
 }

@@ -55,3 +55,43 @@ fn a_client_that_does_not_say_where_it_wants_to_go_is_reset() {
         assert_eq!((gone.closed(), to(&mut gone)), (Some(Closed::Aborted), vec![]));
     }
 }
+
+#[test]
+fn a_client_that_waits_or_has_not_asked_moves_and_begins_again() {
+    let proxy = |targets: &[&str]| {
+        let targets = targets.iter().map(|target| target.parse().expect("a target")).collect();
+        Proxy::new(ProxyOptions::to(targets), Known::default())
+    };
+    let open = |proxy: &Proxy| {
+        Driver::open_with(proxy.clone(), peer(Side::Accepted, Duration::ZERO), sockdrawer::testing::Bounds::default())
+    };
+    let (before, after) = (proxy(&["10.0.0.1:1,limit=1"]), proxy(&["10.0.0.1:1,limit=1"]));
+    let (mut first, mut second) = (open(&before), open(&before));
+    assert_eq!((to(&mut first).len(), to(&mut second).len(), second.timer()), (1, 0, Some(Duration::from_secs(5))));
+    second.advance(Duration::from_secs(2));
+    let first = first.upgrade(after.clone()).expect_err("its connect is under way");
+    assert_eq!(first.why, "it is joined with its target first");
+    // It waits on, for the rest of its time.
+    let taken = after.targets().take(None, &[], Instant::now()).expect("a place");
+    let mut second = second.upgrade(after.clone()).map_err(|not| not.why).expect("it waits");
+    let left = second.timer().expect("it waits");
+    assert!(to(&mut second).is_empty() && left <= Duration::from_secs(3) && left > Duration::from_secs(2), "{left:?}");
+    drop(taken);
+    second.advance(Duration::ZERO);
+    second.advance(left);
+    assert_eq!(to(&mut second), ["10.0.0.1:1"], "its turn has come by then");
+    // A client that has said a part of where it wants to go says the rest there, within the rest of its time.
+    let bytes = hello(b"a.example", 32, 1 << 14);
+    let mut asks = open(&proxy(&NAMED));
+    asks.receive(&bytes[..20]);
+    asks.advance(Duration::from_secs(4));
+    let mut asks = asks.upgrade(proxy(&NAMED)).map_err(|not| not.why).expect("it has said nothing");
+    assert_eq!(asks.timer(), Some(HELLO_WITHIN - Duration::from_secs(4)));
+    asks.receive(&bytes[20..]);
+    assert_eq!((to(&mut asks), asks.kept()), (vec!["10.0.0.1:1".to_owned()], &bytes[..]));
+    // In a build whose targets have no names it need not say it.
+    let mut asks = open(&proxy(&NAMED));
+    asks.receive(&bytes[..20]);
+    let mut asks = asks.upgrade(proxy(&["10.0.0.9:1"])).map_err(|not| not.why).expect("it has said nothing");
+    assert_eq!((to(&mut asks), asks.timer(), asks.kept()), (vec!["10.0.0.9:1".to_owned()], None, &bytes[..20]));
+}

@@ -2,10 +2,10 @@
 
 use super::Command as Own;
 use crate::checks;
-use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, protocols, target_rows};
+use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, TARGETS, protocols, target_rows};
 use crate::thresholds;
 use clap::{Command, Subcommand};
-use sockdrawer_operate::{Document, Operated};
+use sockdrawer_operate::{Document, Moment, Operated};
 use sockdrawer_program::Program;
 use sockdrawer_program::help::exit_codes;
 
@@ -82,6 +82,13 @@ pub(crate) fn program() -> Program {
         .metric(&targets.connect_time)
         .metric(&targets.bytes)
         .carry("checks", checks::write, checks::read)
+        .carry("targets", || TARGETS.hand_over(), |bytes| TARGETS.take_over(bytes))
+        .hook(|moment, _| {
+            if *moment == Moment::ServesAlone {
+                TARGETS.serves_alone();
+            }
+            Ok(())
+        })
         .shows("targets", &TARGET_COLUMNS, target_rows);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
         .about("Holds sockets so that the program around them can change")

@@ -178,6 +178,7 @@ fn what_cannot_be_used_is_told_once_and_the_old_goes_on() {
         .expect("a link to a folder");
     server.is_refused("a.key: it is no regular file");
     server.replace("a.key", &old.key);
+    assert_eq!(server.came().0, "NotChanged");
     server.replace("a.pem", &(old.pem.clone() + &"#".repeat(4 << 20)));
     server.is_refused("a.pem: it is longer than 4 MiB: name a file of certificates, or a key");
     server.put("a", &expired);

@@ -9,6 +9,8 @@ use rustix::net::sockopt::set_socket_linger;
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -104,19 +106,24 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
         page
     };
     has(&all_is_told(4, 4), &format!("proxy_target_left_out{{pool=\"proxy\",target=\"{refused}\"}} 1"));
-    let table = server.says("show targets");
-    let rows: Vec<Vec<&str>> =
-        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
-    assert_eq!(rows[0], ["POOL", "TARGET", "STATE", "CLIENTS", "WAITING", "CONNECTS", "FAILED", "LAST FAILURE"]);
-    assert_eq!(rows[1], ["proxy", &*one_at, "in use", "4", "0", "4", "0"]);
-    assert_eq!(
-        (rows[2][1], rows[2][2].starts_with("left out for "), rows[2][7]),
-        (refused, true, "No such file or directory (os error 2)")
-    );
+    let shows = || {
+        let table = server.says("show targets");
+        let cells =
+            |line: &str| line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
+        let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
+        let columns = ["POOL", "TARGET", "STATE", "WEIGHT", "CLIENTS", "LIMIT", "WAITING", "CONNECTS", "FAILED", "LAST FAILURE"];
+        assert_eq!(rows[0], columns);
+        assert_eq!(rows[1], ["proxy", &*one_at, "in use", "1", "4", "none", "0", "4", "0"]);
+        let fails = (&*rows[2][1], rows[2][2].starts_with("left out for ") || rows[2][2] == "tried next", &*rows[2][9]);
+        assert_eq!(fails, (refused, true, "No such file or directory (os error 2)"), "{table}");
+        table
+    };
+    let table = shows();
     assert!(server.says("status").contains(&table), "it is below the others");
     let unknown = server.ctl("show leases");
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: no table leases: there are targets\n"));
     assert_eq!(came(&server.says("upgrade --json")).0, 8);
+    shows();
     all_is_told(4, 4);
     let mut late = connect(&at);
     assert!(echoes(&mut late, 4));
@@ -178,6 +185,62 @@ fn clients_wait_for_a_place_at_a_full_target() {
     // A pair ends when its sides do: a script learns that these had to be cut off.
     let drained = server.ctl(&format!("drain --tag {two_at} --within 50ms"));
     assert_eq!((drained.code, drained.stdout.as_str()), (Some(1), "1 asked, 0 ended, 1 cut\n"), "{drained:?}");
+}
+
+/// A target that sends every byte back: its address, and the most clients that it has had at once.
+fn counted() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (at, open, most) = (listener.local_addr().expect("it is bound"), AtomicUsize::new(0), Arc::<AtomicUsize>::default());
+    let (open, counts) = (Arc::new(open), most.clone());
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            client.set_nodelay(true).expect("it stands");
+            counts.fetch_max(open.fetch_add(1, SeqCst) + 1, SeqCst);
+            let open = open.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = client.read(&mut bytes) {
+                    if client.write_all(&bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+                // Counted before the proxy can know that it has ended.
+                open.fetch_sub(1, SeqCst);
+            });
+        }
+    });
+    (at.to_string(), most)
+}
+
+#[test]
+fn a_target_never_has_more_clients_than_its_limit_also_in_upgrades() {
+    let (to, most) = counted();
+    let server = Operated::start("proxy-limit", &file("queue-timeout = \"20s\"", &[&format!("{to},limit=5")]));
+    let (at, is_over, served) = (server.addresses[0].clone(), AtomicBool::new(false), AtomicUsize::new(0));
+    // Some keep their places over an upgrade, and the others wait meanwhile.
+    let comes = |number: usize| {
+        while !is_over.load(SeqCst) {
+            let mut client = connect(&at);
+            let rounds = if number.is_multiple_of(3) { 50 } else { 5 };
+            assert!((0..rounds).all(|round| echoes(&mut client, number + round)), "{number} has a place in time, and keeps it");
+            served.fetch_add(1, SeqCst);
+        }
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..20).map(|number| scope.spawn(move || comes(number))).collect();
+        let mut moved = 0;
+        for _ in 0..6 {
+            eventually(&server, "proxy_target_clients", &to, 5);
+            moved += came(&server.says("upgrade --json")).0;
+        }
+        is_over.store(true, SeqCst);
+        assert!(moved > 0 && all.into_iter().all(|client| client.join().is_ok()), "{moved} moved");
+    });
+    assert_eq!(most.load(SeqCst), 5, "{} were served", served.load(SeqCst));
+    // All places are free.
+    let mut last: Vec<_> = (0..5).map(|_| connect(&at)).collect();
+    assert!(last.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "five have places");
+    assert_eq!(most.load(SeqCst), 5);
 }
 
 #[test]

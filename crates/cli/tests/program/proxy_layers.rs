@@ -254,3 +254,26 @@ fn settings_of_tls_to_targets_need_each_other() {
     let end = Program::of("serve echo -l 127.0.0.1:0 --tls-to x.pem").end();
     assert_eq!(end.stderr, "error: --tls-to is an option of proxy, not of echo: leave it out (try: sockdrawer serve --help)\n");
 }
+
+#[test]
+fn a_target_that_ends_without_close_notify_resets_its_client_unless_that_is_to_be_ignored() {
+    for (model, ignore) in [("loops", false), ("loops", true), ("prefork", true)] {
+        let (name, of_target) = (format!("proxy-eof-{model}-{ignore}"), certificate(|_| {}));
+        let (target, at) = secured_target(&name, &of_target);
+        let settings = format!("model = \"{model}\"\ntls-to = \"targets.pem\"\ntls-to-ignore-eof = {ignore}");
+        let server = Operated::told(&name, &file("\"127.0.0.1:0\"", &at, &settings), |server| server.put("targets", &of_target));
+        let mut clients = [(); 2].map(|()| TcpStream::connect(&server.addresses[0]).expect("it listens"));
+        clients.iter_mut().for_each(is_answered);
+        assert_eq!(came(&server.says("upgrade --json")), (4, 0));
+        clients.iter_mut().for_each(is_answered);
+        // Its sockets are closed by the kernel, which says nothing of TLS.
+        drop(target);
+        for mut client in clients {
+            let ended = client.read(&mut [0; 1]);
+            match ignore {
+                true => assert_eq!(ended.expect("an end in order"), 0, "{model}"),
+                false => assert_eq!(ended.expect_err("a reset").kind(), ErrorKind::ConnectionReset),
+            }
+        }
+    }
+}

@@ -16,6 +16,7 @@ mod operations;
 mod passing;
 mod reading;
 mod relaying;
+mod slices;
 mod writing;
 
 use super::buffer::Buffers;

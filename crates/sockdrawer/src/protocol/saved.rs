@@ -137,6 +137,8 @@ pub struct Saved<'a> {
     bytes: &'a [u8],
     /// Of the protocol, then of each filter around it.
     versions: &'a [u32],
+    /// The time of a test.
+    pub(crate) now: Option<Instant>,
 }
 
 /// Only the number of bytes is printed.
@@ -149,18 +151,23 @@ impl std::fmt::Debug for Saved<'_> {
 impl<'a> Saved<'a> {
     /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Saved<'a> {
-        Saved { bytes, versions: &[] }
+        Saved::versioned(bytes, &[])
     }
 
     /// Reads a state of these versions: that of the service, then those of the filters around it. For tests of what another build saved;
     /// [`Saved::new`] is of version 0.
     pub fn versioned(bytes: &'a [u8], versions: &'a [u32]) -> Saved<'a> {
-        Saved { bytes, versions }
+        Saved { bytes, versions, now: None }
     }
 
     /// The version that the service that saved this state declared: see [`Service::state`](crate::Service::state). 0 where it declared none.
     pub fn version(&self) -> u32 {
         self.versions.first().copied().unwrap_or_default()
+    }
+
+    /// The time at which the state is restored, from which durations are counted: as [`Saver::now`].
+    pub fn now(&self) -> Instant {
+        self.now.unwrap_or_else(Instant::now)
     }
 
     /// Of a layer, the versions of what is within, and that of its own filter, which comes last.
@@ -174,7 +181,7 @@ impl<'a> Saved<'a> {
         versions: &[u32],
         restore: impl FnOnce(&mut Saved<'_>) -> Result<T, CannotRestore>,
     ) -> Result<T, CannotRestore> {
-        Saved { bytes: self.bytes()?, versions }.whole(restore)
+        Saved { bytes: self.bytes()?, versions, now: self.now }.whole(restore)
     }
 
     /// Reads all of it by `restore`.

@@ -129,6 +129,7 @@ impl<S: Service> Driver<S> {
         };
         let versions = self.service.state().versions();
         let mut saved = Saved::versioned(&bytes, &versions);
+        saved.now = Some(self.wire.now);
         let restored = match catch_unwind(AssertUnwindSafe(|| saved.whole(|from| service.restore(&self.wire.peer, from)))) {
             Ok(Ok(restored)) => restored,
             Ok(Err(why)) => return Err(NotMoved::new(self, why)),

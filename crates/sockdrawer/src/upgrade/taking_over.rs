@@ -11,6 +11,7 @@ use crate::ipc::yours::Yours;
 use crate::listen::listener::Meeting;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
+use crate::observe::Event;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets, goes_on};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -50,6 +51,8 @@ pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
     before: Arc<Before>,
+    /// It was told that the predecessor has no connections any more.
+    is_alone: bool,
 }
 
 /// A pool whose connections come.
@@ -212,7 +215,7 @@ impl Predecessor {
         });
         let pools: Vec<Arriving> = arriving.collect();
         before.speak_by(self.talk.clone());
-        let arrivals = Arrivals { talk: self.talk, pools, before };
+        let mut arrivals = Arrivals { talk: self.talk, pools, before, is_alone: false };
         arrivals.count_behind();
         for Arriving { named, stayed, .. } in &arrivals.pools {
             named.pool.follow(stayed.clone());
@@ -340,9 +343,13 @@ impl Arrivals {
         }
     }
 
-    fn count_behind(&self) {
+    fn count_behind(&mut self) {
         let of_those_with_some = self.pools.iter().filter(|arriving| arriving.held > 0).map(|arriving| arriving.behind + 1);
-        self.before.count.store(of_those_with_some.max().unwrap_or(0), SeqCst);
+        let count = of_those_with_some.max().unwrap_or(0);
+        self.before.count.store(count, SeqCst);
+        if count == 0 && !std::mem::replace(&mut self.is_alone, true) {
+            self.pools.iter().for_each(|arriving| arriving.named.pool.tell_event(&Event::ServesAlone));
+        }
         self.pools.iter().for_each(|arriving| arriving.stayed.any.store(arriving.held > 0, SeqCst));
     }
 

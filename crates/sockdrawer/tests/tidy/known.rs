@@ -150,7 +150,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 154),
     ("program", 14),
-    ("sockdrawer", 1013),
+    ("sockdrawer", 1012),
     ("tls", 64),
     ("trial", 44),
 ];

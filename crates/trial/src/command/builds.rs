@@ -4,6 +4,8 @@ use super::preflight::Refused;
 use super::shell::{Ended, Output, Promise, Ran, TICK, WITHIN, ends};
 use super::victim::{Victim, children};
 use crate::{Random, Stopped};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process, wait,
 };
@@ -97,8 +99,13 @@ impl Builds {
     /// When it does not start, or does not say where it listens.
     pub fn start(programs: Programs, target: Option<Address>, stop: Stopped<'_>) -> Result<Builds, Refused> {
         // Found by its path, the second one would be missed only once the clients are there.
-        if let Some(missing) = programs.builds.iter().find(|build| build.components().count() > 1 && !build.is_file()) {
-            return Err(Refused::Server(format!("{}: no such program: name the two builds", missing.display())));
+        for build in programs.builds.iter().filter(|build| build.components().count() > 1) {
+            let why = match access(build.as_path(), Access::EXEC_OK) {
+                Ok(()) if build.is_file() => continue,
+                Err(Errno::ACCESS) => "it may not be executed: chmod +x",
+                _ => "no such program: name the two builds",
+            };
+            return Err(Refused::Server(format!("{}: {why}", build.display())));
         }
         let builds = Builds::begin(programs).and_then(|mut builds| builds.serve(stop).map(|()| builds));
         let mut builds = builds.map_err(|why| Refused::Server(format!("the first build does not serve: {why}")))?;
@@ -234,6 +241,7 @@ impl Builds {
     pub fn change(&mut self, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
         let began = Instant::now();
         let step = self.steps.pop().unwrap_or(Step::Upgrade);
+        self.ended.clear();
         self.look_for_deaths();
         let (mut ended, promise) = match self.step(step, stop, &mut tick) {
             Ok(promise) => (Ended::Exited(0), promise),
@@ -288,7 +296,6 @@ impl Builds {
 
     fn step(&mut self, step: Step, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Result<Promise, Ended> {
         let began = Instant::now();
-        self.ended.clear();
         let is_again = step == Step::Upgrade && self.serving.0 == 1 && self.to_new.take_if(|times| *times > 1).is_some();
         let to = if is_again { 1 } else { 1 - self.serving.0 };
         let asked = Asked::begin(self, to)?;
@@ -346,6 +353,8 @@ impl Builds {
 
     /// Returns why the new build, which is the one of this number, has not taken over.
     fn refused(&mut self, error: &Error, to: usize, stop: Stopped<'_>, tick: &mut impl FnMut()) -> Ended {
+        // A process that has ended is there until its parent, which this one is, has waited for it.
+        let _ = self.is_any_left();
         // A shell starts it.
         let name = format!(": {} ", self.programs.builds[to].display());
         let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
@@ -359,7 +368,8 @@ impl Builds {
     /// Returns that the process which served has died, if so. How it did is known where its parent is this process.
     fn served_until_then(&self) -> Option<String> {
         let (build, pid) = (&self.programs.builds[self.serving.0], self.serving.1?);
-        test_kill_process(pid).is_err().then(|| format!("the process of {} that was to be replaced has died", build.display()))
+        let how = if self.ended.contains(&pid) { "has ended by itself" } else { "has died" };
+        test_kill_process(pid).is_err().then(|| format!("the process of {} that was to be replaced {how}", build.display()))
     }
 
     /// Finds the process that serves, which is not one that is dead, and its build. Returns false where there is none, and the last build was started again.
@@ -386,7 +396,8 @@ impl Builds {
             let signal = status.terminating_signal().filter(|_| !self.killed.contains(&pid));
             self.ended.extend(Some(pid).filter(|_| status.exit_status() == Some(0)));
             if let Some((build, signal)) = build.zip(signal) {
-                self.deaths.push(format!("a process of {} died by signal {signal}", self.programs.builds[build].display()));
+                let name = if signal == Signal::KILL.as_raw() { " (SIGKILL, which this trial did not send)" } else { "" };
+                self.deaths.push(format!("a process of {} died by signal {signal}{name}", self.programs.builds[build].display()));
             }
         }
         self.started.retain(|(pid, _)| test_kill_process(*pid).is_ok());

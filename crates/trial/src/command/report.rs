@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+/// Maximum of ways to fail that a verdict names; each change has its own in the JSON.
+const WAYS: usize = 3;
+
 /// A run of the command, or an upgrade, with the counts of the clients from its start to the start of the next. A connection counts where
 /// it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +154,6 @@ impl Report {
 
     /// Returns the reasons why connections stayed behind, and what did not go along, each once; of those that differ in numbers alone, as those of states of several lengths do, the first.
     pub(crate) fn left_behind(&self) -> Vec<&str> {
-        let without_numbers = |why: &str| why.replace(|sign: char| sign.is_ascii_digit(), "");
         let mut seen = BTreeSet::new();
         let all = self.promises().flat_map(|promise| promise.left_behind.iter().chain(&promise.dropped)).map(String::as_str);
         all.filter(|why| seen.insert(without_numbers(why))).collect()
@@ -167,16 +169,18 @@ impl Report {
         self.promises().filter(counts).flat_map(|promise| &promise.dropped).map(String::as_str).collect()
     }
 
-    /// Returns how many changes failed, and how the first did; None: none.
+    /// Returns how many changes failed, and in which ways, the first of each; None: none.
     fn failure(&self) -> Option<String> {
-        let first = self.changes.iter().find(|change| !change.ran.ended.is_success())?;
-        let (failed, all) = (self.failed_commands(), self.changes.len());
-        let how = match &first.ran.ended {
+        let mut seen = BTreeSet::new();
+        let failed = self.changes.iter().map(|change| &change.ran.ended).filter(|ended| !ended.is_success());
+        let ways = failed.map(|ended| match ended {
             super::Ended::Failed(why) => why.clone(),
             other => other.to_string(),
-        };
+        });
+        let ways: Vec<String> = ways.filter(|way| seen.insert(without_numbers(way))).take(WAYS).collect();
+        let (failed, all) = (self.failed_commands(), self.changes.len());
         let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
-        (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {how})"))
+        (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {})", ways.join("; another: ")))
     }
 
     /// Returns the first panic in the output of builds, with its text, which is in the next line, and until which change it was.
@@ -301,6 +305,11 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
     }
     merge(&mut one, seen_json(&change.seen, idle_close));
     one
+}
+
+/// A text that is equal to another one but for numbers is of one kind with it.
+fn without_numbers(text: &str) -> String {
+    text.replace(|sign: char| sign.is_ascii_digit(), "")
 }
 
 fn failure_json((failure, count): &(Failure, u64)) -> Value {

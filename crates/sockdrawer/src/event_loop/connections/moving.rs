@@ -1,6 +1,7 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
+use super::slices::Slices;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::Extra;
@@ -14,10 +15,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Connections of one offer: their sockets come along in one packet. Each waits for all of its offer.
-const MOST_RECORDS: usize = 32;
-/// Of one process among several, which have many connections, and whose offers pass two more processes.
-const MOST_RECORDS_OF_HELPER: usize = 96;
 /// Bytes of one offer, but for one record that is longer.
 const MOST_BYTES: usize = 24 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
@@ -39,6 +36,7 @@ pub(crate) struct Moving {
     note_bytes: usize,
     /// Code that has leased connections was asked for them: a connection that it gives back waits, frozen, for the next offer.
     pub(super) asks: bool,
+    slices: Slices,
 }
 
 impl Moving {
@@ -153,7 +151,7 @@ impl Connections {
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
         let (mut saved, mut bytes, mut next, mut awaited) = (Vec::new(), 0, from, 0);
-        let most = if self.io.shared.process.is_some() { MOST_RECORDS_OF_HELPER } else { MOST_RECORDS };
+        let most = self.moving.slices.next();
         while next < self.slots.len() && saved.len() < most && bytes < MOST_BYTES {
             let before = saved.len();
             if self.comes_back(next, reads) {

@@ -1,0 +1,406 @@
+//! Counts and health of targets, by pools and addresses: they outlive changes of the configuration, and go along to the next build.
+
+use super::queue::{Queue, locked};
+use super::target::Target;
+use sockdrawer::{Address, Saved, Saver};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+/// Pause after the first failed connect; each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Time in which a target that is back gets its share step by step.
+pub(super) const SLOW_START: Duration = Duration::from_secs(10);
+/// The form of what goes to the next build: another one is not read.
+const FORM: u64 = 1;
+
+/// An event of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// A client has a place there.
+    Opened,
+    /// A client has given its place up.
+    Closed,
+    /// A connect succeeded, after this time.
+    Connected(Duration),
+    /// A connect failed with this errno.
+    Failed(i32),
+    /// A client waits for a place there, and perhaps at others.
+    Waits,
+    /// A client does not wait any more.
+    WaitsNoMore,
+    /// A pair has ended that carried so many bytes to the target, and so many from it.
+    Carried(u64, u64),
+    /// Nothing names the target any more, and no client has a place there.
+    Gone,
+}
+
+/// Hears of targets, by the name of the pool, on the threads of loops: it must not block.
+type Observer = Arc<dyn Fn(&str, &Address, TargetEvent) + Send + Sync>;
+
+/// Places at an address, of clients of all pools.
+#[derive(Debug, Default)]
+struct Places {
+    taken: AtomicUsize,
+    /// The number of these that the process before this one had when it was replaced, and whose clients have not come.
+    coming: AtomicUsize,
+    /// The number of these whose clients have moved to the next build, which may die soon.
+    moved: AtomicUsize,
+}
+
+/// Numbers and health of one target, shared by all generations of its pool. Other pools may reach the address by other TLS: what they learn of it is theirs.
+pub(super) struct TargetState {
+    pool: Arc<str>,
+    pub(super) address: Address,
+    places: Arc<Places>,
+    /// Clients of this pool.
+    clients: AtomicUsize,
+    waiting: AtomicUsize,
+    health: Mutex<Health>,
+    shared: Arc<Process>,
+}
+
+/// Everything that the targets of a process share.
+#[derive(Default)]
+pub(super) struct Process {
+    pub(super) queue: Queue,
+    /// The next build counts the places: none is given that nobody had.
+    handed_over: AtomicBool,
+    observer: Option<Observer>,
+}
+
+impl fmt::Debug for TargetState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TargetState").field("address", &self.address).field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("queue", &self.queue).field("handed_over", &self.handed_over).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TargetState {
+    fn drop(&mut self) {
+        self.tell(TargetEvent::Gone);
+    }
+}
+
+impl TargetState {
+    pub(super) fn tell(&self, event: TargetEvent) {
+        match event {
+            TargetEvent::Opened => _ = self.clients.fetch_add(1, Relaxed),
+            TargetEvent::Closed => _ = self.clients.fetch_sub(1, Relaxed),
+            TargetEvent::Waits => _ = self.waiting.fetch_add(1, Relaxed),
+            TargetEvent::WaitsNoMore => _ = self.waiting.fetch_sub(1, Relaxed),
+            _ => {}
+        }
+        if let Some(observer) = &self.shared.observer {
+            observer(&self.pool, &self.address, event);
+        }
+    }
+
+    /// Returns whether both have the clients of one address.
+    pub(super) fn shares_places(&self, other: &TargetState) -> bool {
+        Arc::ptr_eq(&self.places, &other.places)
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.places.taken.load(Relaxed)
+    }
+
+    pub(super) fn has_room(&self, limit: usize) -> bool {
+        self.open() < limit && !self.is_closed(limit)
+    }
+
+    /// Returns whether the next build alone gives places that nobody has. Without a limit they need no count.
+    fn is_closed(&self, limit: usize) -> bool {
+        limit != usize::MAX && self.shared.handed_over.load(SeqCst)
+    }
+
+    /// Counts one more client, if that is within the limit.
+    pub(super) fn reserve(&self, limit: usize) -> bool {
+        let is_taken = self.places.taken.fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1)).is_ok();
+        // Looked at when the place is counted: what is handed over then has it, or it is not given.
+        if is_taken && self.is_closed(limit) {
+            self.free();
+            return false;
+        }
+        is_taken
+    }
+
+    /// Counts a client that comes from elsewhere, unless it was counted as one that is to come.
+    pub(super) fn arrive(&self) {
+        if self.places.coming.fetch_update(Relaxed, Relaxed, |coming| coming.checked_sub(1)).is_err() {
+            self.places.taken.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A client gave its place up.
+    pub(super) fn free(&self) {
+        self.places.taken.fetch_sub(1, Relaxed);
+    }
+
+    /// A client of this pool has gone: its place goes to one that waits, or with it to the next build.
+    pub(super) fn leave(self: &Arc<TargetState>, moves: bool) {
+        self.tell(TargetEvent::Closed);
+        match moves && self.shared.handed_over.load(Relaxed) {
+            true => _ = self.places.moved.fetch_add(1, Relaxed),
+            false => self.shared.queue.pass_on(self),
+        }
+    }
+
+    /// Frees places of clients that are in no process any more.
+    fn free_all(self: &Arc<TargetState>, of: fn(&Places) -> &AtomicUsize) {
+        self.places.taken.fetch_sub(of(&self.places).swap(0, Relaxed), Relaxed);
+        self.fill();
+    }
+
+    /// Gives its free places to those that wait.
+    pub(super) fn fill(self: &Arc<TargetState>) {
+        self.shared.queue.fill(self);
+    }
+
+    /// Returns true if the last connect to it failed.
+    pub(super) fn is_out(&self) -> bool {
+        self.health().until.is_some()
+    }
+
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        locked(&self.health)
+    }
+
+    pub(super) fn status(&self, target: Option<Target>, now: Instant) -> TargetStatus {
+        let health = *self.health();
+        TargetStatus {
+            pool: self.pool.to_string(),
+            address: self.address.clone(),
+            target,
+            open: self.clients.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+            connects: health.connects[0],
+            failed: health.connects[1],
+            last_error: health.last_error,
+            failures: health.failures,
+            left_out: health.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Health {
+    /// Connects that failed since the last that did not. Of those that were under way at the same time, one.
+    pub(super) failures: u32,
+    /// Time of the last failure that was counted.
+    pub(super) counted: Option<Instant>,
+    /// The time until which it is left out. Then one client tries it, and meanwhile it is left out for the next pause.
+    pub(super) until: Option<Instant>,
+    /// Time of the first connect that succeeded after a failure.
+    pub(super) back: Option<Instant>,
+    /// Connects that succeeded, and that failed, in all.
+    pub(super) connects: [u64; 2],
+    pub(super) last_error: Option<i32>,
+}
+
+impl Health {
+    pub(super) fn is_left_out(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn pause(&self) -> Duration {
+        FIRST_PAUSE.saturating_mul(1 << self.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+    }
+
+    /// Returns the part of its share that it gets now, from 0.1 to 1.
+    pub(super) fn share(&self, now: Instant) -> f64 {
+        let Some(back) = self.back else { return 1.0 };
+        (now.saturating_duration_since(back).as_secs_f64() / SLOW_START.as_secs_f64()).clamp(0.1, 1.0)
+    }
+}
+
+/// A target, as the next build reads it: times are those since, or until, the moment of writing.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct HandedOver {
+    pool: String,
+    address: String,
+    /// Places that are taken at the address; with the first target that has it.
+    places: usize,
+    failures: u32,
+    left_out: Option<Duration>,
+    back: Option<Duration>,
+    connects: [u64; 2],
+    last_error: Option<i32>,
+}
+
+/// The name of a pool, and the address of a target of it.
+type Named = (Arc<str>, Address);
+/// Targets as they are written, with what is known of each.
+pub(super) type Written = Vec<(Target, Arc<TargetState>)>;
+/// The targets of the pool of this name.
+type OfPool = (Arc<str>, Weak<Written>);
+
+/// Counts and health of targets by pools and addresses: a change of the configuration keeps counts and health of those that stay.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    pool: Arc<str>,
+    targets: Arc<Mutex<HashMap<Named, Arc<TargetState>>>>,
+    /// The targets of pools, the newest last.
+    written: Arc<Mutex<Vec<OfPool>>>,
+    /// Targets of which clients are to come.
+    coming: Arc<Mutex<Vec<Arc<TargetState>>>>,
+    pub(super) shared: Arc<Process>,
+}
+
+impl Known {
+    /// Nothing is known yet. The observer hears what happens to targets from now on, on the threads of loops: it must not block.
+    #[must_use]
+    pub fn observed(observer: impl Fn(&str, &Address, TargetEvent) + Send + Sync + 'static) -> Known {
+        let shared = Arc::new(Process { observer: Some(Arc::new(observer)), ..Process::default() });
+        Known { shared, ..Known::default() }
+    }
+
+    /// Returns what is known, for a pool of this name: limits of addresses hold for all pools together, and each pool finds out by itself which targets are well.
+    #[must_use]
+    pub fn of_pool(&self, name: &str) -> Known {
+        Known { pool: name.into(), ..self.clone() }
+    }
+
+    pub(super) fn of(&self, address: &Address) -> Arc<TargetState> {
+        let mut known = locked(&self.targets);
+        // Addresses that nothing names any more, and no client has a place at.
+        known.retain(|_, state| Arc::strong_count(state) > 1);
+        if let Some(state) = known.get(&(self.pool.clone(), address.clone())) {
+            return state.clone();
+        }
+        let places = known.values().find(|state| state.address == *address).map(|state| state.places.clone());
+        let state = Arc::new(TargetState {
+            pool: self.pool.clone(),
+            address: address.clone(),
+            places: places.unwrap_or_default(),
+            clients: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            health: Mutex::default(),
+            shared: self.shared.clone(),
+        });
+        known.insert((self.pool.clone(), address.clone()), state.clone());
+        state
+    }
+
+    /// Targets of the pool, as they are written from now on.
+    pub(super) fn write(&self, all: Written) -> Arc<Written> {
+        let (all, mut written) = (Arc::new(all), locked(&self.written));
+        written.retain(|(_, all)| all.strong_count() > 0);
+        written.push((self.pool.clone(), Arc::downgrade(&all)));
+        all
+    }
+
+    /// Returns the state of all targets that are named, or that clients have places at, by pools and addresses.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
+        let written: Vec<_> =
+            locked(&self.written).iter().filter_map(|(pool, all)| Some((pool.clone(), all.upgrade()?))).collect();
+        let of = |state: &Arc<TargetState>| {
+            let (_, all) = written.iter().rfind(|(pool, _)| *pool == state.pool)?;
+            all.iter().find(|(_, other)| Arc::ptr_eq(other, state)).map(|(target, _)| target.clone())
+        };
+        let mut all: Vec<TargetStatus> = self.all().iter().map(|state| state.status(of(state), now)).collect();
+        all.sort_by_key(|one| (one.pool.clone(), one.address.to_string()));
+        all
+    }
+
+    fn all(&self) -> Vec<Arc<TargetState>> {
+        locked(&self.targets).values().cloned().collect()
+    }
+
+    /// Writes counts and health for the next build, which [takes them over](Known::take_over): for `Upgrade::carry`. From then on targets with a limit have no places here but those that clients give
+    /// up here, and a client that moves takes its own along, until [`Known::take_back`]. A proxy does that when it accepts a client: the next build was refused, or has died.
+    #[must_use]
+    pub fn hand_over(&self) -> Vec<u8> {
+        self.shared.handed_over.store(true, SeqCst);
+        let (now, mut to, all, mut counted) = (Instant::now(), Saver::default(), self.all(), HashSet::new());
+        let handed_over = |state: &Arc<TargetState>| {
+            let health = *state.health();
+            let is_first = counted.insert(state.address.to_string());
+            HandedOver {
+                pool: state.pool.to_string(),
+                address: state.address.to_string(),
+                places: if is_first { state.places.taken.load(SeqCst) } else { 0 },
+                failures: health.failures,
+                left_out: health.until.map(|until| until.saturating_duration_since(now)),
+                back: health.back.map(|back| now.saturating_duration_since(back)),
+                connects: health.connects,
+                last_error: health.last_error,
+            }
+        };
+        to.u64(FORM);
+        // Numbers and texts can be saved.
+        let _ = to.value(&all.iter().map(handed_over).collect::<Vec<_>>());
+        to.written().to_vec()
+    }
+
+    /// Reads what the process before this one has [handed over](Known::hand_over), before the first client is accepted. The limits of targets hold for both processes from then on: clients that are still there have their
+    /// places here, until [`Known::serves_alone`]. What is not understood is found out again.
+    pub fn take_over(&self, bytes: &[u8]) {
+        let (now, mut from) = (Instant::now(), Saved::new(bytes));
+        let is_known = from.u64().is_ok_and(|form| form == FORM);
+        let all = if is_known { from.value::<Vec<HandedOver>>().unwrap_or_default() } else { Vec::new() };
+        for one in all {
+            let Ok(address) = one.address.parse() else { continue };
+            let state = self.of_pool(&one.pool).of(&address);
+            let HandedOver { failures, connects, last_error, places, .. } = one;
+            let (until, back) =
+                (one.left_out.and_then(|left| now.checked_add(left)), one.back.and_then(|back| now.checked_sub(back)));
+            *state.health() = Health { failures, counted: None, until, back, connects, last_error };
+            state.places.taken.fetch_add(places, Relaxed);
+            state.places.coming.fetch_add(places, Relaxed);
+            locked(&self.coming).push(state);
+        }
+    }
+
+    /// The process before this one has no connections any more: clients that did not come from there have ended, and their places are free.
+    pub fn serves_alone(&self) {
+        let coming = std::mem::take(&mut *locked(&self.coming));
+        coming.iter().for_each(|state| state.free_all(|places| &places.coming));
+    }
+
+    /// This process has again what it has [handed over](Known::hand_over), and the places of clients that have moved are free: the next build was refused, or has died. Does nothing where nothing was handed over.
+    pub fn take_back(&self) {
+        if self.shared.handed_over.load(Relaxed) && self.shared.handed_over.swap(false, SeqCst) {
+            self.all().iter().for_each(|state| state.free_all(|places| &places.moved));
+        }
+    }
+}
+
+/// State of a target, as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetStatus {
+    /// The name of the pool, where it has one.
+    pub pool: String,
+    /// The address at which it listens.
+    pub address: Address,
+    /// The target, as it is written; None of one that is written no more.
+    pub target: Option<Target>,
+    /// Clients of the pool that have a place there.
+    pub open: usize,
+    /// Clients that wait for a place there, and perhaps at others.
+    pub waiting: usize,
+    /// Connects that succeeded.
+    pub connects: u64,
+    /// Connects that failed.
+    pub failed: u64,
+    /// The errno of the last that failed.
+    pub last_error: Option<i32>,
+    /// Connects that failed since the last that did not.
+    pub failures: u32,
+    /// Time for which it is left out still.
+    pub left_out: Option<Duration>,
+}
