@@ -142,13 +142,11 @@ impl Service for Proxy {
         if peer.side() == Side::Connected {
             return PairSide::Target;
         }
-        // This process would not accept it, had it been replaced.
-        self.0.targets.known.take_back();
         PairSide::Unjoined(Box::new(Unjoined::new(self, peer, None)))
     }
 
     fn state(&self) -> State {
-        State::of(Proxy::NAME, 2)
+        State::of(Proxy::NAME, 3)
     }
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<PairSide, CannotRestore> {
@@ -156,14 +154,17 @@ impl Service for Proxy {
         if peer.side() == Side::Connected {
             return Ok(PairSide::Target);
         }
-        let lasted = Duration::from_nanos(from.u64()?);
+        let (lasted, process) = (Duration::from_nanos(from.u64()?), from.u64()?);
         let since = from.now().checked_sub(lasted);
         if address.is_empty() {
             let waits_since = since.filter(|_| !lasted.is_zero());
             return Ok(PairSide::Unjoined(Box::new(Unjoined::new(self, peer, waits_since))));
         }
         let address = address.parse().map_err(|_| CannotRestore::because("the address of its target is none"))?;
-        let (place, log) = (self.0.targets.place_of(&address), PairLog { client: peer.remote(), since });
+        let (place, log) = (
+            self.0.targets.place_of(&address, process != u64::from(std::process::id())),
+            PairLog { client: peer.remote(), since },
+        );
         Ok(PairSide::Joined(Joined { place, log: self.0.options.log.then(|| Box::new(log)) }))
     }
 
@@ -334,7 +335,7 @@ impl Unjoined {
         cx.connect_with(place.address(), connect_timeout, header);
         self.not.extend(place.number);
         self.tries += 1;
-        self.since = Some(cx.now());
+        (self.since, self.waits_since) = (Some(cx.now()), None);
         self.place = Some(place);
         Step::Continue
     }
@@ -347,7 +348,7 @@ impl Unjoined {
     /// Connects, if a place came free.
     fn turn(&mut self, cx: &mut Context<'_>) -> Option<Step> {
         let place = self.waiting.as_ref()?.place(cx.now())?;
-        (self.waiting, self.waits_since) = (None, None);
+        self.waiting = None;
         cx.clear_timer();
         Some(self.connect_to(place, cx))
     }
@@ -442,8 +443,18 @@ impl Protocol for PairSide {
 
     /// Begins again, as what a client asks for may have other targets now; but for the time that it has waited.
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
-        let PairSide::Unjoined(client) = self else { return Step::Continue };
+        let client = match self {
+            PairSide::Unjoined(client) => client,
+            PairSide::Joined(Joined { place, .. }) => {
+                place.arrived();
+                return Step::Continue;
+            }
+            PairSide::Target => return Step::Continue,
+        };
         if client.proxy.0.targets.ask_clients() {
+            if client.waits_since.is_some() {
+                cx.set_timer(HELLO_WITHIN);
+            }
             cx.resume();
             return Step::Continue;
         }
@@ -455,7 +466,7 @@ impl Protocol for PairSide {
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
         let PairSide::Joined(Joined { place, log }) = self else { return };
         if why == Closed::Adopted {
-            return place.moves();
+            return place.moved();
         }
         let carried = cx.carried().unwrap_or_default();
         place.carried(carried.received, carried.sent);
@@ -471,11 +482,13 @@ impl Protocol for PairSide {
                 let waited = client.waits_since.map_or(Duration::ZERO, |since| to.now().saturating_duration_since(since));
                 to.bytes(b"");
                 to.u64(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+                to.u64(std::process::id().into());
             }
             PairSide::Joined(Joined { place, log }) => {
                 let lasted = log.as_ref().map_or(Duration::ZERO, |log| log.lasted(to.now()));
                 to.bytes(place.address().to_string().as_bytes());
                 to.u64(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX));
+                to.u64(std::process::id().into());
             }
             PairSide::Target => to.bytes(b""),
         }

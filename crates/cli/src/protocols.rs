@@ -66,6 +66,14 @@ pub(crate) static TARGETS: LazyLock<Known> =
 /// The metrics of targets, which are those of this process.
 pub(crate) static TARGET_METRICS: LazyLock<TargetMetrics> = LazyLock::new(TargetMetrics::new);
 
+/// Goes on with what the process before this one knows of targets. Gauges begin anew in each process.
+pub(crate) fn take_targets_over(bytes: &[u8]) {
+    TARGETS.take_over(bytes);
+    for one in TARGETS.status(Instant::now()).iter().filter(|one| one.failures > 0) {
+        TARGET_METRICS.left_out.at([&*one.pool, &one.address.to_string()]).set(1.0);
+    }
+}
+
 /// The columns of the table of targets.
 pub(crate) const TARGET_COLUMNS: [&str; 10] =
     ["pool", "target", "state", "weight", "clients", "limit", "waiting", "connects", "failed", "last_failure"];
@@ -84,8 +92,7 @@ pub(crate) fn target_rows() -> Vec<Vec<Field>> {
             _ => "in use".to_owned(),
         };
         let error = check.or(one.last_error.map(why_failed)).unwrap_or_default();
-        let limit =
-            one.target.as_ref().and_then(|target| target.limit).map_or("none".into(), |limit| Field::Number(limit as u64));
+        let limit = one.target.as_ref().and_then(|target| target.limit).map_or("".into(), |limit| Field::Number(limit as u64));
         let weight = one.target.map_or(0, |target| u64::from(target.weight));
         let [clients, waiting, connects, failed] =
             [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Field::Number);

@@ -3,7 +3,6 @@
 use crate::hub::Hub;
 use serde_json::json;
 use sockdrawer::Drained;
-use sockdrawer::observe::Event;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -23,26 +22,14 @@ pub enum Moment {
     Upgrading,
     /// A new build has taken over. What stays here goes on here until it ends.
     Replaced,
-    /// After [`Moment::Replaced`]: that build died soon, and this process serves again.
+    /// A new build was given what this one [carries](crate::Operated::carry), and has not taken over, or died soon after: this process goes on with what it has.
     TakenBack,
-    /// This build has taken over, and the process before it has no connections any more: what the two had to share is its own.
+    /// This build has taken over, and the process before it has no connections any more of pools that both have.
     ServesAlone,
     /// The program ends: its pools stop to accept and connections are asked to end, at this moment. A hook holds that up in no way.
     Draining,
     /// No connection is left, or their time was over.
     Drained(Drained),
-}
-
-impl Moment {
-    /// Returns the moment in the life of the program that an event of each of its pools is.
-    pub(crate) fn of(event: &Event) -> Option<Moment> {
-        match event {
-            Event::HandedOver { .. } => Some(Moment::Replaced),
-            Event::TakenBack => Some(Moment::TakenBack),
-            Event::ServesAlone => Some(Moment::ServesAlone),
-            _ => None,
-        }
-    }
 }
 
 pub(crate) type Hook = Box<dyn Fn(&Moment) -> Result<(), String> + Send>;
@@ -110,7 +97,7 @@ mod tests {
 
     fn served(hooks: Vec<Hook>) -> Hooks {
         let (told, moments) = Hooks::new();
-        let hub = Hub::new(None, Manager::of_environment(false), drop);
+        let hub = Hub::new(None, Manager::of_environment(false), |_| ());
         std::thread::spawn(move || moments.serve(&hooks, &hub));
         told
     }

@@ -1,6 +1,5 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
-use crate::hooks::Moment;
 use crate::log::{Entry, Log};
 use crate::notify::Manager;
 use crate::print::PATIENCE;
@@ -23,8 +22,8 @@ pub(crate) struct Hub {
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
     pub(crate) manager: Arc<Manager>,
-    /// Hears of moments in the life of the program, of each pool.
-    moments: Box<dyn Fn(Moment) + Send + Sync>,
+    /// Hears of events that are moments in the life of the program.
+    moments: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
 /// A number or a text, as JSON.
@@ -36,7 +35,7 @@ pub(crate) fn value(field: &Field) -> Value {
 }
 
 impl Hub {
-    pub(crate) fn new(log: Option<Log>, manager: Manager, moments: impl Fn(Moment) + Send + Sync + 'static) -> Arc<Hub> {
+    pub(crate) fn new(log: Option<Log>, manager: Manager, moments: impl Fn(&Event) + Send + Sync + 'static) -> Arc<Hub> {
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager), moments: Box::new(moments) })
     }
@@ -67,7 +66,7 @@ impl Hub {
 
     /// Tells the program itself, where an event of a pool is one of it.
     pub(crate) fn tell_moment(&self, event: &Event) {
-        Moment::of(event).into_iter().for_each(&self.moments);
+        (self.moments)(event);
     }
 
     /// A report of a protocol: one of a kind is an event by that name, with its fields.

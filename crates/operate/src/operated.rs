@@ -19,6 +19,7 @@ use crate::totals::Ledger;
 use crate::{carry, certificates, checks, control, metrics, print, program_settings, rehearsal, signals};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
+use sockdrawer::observe::Event;
 use sockdrawer::{Address, Drain, Field, Pool, Upgrade};
 use std::fmt;
 use std::io;
@@ -390,7 +391,9 @@ impl Operated {
         if let Some(time) = program.time("turns-within") {
             upgrade = upgrade.turns_within(time);
         }
+        let told = hooks.clone();
         upgrade = upgrade.asks(move || hooks.ask(Moment::Upgrading).map_err(|why| format!("a hook refuses it: {why}")));
+        upgrade = upgrade.taken_back(move || told.tell(Moment::TakenBack));
         let upgrade = upgrade.begin()?;
         for (name, write, read) in self.carries.clone() {
             upgrade.carry(&name, move || write(), move |bytes| read(bytes))?;
@@ -404,15 +407,19 @@ fn unheard(program: &str) -> String {
     format!("SIGHUP is ignored since before the program began: reload by {program} ctl reload")
 }
 
-/// Passes moments on, of which each pool tells.
-fn moments_to(news: Sender<News>) -> impl Fn(Moment) {
-    let last = Mutex::new(None);
-    move |moment| {
-        let is_new = last.lock().unwrap_or_else(PoisonError::into_inner).replace(moment.clone()).as_ref() != Some(&moment);
-        if is_new {
-            // The receiver is gone when the program ends first.
-            let _ = news.send(News::Moment(moment));
-        }
+/// Passes the moments on that events are: each pool tells them.
+fn moments_to(news: Sender<News>) -> impl Fn(&Event) {
+    let told = Mutex::new((0, false));
+    move |event| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (successor, is_alone) = &mut *told;
+        let moment = match event {
+            Event::HandedOver { pid } if std::mem::replace(successor, *pid) != *pid => Moment::Replaced,
+            Event::ServesAlone if !std::mem::replace(is_alone, true) => Moment::ServesAlone,
+            _ => return,
+        };
+        // The receiver is gone when the program ends first.
+        let _ = news.send(News::Moment(moment));
     }
 }
 

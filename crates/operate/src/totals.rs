@@ -200,7 +200,7 @@ mod tests {
     fn server() -> Server {
         let server = Server::new(
             Known::default(),
-            (Hub::new(None, Manager::of_environment(false), drop), None, Passed::default()),
+            (Hub::new(None, Manager::of_environment(false), |_| ()), None, Passed::default()),
             false,
             |_, _| {},
         );

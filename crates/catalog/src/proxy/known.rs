@@ -95,6 +95,11 @@ impl Drop for TargetState {
 }
 
 impl TargetState {
+    /// Returns whether something names it, or a client has a place there, or is to come.
+    fn is_used(state: &Arc<TargetState>) -> bool {
+        Arc::strong_count(state) > 1 || state.places.coming.load(Relaxed) > 0
+    }
+
     pub(super) fn tell(&self, event: TargetEvent) {
         match event {
             TargetEvent::Opened => _ = self.clients.fetch_add(1, Relaxed),
@@ -137,11 +142,16 @@ impl TargetState {
         is_taken
     }
 
-    /// Counts a client that comes from elsewhere, unless it was counted as one that is to come.
+    /// Counts a client that comes from the process before this one, unless it was counted as one that is to come.
     pub(super) fn arrive(&self) {
         if self.places.coming.fetch_update(Relaxed, Relaxed, |coming| coming.checked_sub(1)).is_err() {
-            self.places.taken.fetch_add(1, Relaxed);
+            self.add();
         }
+    }
+
+    /// Counts a client, whatever the limit is.
+    pub(super) fn add(&self) {
+        self.places.taken.fetch_add(1, Relaxed);
     }
 
     /// A client gave its place up.
@@ -150,9 +160,9 @@ impl TargetState {
     }
 
     /// A client of this pool has gone: its place goes to one that waits, or with it to the next build.
-    pub(super) fn leave(self: &Arc<TargetState>, moves: bool) {
+    pub(super) fn leave(self: &Arc<TargetState>, has_moved: bool) {
         self.tell(TargetEvent::Closed);
-        match moves && self.shared.handed_over.load(Relaxed) {
+        match has_moved && self.shared.handed_over.load(Relaxed) {
             true => _ = self.places.moved.fetch_add(1, Relaxed),
             false => self.shared.queue.pass_on(self),
         }
@@ -254,8 +264,6 @@ pub struct Known {
     targets: Arc<Mutex<HashMap<Named, Arc<TargetState>>>>,
     /// The targets of pools, the newest last.
     written: Arc<Mutex<Vec<OfPool>>>,
-    /// Targets of which clients are to come.
-    coming: Arc<Mutex<Vec<Arc<TargetState>>>>,
     pub(super) shared: Arc<Process>,
 }
 
@@ -275,8 +283,7 @@ impl Known {
 
     pub(super) fn of(&self, address: &Address) -> Arc<TargetState> {
         let mut known = locked(&self.targets);
-        // Addresses that nothing names any more, and no client has a place at.
-        known.retain(|_, state| Arc::strong_count(state) > 1);
+        known.retain(|_, state| TargetState::is_used(state));
         if let Some(state) = known.get(&(self.pool.clone(), address.clone())) {
             return state.clone();
         }
@@ -317,11 +324,11 @@ impl Known {
     }
 
     fn all(&self) -> Vec<Arc<TargetState>> {
-        locked(&self.targets).values().cloned().collect()
+        locked(&self.targets).values().filter(|state| TargetState::is_used(state)).cloned().collect()
     }
 
     /// Writes counts and health for the next build, which [takes them over](Known::take_over): for `Upgrade::carry`. From then on targets with a limit have no places here but those that clients give
-    /// up here, and a client that moves takes its own along, until [`Known::take_back`]. A proxy does that when it accepts a client: the next build was refused, or has died.
+    /// up here, and a client that [has moved](Place::moved) has taken its own along, until [`Known::take_back`].
     #[must_use]
     pub fn hand_over(&self) -> Vec<u8> {
         self.shared.handed_over.store(true, SeqCst);
@@ -346,7 +353,7 @@ impl Known {
         to.written().to_vec()
     }
 
-    /// Reads what the process before this one has [handed over](Known::hand_over), before the first client is accepted. The limits of targets hold for both processes from then on: clients that are still there have their
+    /// Reads what the process before this one has [handed over](Known::hand_over), when there are [`Targets`](super::Targets) and before the first client is accepted. The limits of targets hold for both processes from then on: clients that are still there have their
     /// places here, until [`Known::serves_alone`]. What is not understood is found out again.
     pub fn take_over(&self, bytes: &[u8]) {
         let (now, mut from) = (Instant::now(), Saved::new(bytes));
@@ -361,19 +368,17 @@ impl Known {
             *state.health() = Health { failures, counted: None, until, back, connects, last_error };
             state.places.taken.fetch_add(places, Relaxed);
             state.places.coming.fetch_add(places, Relaxed);
-            locked(&self.coming).push(state);
         }
     }
 
     /// The process before this one has no connections any more: clients that did not come from there have ended, and their places are free.
     pub fn serves_alone(&self) {
-        let coming = std::mem::take(&mut *locked(&self.coming));
-        coming.iter().for_each(|state| state.free_all(|places| &places.coming));
+        self.all().iter().for_each(|state| state.free_all(|places| &places.coming));
     }
 
-    /// This process has again what it has [handed over](Known::hand_over), and the places of clients that have moved are free: the next build was refused, or has died. Does nothing where nothing was handed over.
+    /// This process has again what it has [handed over](Known::hand_over), and the places of clients that have moved are free: for `Upgrade::taken_back`. Does nothing where nothing was handed over.
     pub fn take_back(&self) {
-        if self.shared.handed_over.load(Relaxed) && self.shared.handed_over.swap(false, SeqCst) {
+        if self.shared.handed_over.swap(false, SeqCst) {
             self.all().iter().for_each(|state| state.free_all(|places| &places.moved));
         }
     }

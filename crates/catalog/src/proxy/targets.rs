@@ -17,8 +17,9 @@ pub struct Place {
     pub number: Option<usize>,
     /// The time at which it was taken; None for a client that came from another process.
     taken: Option<Instant>,
-    /// The client goes on elsewhere.
-    moves: bool,
+    /// False of a client that comes from the process before this one, and has not arrived.
+    is_counted: bool,
+    has_moved: bool,
     shared: Arc<TargetState>,
 }
 
@@ -31,7 +32,7 @@ impl Place {
     /// The place is among those of its target already.
     pub(super) fn counted(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
         shared.tell(TargetEvent::Opened);
-        Place { number, taken, moves: false, shared }
+        Place { number, taken, is_counted: true, has_moved: false, shared }
     }
 
     /// Returns where the target listens.
@@ -55,9 +56,17 @@ impl Place {
         was_out
     }
 
-    /// The client is to go on elsewhere: in the next build, where [`Known::hand_over`] was called, with its place.
-    pub fn moves(&mut self) {
-        self.moves = true;
+    /// The client has come from the process before this one, with its place.
+    pub fn arrived(&mut self) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.shared.arrive();
+            self.shared.tell(TargetEvent::Opened);
+        }
+    }
+
+    /// The client has moved: where [`Known::hand_over`] was called to the next build, with its place.
+    pub fn moved(&mut self) {
+        self.has_moved = true;
     }
 
     /// Counts the bytes of a pair that has ended: those to the target, and those from it.
@@ -84,7 +93,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.leave(self.moves);
+        if self.is_counted {
+            self.shared.leave(self.has_moved);
+        }
     }
 }
 
@@ -205,12 +216,16 @@ impl Targets {
         self.all[number].1.has_room(self.limit(number))
     }
 
-    /// Returns the place that a client had at this address in another process.
+    /// Returns the place of a client that has one at this address: of one of this process, such as one that is adopted, another place until the first is dropped; of one that is `to_come` from the process before
+    /// this one, that which it brings along once it has [`arrived`](Place::arrived).
     #[must_use]
-    pub fn place_of(&self, address: &Address) -> Place {
+    pub fn place_of(&self, address: &Address, to_come: bool) -> Place {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
-        shared.arrive();
+        if to_come {
+            return Place { number, taken: None, is_counted: false, has_moved: false, shared };
+        }
+        shared.add();
         Place::counted(number, None, shared)
     }
 

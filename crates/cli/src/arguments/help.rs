@@ -2,7 +2,7 @@
 
 use super::Command as Own;
 use crate::checks;
-use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, TARGETS, protocols, target_rows};
+use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, TARGETS, protocols, take_targets_over, target_rows};
 use crate::thresholds;
 use clap::{Command, Subcommand};
 use sockdrawer_operate::{Document, Moment, Operated};
@@ -82,10 +82,12 @@ pub(crate) fn program() -> Program {
         .metric(&targets.connect_time)
         .metric(&targets.bytes)
         .carry("checks", checks::write, checks::read)
-        .carry("targets", || TARGETS.hand_over(), |bytes| TARGETS.take_over(bytes))
+        .carry("targets", || TARGETS.hand_over(), take_targets_over)
         .hook(|moment, _| {
-            if *moment == Moment::ServesAlone {
-                TARGETS.serves_alone();
+            match moment {
+                Moment::TakenBack => TARGETS.take_back(),
+                Moment::ServesAlone => TARGETS.serves_alone(),
+                _ => {}
             }
             Ok(())
         })

@@ -35,7 +35,7 @@ impl Socket {
     fn server_of(&self, protocols: Vec<Protocol>, watchdog: Option<&str>) -> Server {
         let variables =
             Variables { socket: Some(self.path.clone().into()), watchdog: watchdog.map(str::to_owned), ..Variables::default() };
-        let hub = Hub::new(None, Manager::of(&variables), drop);
+        let hub = Hub::new(None, Manager::of(&variables), |_| ());
         Server::new(Known { protocols, ..Known::default() }, (hub, None, Passed::default()), false, |_, _| ())
     }
 

@@ -28,7 +28,7 @@ impl Callbacks for Silent {
 
 fn server() -> Server {
     let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1)));
-    let hub = Hub::new(None, Manager::of_environment(false), drop);
+    let hub = Hub::new(None, Manager::of_environment(false), |_| ());
     Server::new(Known { protocols: vec![silent], ..Known::default() }, (hub, None, Passed::default()), false, |_, _| {})
 }
 
@@ -107,7 +107,7 @@ fn a_protocol_that_finds_something_else_begins_a_generation() {
     static FOUND: AtomicU64 = AtomicU64::new(1);
     let looks = |_: &Values| Some(FOUND.load(SeqCst)).filter(|found| *found > 0);
     let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1))).looks(looks);
-    let hub = Hub::new(None, Manager::of_environment(false), drop);
+    let hub = Hub::new(None, Manager::of_environment(false), |_| ());
     let known = Known { protocols: vec![silent], ..Known::default() };
     let server = Server::new(known, (hub, None, Passed::default()), false, |_, _| {});
     server.start(document(&server, &["first"])).expect("a free port");

@@ -46,7 +46,7 @@ pub enum Event {
     },
     /// After [`Event::HandedOver`]: the new build died soon, and this process accepts again.
     TakenBack,
-    /// In a process that has taken the pool over: the process before it has no connections any more, of no pool, or has died.
+    /// In a process that has taken the pool over: the process before it has no connections any more of pools that both have, or has died.
     ServesAlone,
     /// An alarm of [`Config::alarms`](crate::Config::alarms) was reached. Sent once, until the alarm is cleared.
     AlarmRaised {

@@ -129,7 +129,10 @@ impl Conversation<'_> {
                 }
             }
             // All accept again by now: a loop that hangs holds up no other.
-            self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw(true));
+            if self.has_frozen {
+                self.pools.iter().for_each(|named| named.pool.thaw(true));
+                self.meeting.asked.take_back();
+            }
             return Some(self.refuse(reason));
         }
         self.settle();

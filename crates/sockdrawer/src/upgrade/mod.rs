@@ -116,20 +116,34 @@ struct Begun {
 const MOVES_FIRST: &str =
     "the build that is replaced listens at another address of this port: have it listen there first (reload), then upgrade";
 
-/// Code of the program that may refuse a successor, with its reason.
-#[derive(Clone, Default)]
-struct Consent(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
+/// Code of the program that may refuse a successor, with its reason, and code that hears that one has failed.
+#[derive(Clone)]
+struct Consent {
+    asked: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    taken_back: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Default for Consent {
+    fn default() -> Consent {
+        Consent { asked: Arc::new(|| Ok(())), taken_back: Arc::new(|| ()) }
+    }
+}
 
 impl Consent {
     fn ask(&self) -> Result<(), String> {
-        let ask = |asked: &Arc<dyn Fn() -> _ + Send + Sync>| catch_unwind(AssertUnwindSafe(|| asked()));
-        self.0.as_ref().map_or(Ok(Ok(())), ask).unwrap_or_else(|_| Err("the code that it asks panicked".to_owned()))
+        let asked = catch_unwind(AssertUnwindSafe(|| (self.asked)()));
+        asked.unwrap_or_else(|_| Err("the code that it asks panicked".to_owned()))
+    }
+
+    fn take_back(&self) {
+        // A panic of it is told by the hook of panics, and has nothing to end here.
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.taken_back)()));
     }
 }
 
 impl std::fmt::Debug for Consent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Consent" } else { "None" })
+        f.write_str("Consent")
     }
 }
 
@@ -248,7 +262,14 @@ impl Upgrade {
     /// program that started it, are told. It is called on a thread of the upgrade; the new build waits meanwhile, no longer than its [`Upgrade::within`]. Default: any
     /// may.
     pub fn asks(mut self, whether: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Upgrade {
-        self.asked = Consent(Some(Arc::new(whether)));
+        self.asked.asked = Arc::new(whether);
+        self
+    }
+
+    /// Has this process call `then` where a new build has been given what is [carried](Upgrade::carry), and has not taken over all the same, or died soon after: what was written is this
+    /// process's again. It is called on a thread of the upgrade, when connections go on here. Default: nothing.
+    pub fn taken_back(mut self, then: impl Fn() + Send + Sync + 'static) -> Upgrade {
+        self.asked.taken_back = Arc::new(then);
         self
     }
 

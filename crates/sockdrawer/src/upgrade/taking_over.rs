@@ -59,6 +59,8 @@ pub(super) struct Arrivals {
 struct Arriving {
     named: Named,
     stayed: Arc<Stayed>,
+    /// Connections that the predecessor has, by its last word.
+    left: u64,
     /// Permits that are held for connections that are the predecessor's still.
     held: u64,
     /// ... and those of the addresses at which they came in.
@@ -211,12 +213,14 @@ impl Predecessor {
             let (known, listeners) = (named.pool.listener_states(), named.pool.occupied(held));
             let stayed = Stayed { pool: named.name.clone(), before: before.clone(), any: AtomicBool::default() };
             let (named, stayed) = (named.clone(), Arc::new(stayed));
-            Arriving { named, stayed, held: held.connections, behind: held.behind, known, listeners, turn: 0 }
+            let left = held.connections;
+            Arriving { named, stayed, left, held: left, behind: held.behind, known, listeners, turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
         before.speak_by(self.talk.clone());
         let mut arrivals = Arrivals { talk: self.talk, pools, before, is_alone: false };
         arrivals.count_behind();
+        arrivals.tell_if_alone();
         for Arriving { named, stayed, .. } in &arrivals.pools {
             named.pool.follow(stayed.clone());
             named.pool.open();
@@ -288,8 +292,10 @@ impl Arrivals {
                         arriving.named.pool.count_predecessor(&left);
                         arriving.behind = left.behind;
                         arriving.keep_held(&left);
+                        arriving.left = left.connections;
                     }
                     self.count_behind();
+                    self.tell_if_alone();
                 }
                 Said::Answered(answered) => self.before.answered(answered),
                 Said::Ended => break,
@@ -302,8 +308,10 @@ impl Arrivals {
         for arriving in &mut self.pools {
             arriving.named.pool.count_no_more_elsewhere();
             arriving.keep_held(&Held::default());
+            arriving.left = 0;
         }
         self.count_behind();
+        self.tell_if_alone();
         self.before.fall_silent();
         let before = self.before.clone();
         let _given_up = lock(&before.giving_up);
@@ -343,13 +351,16 @@ impl Arrivals {
         }
     }
 
-    fn count_behind(&mut self) {
-        let of_those_with_some = self.pools.iter().filter(|arriving| arriving.held > 0).map(|arriving| arriving.behind + 1);
-        let count = of_those_with_some.max().unwrap_or(0);
-        self.before.count.store(count, SeqCst);
-        if count == 0 && !std::mem::replace(&mut self.is_alone, true) {
+    /// Tells it, once, where the predecessor has said that no pool has a connection there: by its word alone, as it may have taken some that are held for by no permit here.
+    fn tell_if_alone(&mut self) {
+        if self.pools.iter().all(|arriving| arriving.left == 0) && !std::mem::replace(&mut self.is_alone, true) {
             self.pools.iter().for_each(|arriving| arriving.named.pool.tell_event(&Event::ServesAlone));
         }
+    }
+
+    fn count_behind(&self) {
+        let of_those_with_some = self.pools.iter().filter(|arriving| arriving.held > 0).map(|arriving| arriving.behind + 1);
+        self.before.count.store(of_those_with_some.max().unwrap_or(0), SeqCst);
         self.pools.iter().for_each(|arriving| arriving.stayed.any.store(arriving.held > 0, SeqCst));
     }
 

@@ -2,6 +2,7 @@
 
 use super::common::{PATIENCE, any_port, connect, read_all};
 use super::place::{Place, moved};
+use sockdrawer::observe::Event;
 use sockdrawer::tasks::{Connection, Handler};
 use sockdrawer::{Behaviour, CannotRestore, CannotSave, Config, Drain, Group, Model, Pool, Saved, Saver, Selector, State};
 use std::io::{BufRead, BufReader, Write};
@@ -211,11 +212,20 @@ fn connections_whose_state_the_new_build_does_not_read_go_on_in_the_old_one() {
     let mut client = Client::new(at);
     assert_eq!(client.asks("one"), 1);
     let (config, _room) = build(2, 7);
+    let (tells, told) = std::sync::mpsc::channel();
+    let config = config.observer(move |event: &Event| {
+        if let Event::ServesAlone = event {
+            tells.send(()).expect("it is waited for");
+        }
+    });
     let (new, _) = place.serve(config.listeners(|listeners| listeners[0].address = sockdrawer::Address::Tcp(at)));
     assert_eq!((client.asks("two"), Client::new(at).asks("one")), (1, 2));
+    assert!(told.try_recv().is_err(), "one is there");
     assert_eq!(new.drain(&Selector::All, Drain::within(PATIENCE)).cut, 0);
     assert_eq!(client.hears(), "bye\n");
+    told.recv_timeout(PATIENCE).expect("none is there");
     assert!(old.join().is_ok());
+    assert!(told.try_recv().is_err(), "it was told");
 }
 
 #[test]

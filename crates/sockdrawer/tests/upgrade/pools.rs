@@ -149,7 +149,8 @@ fn a_pool_that_starts_later_serves_at_once_and_is_taken_over_and_one_that_was_sh
 #[test]
 fn pools_start_again_once_a_successor_has_failed() {
     let place = Place::new("later-fails");
-    let old = place.upgrade().begin().expect("it begins");
+    let (tells, told) = std::sync::mpsc::channel();
+    let old = place.upgrade().taken_back(move || tells.send(()).expect("it is waited for")).begin().expect("it begins");
     let pool = old.start("sums", config(build(1)).listen(any_port())).expect("it starts");
     let at = address(&pool);
     old.carry("table", || panic!("a mistake of the test"), |_| ()).expect("it has begun");
@@ -157,6 +158,7 @@ fn pools_start_again_once_a_successor_has_failed() {
     let new = place.upgrade().begin().expect("it begins");
     let next = new.start("sums", config(build(2)).listen(at)).expect("it starts");
     new.ready().expect_err("nothing can be carried");
+    assert_eq!(told.try_iter().count(), 1, "what was written is the old build's again");
     let late = new.start("later", config(build(2)).listen(any_port())).expect_err("it has not taken over").to_string();
     assert!(late.ends_with("this process takes over, or is replaced: start its pools in the next one"), "{late}");
     drop(next);

@@ -77,8 +77,7 @@ impl Report {
 
     /// Commands that did not end with 0, except those that were stopped with the trial.
     pub fn failed_commands(&self) -> usize {
-        let failed = |change: &&Change| !change.ran.ended.is_success() && change.ran.ended != super::Ended::Stopped;
-        self.changes.iter().filter(failed).count()
+        self.changes.iter().filter(|change| change.ran.ended.has_failed()).count()
     }
 
     /// Returns the reasons of a verdict that is not good, one per line; none: it is good.
@@ -172,12 +171,13 @@ impl Report {
     /// Returns how many changes failed, and in which ways, the first of each; None: none.
     fn failure(&self) -> Option<String> {
         let mut seen = BTreeSet::new();
-        let failed = self.changes.iter().map(|change| &change.ran.ended).filter(|ended| !ended.is_success());
+        let failed = self.changes.iter().map(|change| &change.ran.ended).filter(|ended| ended.has_failed());
         let ways = failed.map(|ended| match ended {
-            super::Ended::Failed(why) => why.clone(),
-            other => other.to_string(),
+            super::Ended::Failed(why) => (without_numbers(why), why.clone()),
+            other => (other.to_string(), other.to_string()),
         });
-        let ways: Vec<String> = ways.filter(|way| seen.insert(without_numbers(way))).take(WAYS).collect();
+        let ways = ways.filter(|(kind, _)| seen.insert(kind.clone())).map(|(_, way)| way);
+        let ways: Vec<String> = ways.take(WAYS).collect();
         let (failed, all) = (self.failed_commands(), self.changes.len());
         let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
         (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {})", ways.join("; another: ")))

@@ -46,6 +46,11 @@ impl Ended {
         *self == Ended::Exited(0)
     }
 
+    /// Returns true where it did not, and not because the trial was stopped.
+    pub fn has_failed(&self) -> bool {
+        !self.is_success() && *self != Ended::Stopped
+    }
+
     /// The exit status, if the command exited.
     pub fn status(&self) -> Option<i32> {
         match self {
