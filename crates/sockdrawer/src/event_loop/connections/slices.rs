@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 /// Connections of one offer: their sockets come along in one packet. Each waits for all of its offer.
 const FEW: usize = 32;
-/// The most, where offers take long because loops are busy: the number doubles up to that.
-const MANY: usize = 128;
+/// The most, where offers take long because loops are busy: the number doubles up to that. A packet has room for 200 sockets.
+const MANY: usize = 192;
 /// The time from one offer to the next that is long.
-const LONG: Duration = Duration::from_millis(2);
+const LONG: Duration = Duration::from_millis(1);
 
 /// The offers of a loop: when the last was made, and how many connections it might have.
 #[derive(Default)]
