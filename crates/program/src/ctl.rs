@@ -333,11 +333,13 @@ fn upgraded(of: &Value) -> String {
             format!("version {version} would take over{}{staying}", pools.collect::<String>())
         }
         (_, result) => {
-            let stays = match result["staying"].as_u64().unwrap_or_default() {
+            // Operators' own connections, such as this one, are not counted.
+            let [all, moved] = ["of", "moved"].map(|key| of["share"][key].as_u64().unwrap_or_default());
+            let stays = match all.saturating_sub(moved) {
                 1 => "1 stays".to_owned(),
                 more => format!("{} stay", thousands(more)),
             };
-            let moved = format!("{} moved, {stays}", counted(result, "moved"));
+            let moved = format!("{} moved, {stays}", thousands(moved));
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             let gap = time::short(result["gap_us"].as_u64().unwrap_or_default() as f64);
             format!("pid {} serves; {moved}; accepting paused for {gap}{staying}", result["pid"])

@@ -100,6 +100,16 @@ fn a_build_that_ends_before_it_is_killed_is_bad() {
     }
 }
 
+/// Longer than a build serves between two changes.
+#[test]
+fn a_build_that_ends_by_itself_after_a_while_is_bad() {
+    let (place, new) = (Place::new(), Script::new(&format!("(sleep 2; kill -TERM $$) &\nexec {PROGRAM} \"$@\"")));
+    let options = ["--changes", "4", "--kills", "0"];
+    let (code, report, told) = trial([PROGRAM, new.name()], &options, &["serve", "echo", "-l", &place.at()]);
+    assert_eq!((code, &report["verdict"]), (Some(1), &"bad".into()), "{told}");
+    assert!(report["reasons"][0].as_str().is_some_and(|reason| reason.contains("has ended by itself")), "{told}");
+}
+
 #[test]
 fn upgrades_alone_lose_nothing_under_a_protocol_of_ones_own() {
     let own = ["--changes", "4", "--kills", "0", "--send", r"{n}\n", "--expect", r"{n}\n"];

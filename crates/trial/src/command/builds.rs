@@ -7,7 +7,8 @@ use crate::{Random, Stopped};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process,
+    wait,
 };
 use sockdrawer::upgrade::{Replace, Replaced};
 use sockdrawer::{Address, Error};
@@ -60,6 +61,9 @@ enum Step {
     KillNew,
 }
 
+/// The change in which the new build takes over from itself.
+pub(crate) const NEW_AGAIN: &str = "new again";
+
 /// A process has one set of children: tests that run at the same time take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -83,8 +87,8 @@ pub struct Builds {
     killed: Vec<Pid>,
     /// Processes that died by a signal of their own, a line each.
     deaths: Vec<String>,
-    /// Processes that ended in order.
-    ended: Vec<Pid>,
+    /// Processes that have ended in this change, and how.
+    ended: Vec<(Pid, WaitStatus)>,
     /// Upgrades to the new build that were left alone; None: it has taken over from itself once, as its next release will.
     to_new: Option<u64>,
     /// The time that the last upgrade took.
@@ -280,13 +284,17 @@ impl Builds {
     /// Looks which process serves: if it is another than the last that took over, that one has died. How it did is known where its parent is this process.
     fn look_for_deaths(&mut self) {
         let _ = self.is_any_left();
-        let (served, serves) = (self.serving, self.meets());
-        if let (Some(dead), Some(pid)) = (served.1, serves)
-            && dead != pid
-        {
-            let build = self.programs.builds[served.0].display();
-            self.deaths.push(format!("the process of {build} that had taken over has died, and an older one serves again"));
-            self.serving = (self.build_of(pid), Some(pid));
+        let ((of, Some(dead)), serves) = (self.serving, self.meets()) else { return };
+        let (build, how) = (self.programs.builds[of].display(), self.how_it_ended(dead));
+        match serves {
+            Some(pid) if pid != dead => {
+                self.deaths.push(format!("the process of {build} that had taken over {how}, and an older one serves again"));
+                self.serving = (self.build_of(pid), Some(pid));
+            }
+            None if test_kill_process(dead).is_err() && !self.killed.contains(&dead) => {
+                self.deaths.push(format!("the process of {build} that served {how}, and none serves"));
+            }
+            _ => {}
         }
     }
 
@@ -310,7 +318,7 @@ impl Builds {
             self.took = began.elapsed();
             let change = match to {
                 0 => "to old",
-                _ if is_again => "new again",
+                _ if is_again => NEW_AGAIN,
                 _ => "to new",
             };
             if let Some(times) = self.to_new.as_mut().filter(|_| to == 1) {
@@ -340,7 +348,7 @@ impl Builds {
         // The answer does not matter, but the process that serves now.
         let _ = asked.answer(stop, tick)?;
         let one_serves = self.serves(Some(victim), stop, tick)?;
-        let was_alone = stands && self.ended.contains(&survivor);
+        let was_alone = stands && self.ended.iter().any(|(pid, status)| *pid == survivor && status.exit_status() == Some(0));
         if !one_serves && !was_alone {
             return Err(failed(NONE_SERVES));
         }
@@ -357,7 +365,10 @@ impl Builds {
         let _ = self.is_any_left();
         // A shell starts it.
         let name = format!(": {} ", self.programs.builds[to].display());
-        let why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
+        let mut why = self.served_until_then().unwrap_or_else(|| error.to_string().replacen(": sh ", &name, 1));
+        if why.contains("the address is in use") {
+            why += &format!("; in this trial that is the build before it: have the new one meet it at {}", self.path.display());
+        }
         match self.serves(None, stop, tick) {
             Ok(true) => Ended::Failed(why),
             Ok(false) => failed(NONE_SERVES),
@@ -368,8 +379,19 @@ impl Builds {
     /// Returns that the process which served has died, if so. How it did is known where its parent is this process.
     fn served_until_then(&self) -> Option<String> {
         let (build, pid) = (&self.programs.builds[self.serving.0], self.serving.1?);
-        let how = if self.ended.contains(&pid) { "has ended by itself" } else { "has died" };
-        test_kill_process(pid).is_err().then(|| format!("the process of {} that was to be replaced {how}", build.display()))
+        test_kill_process(pid)
+            .is_err()
+            .then(|| format!("the process of {} that was to be replaced {}", build.display(), self.how_it_ended(pid)))
+    }
+
+    /// Returns how a process ended that is gone, which is known where its parent is this one.
+    fn how_it_ended(&self, pid: Pid) -> String {
+        match self.ended.iter().find(|(ended, _)| *ended == pid) {
+            Some((_, status)) if status.exited() => {
+                format!("has ended by itself with exit status {}", status.exit_status().unwrap_or_default())
+            }
+            _ => "has died".to_owned(),
+        }
     }
 
     /// Finds the process that serves, which is not one that is dead, and its build. Returns false where there is none, and the last build was started again.
@@ -394,7 +416,7 @@ impl Builds {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let build = self.started.iter().find(|(started, _)| *started == pid).map(|(_, build)| *build);
             let signal = status.terminating_signal().filter(|_| !self.killed.contains(&pid));
-            self.ended.extend(Some(pid).filter(|_| status.exit_status() == Some(0)));
+            self.ended.push((pid, status));
             if let Some((build, signal)) = build.zip(signal) {
                 let name = if signal == Signal::KILL.as_raw() { " (SIGKILL, which this trial did not send)" } else { "" };
                 self.deaths.push(format!("a process of {} died by signal {signal}{name}", self.programs.builds[build].display()));

@@ -235,6 +235,11 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// Time for which the new build serves once it has taken over from itself: longer than the old process stands by.
+const HELD: Duration = Duration::from_secs(5);
+/// A trial ends after this number of upgrades in a row that failed.
+const IN_A_ROW: usize = 3;
+
 /// What [`Web`] and the seeds tell the two sets apart by.
 const CHURN: u64 = 1;
 const KEPT: u64 = 2;
@@ -257,7 +262,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
         let Options { every, until, .. } = self.trial.options;
         let mut changes: Vec<Change> = Vec::new();
         let mut ended = Instant::now();
-        while !self.is_over(*until) {
+        while !self.is_over(*until) && !give_up(&changes) {
             let start = Instant::now();
             self.trial.clients.next_change();
             let ran = change(&mut || self.progress());
@@ -267,8 +272,11 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             self.trial.clients.change_ends(killed);
             // Messages that were published after a kill, and before the next change, are due: some of them have to arrive.
             let calm = if killed && self.trial.options.broadcast.is_some() { ended + 2 * ARRIVES } else { ended };
-            let ends = if let Until::Passed(time) = until { self.begun + *time } else { start + *every };
-            self.wait_until(ends.min((start + *every).max(calm)));
+            // The new build has taken over from itself: once it serves for longer than changes take, and ends if it ends by itself.
+            let is_held = ran.promise.as_ref().is_some_and(|promise| promise.change == builds::NEW_AGAIN);
+            let calm = if is_held { calm.max(ended + HELD) } else { calm };
+            let next = (start + *every).max(calm);
+            self.wait_until(if let Until::Passed(time) = until { next.min(self.begun + *time) } else { next });
             if !(self.stop)(Duration::ZERO) {
                 self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
             }
@@ -309,6 +317,12 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
         let progress = Progress { elapsed: self.begun.elapsed(), changes: self.changes, seen: self.trial.tally.total() };
         (self.tell)(&progress);
     }
+}
+
+/// Returns true where the next upgrade would fail, too, as each of the last few has: one whose build hangs takes 30 s.
+pub(crate) fn give_up(changes: &[Change]) -> bool {
+    let last = changes.iter().rev().take(IN_A_ROW);
+    last.filter(|change| change.ran.promise.is_some() && change.ran.ended.has_failed()).count() == IN_A_ROW
 }
 
 impl From<Error> for Refused {

@@ -180,7 +180,8 @@ impl Report {
         let ways: Vec<String> = ways.take(WAYS).collect();
         let (failed, all) = (self.failed_commands(), self.changes.len());
         let changes = if self.is_of_upgrades() { "upgrades" } else { "commands" };
-        (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {})", ways.join("; another: ")))
+        let ended = if super::give_up(&self.changes) { ", and with the last few in a row the trial ended" } else { "" };
+        (failed > 0).then(|| format!("{failed} of {all} {changes} failed (the first: {}){ended}", ways.join("; another: ")))
     }
 
     /// Returns the first panic in the output of builds, with its text, which is in the next line, and until which change it was.
@@ -360,8 +361,11 @@ impl Judged for Report {
 
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
-        // A change that failed comes first: the losses after it are mostly its own.
-        let (mut bad, bill) = (Vec::from_iter(self.failure()), self.bill());
+        // A change that failed comes first: the losses after it are mostly its own. A panic comes before that: upgrades fail by it.
+        let panics = self.left_behind().into_iter().filter(|why| why.contains("panicked")).map(str::to_owned);
+        let mut bad: Vec<String> = panics.collect();
+        let (panics, bill) = (bad.clone(), self.bill());
+        bad.extend(self.failure());
         // The parts are those of all, killed processes included.
         let beside = |paid: u64| if paid == 0 { String::new() } else { format!(" beside {paid} with killed processes; in all") };
         if bill.failed > 0 {
@@ -391,12 +395,10 @@ impl Judged for Report {
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
         if stayed > 0 && (self.options.require_all || self.failed_commands() > 0) {
-            let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !self.dropped().contains(why)).collect();
+            let is_told = |why: &&str| self.dropped().contains(why) || panics.iter().any(|panic| panic == why);
+            let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !is_told(why)).collect();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
-        } else {
-            // A connection may stay behind; a build that panics is broken.
-            bad.extend(self.left_behind().into_iter().filter(|why| why.contains("panicked")).map(str::to_owned));
         }
         bad.extend(self.dropped().into_iter().map(str::to_owned));
         if let Some(said) = self.panic().filter(|_| !bad.is_empty()) {

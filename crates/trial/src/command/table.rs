@@ -1,5 +1,6 @@
 //! The report as a table.
 
+use super::builds::NEW_AGAIN;
 use super::report::{Change, Report};
 use super::shell::{Promise, Ran};
 use crate::table::aligned;
@@ -124,17 +125,22 @@ fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let longest = alone.map(|change| change.ran.took).max().unwrap_or_default();
         writeln!(f, "{moved} connections moved, {stayed} stayed in the old process; the longest took {longest:.1?}")?;
     }
-    if report.is_of_upgrades() && !left_alone.contains_key("new again") {
+    if report.is_of_upgrades() && !left_alone.contains_key(NEW_AGAIN) {
         writeln!(f, "the new build did not take over from itself: with more changes it does")?;
     }
     report.left_behind().iter().try_for_each(|why| writeln!(f, "    {why}"))
 }
 
-/// Writes the errors that builds have told, such as panics: those of the first change that has some.
+/// Writes the errors that builds have told, such as panics: those of the first change that has some. An error that comes with or behind a kill of this trial tells of that.
 fn errors(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    let is_error = |line: &&str| line.starts_with("error") || line.contains("panicked");
-    let of = |change: &'_ Change| change.ran.said.lines().filter(is_error).map(str::to_owned).collect::<Vec<_>>();
-    let first = report.changes.iter().map(|change| (change.number, of(change))).find(|(_, lines)| !lines.is_empty());
+    let is_kill = |change: &Change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed);
+    let of = |at: usize| {
+        let of_kill = report.changes[at.saturating_sub(1)..=at].iter().any(is_kill);
+        let is_error = |line: &&str| line.contains("panicked") || !of_kill && line.starts_with("error");
+        report.changes[at].ran.said.lines().filter(is_error).collect::<Vec<_>>()
+    };
+    let all = report.changes.iter().enumerate().map(|(at, change)| (change.number, of(at)));
+    let first = all.into_iter().find(|(_, lines)| !lines.is_empty());
     let Some((number, lines)) = first.filter(|_| report.is_of_upgrades()) else { return Ok(()) };
     write!(f, "\nthe builds said, until the end of change {number}:")?;
     lines.iter().take(LINES).try_for_each(|line| write!(f, "\n    {line}"))
@@ -156,7 +162,7 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     };
     // A panic, and a table that is dropped, are told as reasons, and are.
     if report.changes.iter().any(|change| in_upgrades(&change)) && report.panic().is_none() && report.dropped().is_empty() {
-        f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored?")?;
+        f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored? If no hearer has a message, it was not passed on")?;
     }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
     bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));

@@ -81,7 +81,7 @@ fn losses_and_failed_commands_are_bad_and_named() {
                     2 lost connections (1 closed between exchanges, 1 closed as announced; --allow idle-close allows that) (seed 7)";
     assert_eq!(verdict(&lost), expected);
     let failed = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(3), seen(30)), (Ended::TimedOut, seen(30))]);
-    assert_eq!(verdict(&failed), "verdict: bad: 2 of 3 commands failed (the first: 3) (seed 7)");
+    assert_eq!(verdict(&failed), "verdict: bad: 2 of 3 commands failed (the first: 3; another: time-out) (seed 7)");
     assert!(Table(&failed).to_string().ends_with("the command of change 2 ended with 3\n    first\n    last"));
 }
 
