@@ -328,7 +328,7 @@ impl Known {
     }
 
     /// Writes counts and health for the next build, which [takes them over](Known::take_over): for `Upgrade::carry`. From then on targets with a limit have no places here but those that clients give
-    /// up here, and a client that [has moved](Place::moved) has taken its own along, until [`Known::take_back`].
+    /// up here, and a client that [has moved](super::Place::moved) has taken its own along, until [`Known::take_back`].
     #[must_use]
     pub fn hand_over(&self) -> Vec<u8> {
         self.shared.handed_over.store(true, SeqCst);
