@@ -73,6 +73,9 @@ pub(crate) fn read(bytes: &[u8]) {
     type Found = (String, String, [Option<String>; 5], (u32, String));
     for (pool, at, by, found) in serde_json::from_slice::<Vec<Found>>(bytes).unwrap_or_default() {
         if let Ok(at) = at.parse() {
+            if found.0 >= FAILURES {
+                left_out(&pool, &at, 1.0);
+            }
             failed().insert((pool, at, by), found);
         }
     }
@@ -95,8 +98,7 @@ pub(crate) fn leave_out(targets: &mut [Target], values: &Values) {
     let is_out = |target: &Target| failed.get(&key(&target.address, values)).is_some_and(|(failures, _)| *failures >= FAILURES);
     let all = targets.to_vec();
     for target in targets.iter_mut().filter(|target| is_out(target)) {
-        let is_like = |other: &&Target| (&other.sni, &other.alpn) == (&target.sni, &target.alpn);
-        if all.iter().filter(is_like).any(|other| other.weight > 0 && !is_out(other)) {
+        if all.iter().filter(|other| other.is_like(target)).any(|other| other.weight > 0 && !is_out(other)) {
             target.weight = 0;
         }
     }
@@ -123,7 +125,13 @@ pub(crate) fn refuse(values: &Values) -> Result<(), String> {
 /// Checks all targets once, at the same time. What was found of others of the pool, or by other settings, is forgotten.
 pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> {
     let current: Vec<Key> = targets.iter().map(|target| key(&target.address, values)).collect();
-    failed().retain(|key, _| key.0 != values.pool() || values.has("check-every") && current.contains(key));
+    failed().retain(|key, (failures, _)| {
+        let stays = key.0 != values.pool() || values.has("check-every") && current.contains(key);
+        if !stays && *failures >= FAILURES {
+            left_out(&key.0, &key.1, 0.0);
+        }
+        stays
+    });
     let (again, within) = (values.time("check-every")?, values.time("connect-timeout").unwrap_or(Duration::from_secs(5)));
     let until = Instant::now() + within;
     let begun: Vec<Begun> = targets.iter().map(|target| Begun::new(&target.address, values, within, layered)).collect();

@@ -260,7 +260,7 @@ type OfPool = (Arc<str>, Weak<Written>);
 /// Counts and health of targets by pools and addresses: a change of the configuration keeps counts and health of those that stay.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    pool: Arc<str>,
+    pub(super) pool: Arc<str>,
     targets: Arc<Mutex<HashMap<Named, Arc<TargetState>>>>,
     /// The targets of pools, the newest last.
     written: Arc<Mutex<Vec<OfPool>>>,
@@ -312,8 +312,7 @@ impl Known {
     /// Returns the state of all targets that are named, or that clients have places at, by pools and addresses.
     #[must_use]
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
-        let written: Vec<_> =
-            locked(&self.written).iter().filter_map(|(pool, all)| Some((pool.clone(), all.upgrade()?))).collect();
+        let written = self.written();
         let of = |state: &Arc<TargetState>| {
             let (_, all) = written.iter().rfind(|(pool, _)| *pool == state.pool)?;
             all.iter().find(|(_, other)| Arc::ptr_eq(other, state)).map(|(target, _)| target.clone())
@@ -321,6 +320,20 @@ impl Known {
         let mut all: Vec<TargetStatus> = self.all().iter().map(|state| state.status(of(state), now)).collect();
         all.sort_by_key(|one| (one.pool.clone(), one.address.to_string()));
         all
+    }
+
+    /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,
+    /// too; it need not come.
+    pub fn changed(&self) {
+        let mut newest: Vec<_> = self.written();
+        newest.reverse();
+        let mut seen = HashSet::new();
+        let newest = newest.into_iter().filter(|(pool, _)| seen.insert(pool.clone()));
+        newest.for_each(|(pool, written)| self.shared.queue.change(&pool, &written));
+    }
+
+    fn written(&self) -> Vec<(Arc<str>, Arc<Written>)> {
+        locked(&self.written).iter().filter_map(|(pool, all)| Some((pool.clone(), all.upgrade()?))).collect()
     }
 
     fn all(&self) -> Vec<Arc<TargetState>> {

@@ -1,6 +1,7 @@
 //! Clients that wait for a place at a target, where every target has as many clients as it may have: the longest waiting gets the next place.
 
-use super::known::{Process, TargetEvent, TargetState};
+use super::known::{Known, Process, TargetEvent, TargetState, Written};
+use super::target::Target;
 use super::targets::Place;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +10,31 @@ use std::time::Instant;
 /// A target at which a waiting client takes a place.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// Its number among the client's targets.
-    pub(super) number: usize,
-    pub(super) limit: usize,
+    /// Its number among the client's targets; None of one that a change has brought.
+    pub(super) number: Option<usize>,
+    pub(super) target: Target,
     pub(super) state: Arc<TargetState>,
 }
 
+impl Wanted {
+    fn limit(&self) -> usize {
+        self.target.limit.unwrap_or(usize::MAX)
+    }
+}
+
 struct Waiter {
+    pool: Arc<str>,
     since: Instant,
     wanted: Vec<Wanted>,
     /// The place that it gets.
     given: Arc<Mutex<Option<Place>>>,
     wake: Box<dyn FnOnce() + Send>,
+}
+
+impl Waiter {
+    fn tell(&self, event: TargetEvent) {
+        self.wanted.iter().for_each(|wanted| wanted.state.tell(event));
+    }
 }
 
 /// Waiting clients, in the order in which they began to wait, also where that was in the process before this one.
@@ -43,9 +57,37 @@ impl Queue {
     }
 
     fn push(&self, waiter: Waiter) {
+        waiter.tell(TargetEvent::Waits);
         let mut waiters = self.lock();
         let at = waiters.partition_point(|before| before.since <= waiter.since);
         waiters.insert(at, waiter);
+    }
+
+    fn take(&self, given: &Arc<Mutex<Option<Place>>>) -> Option<Waiter> {
+        let mut waiters = self.lock();
+        let at = waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.given, given))?;
+        Some(waiters.remove(at))
+    }
+
+    /// The targets of a pool were changed: its clients wait for those that are for them now, where there are some.
+    pub(super) fn change(&self, pool: &str, written: &Written) {
+        for waiter in self.lock().iter_mut().filter(|waiter| &*waiter.pool == pool) {
+            let backups = waiter.wanted.iter().any(|wanted| wanted.target.backup);
+            let is_for_it = |target: &Target| {
+                target.weight > 0
+                    && (backups || !target.backup)
+                    && waiter.wanted.iter().any(|wanted| target.is_like(&wanted.target))
+            };
+            let now = written.iter().filter(|(target, _)| is_for_it(target));
+            let now: Vec<Wanted> =
+                now.map(|(target, state)| Wanted { number: None, target: target.clone(), state: state.clone() }).collect();
+            if !now.is_empty() {
+                waiter.tell(TargetEvent::WaitsNoMore);
+                waiter.wanted = now;
+                waiter.tell(TargetEvent::Waits);
+            }
+        }
+        written.iter().for_each(|(_, state)| state.fill());
     }
 
     /// Passes the place of a client that has gone on to the first that wants it. If there is none, the place is free.
@@ -60,26 +102,27 @@ impl Queue {
     }
 
     fn give(&self, state: &Arc<TargetState>, has_room: impl Fn(usize) -> bool, otherwise: impl FnOnce()) -> bool {
-        let wake = {
+        let waiter = {
             let mut waiters = self.lock();
             let mut first = waiters.iter().enumerate().filter_map(|(at, waiter)| {
                 let wanted = waiter.wanted.iter().find(|wanted| wanted.state.shares_places(state))?;
                 // Where all are left out, one of them is tried.
                 let may = !wanted.state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
                 // Another pool may allow the address more clients.
-                (may && has_room(wanted.limit)).then_some((at, wanted))
+                (may && has_room(wanted.limit())).then_some((at, wanted))
             });
             let Some((at, wanted)) = first.next() else {
                 otherwise();
                 return false;
             };
-            let place = Place::counted(Some(wanted.number), None, wanted.state.clone());
+            let place = Place::counted(wanted.number, None, wanted.state.clone());
             drop(first);
             let waiter = waiters.remove(at);
             *locked(&waiter.given) = Some(place);
-            waiter.wake
+            waiter
         };
-        wake();
+        waiter.tell(TargetEvent::WaitsNoMore);
+        (waiter.wake)();
         true
     }
 }
@@ -89,25 +132,18 @@ impl Queue {
 pub struct Waiting {
     shared: Arc<Process>,
     given: Arc<Mutex<Option<Place>>>,
-    states: Vec<Arc<TargetState>>,
 }
 
 impl Waiting {
     /// Waits, since that time; `wake` is called once [`Waiting::place`] has one.
-    pub(super) fn begin(
-        shared: &Arc<Process>,
-        wanted: Vec<Wanted>,
-        since: Instant,
-        wake: impl FnOnce() + Send + 'static,
-    ) -> Waiting {
+    pub(super) fn begin(known: &Known, wanted: Vec<Wanted>, since: Instant, wake: impl FnOnce() + Send + 'static) -> Waiting {
         let given = Arc::default();
         let states: Vec<_> = wanted.iter().map(|wanted| wanted.state.clone()).collect();
-        shared.queue.push(Waiter { since, wanted, given: Arc::clone(&given), wake: Box::new(wake) });
-        states.iter().for_each(|state| state.tell(TargetEvent::Waits));
-        let waiting = Waiting { shared: shared.clone(), given, states };
+        let (pool, shared) = (known.pool.clone(), known.shared.clone());
+        shared.queue.push(Waiter { pool, since, wanted, given: Arc::clone(&given), wake: Box::new(wake) });
         // A place that became free before this one waited.
-        waiting.states.iter().for_each(TargetState::fill);
-        waiting
+        states.iter().for_each(TargetState::fill);
+        Waiting { shared, given }
     }
 
     /// Takes the place that came free, if the client's turn has come.
@@ -119,8 +155,8 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.shared.queue.lock().retain(|waiter| !Arc::ptr_eq(&waiter.given, &self.given));
-        self.states.iter().for_each(|state| state.tell(TargetEvent::WaitsNoMore));
+        let left = self.shared.queue.take(&self.given);
+        left.iter().for_each(|waiter| waiter.tell(TargetEvent::WaitsNoMore));
         // Outside of the lock: it is passed on.
         let place = locked(&self.given).take();
         drop(place);

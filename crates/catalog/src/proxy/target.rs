@@ -94,6 +94,12 @@ impl Target {
         (offered || self.alpn.is_empty()).then_some((named, offered))
     }
 
+    /// Returns whether both are for the same clients.
+    #[must_use]
+    pub fn is_like(&self, other: &Target) -> bool {
+        (&self.sni, &self.alpn) == (&other.sni, &other.alpn)
+    }
+
     /// Returns whether some clients may get either of the two.
     pub(super) fn is_beside(&self, other: &Target) -> bool {
         let share = |one: &[String], other: &[String]| one == other || one.iter().any(|name| other.contains(name));

@@ -7,6 +7,7 @@ use super::score::{self, Balance};
 use super::target::{Fit, Target};
 use sockdrawer::Address;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -122,6 +123,8 @@ pub struct Targets {
     /// Turns that each target has had, as `score::rotate` counts them.
     turns: Mutex<Vec<f64>>,
     pub(super) known: Known,
+    /// A client has asked for a place: they are in force.
+    are_asked: AtomicBool,
 }
 
 impl Targets {
@@ -131,7 +134,7 @@ impl Targets {
         let turns = Mutex::new(vec![0.0; targets.len()]);
         let all = targets.into_iter().map(|target| (target.clone(), known.of(&target.address))).collect();
         let all = known.write(all);
-        Targets { balance, all, turns, known }
+        Targets { balance, all, turns, known, are_asked: AtomicBool::new(false) }
     }
 
     /// Takes a place for a client at the target that is due, but for those that were `tried`. Where every other one is left out, at that which is left out no
@@ -140,6 +143,9 @@ impl Targets {
     /// # Errors
     /// [`NoPlace`].
     pub fn take(&self, peer: Option<IpAddr>, tried: &[usize], now: Instant) -> Result<Place, NoPlace> {
+        if !self.are_asked.load(Relaxed) && !self.are_asked.swap(true, Relaxed) {
+            self.known.shared.queue.change(&self.known.pool, &self.all);
+        }
         loop {
             let health: Vec<Health> = self.all.iter().map(|(_, shared)| *shared.health()).collect();
             let class = self.class(tried, |number| health[number].is_left_out(now));
@@ -188,8 +194,11 @@ impl Targets {
         let class = self.class(tried, |number| self.all[number].1.is_out());
         let backups = class.all_left_out || class.numbers.iter().any(|number| self.all[*number].0.backup);
         let may = |number: &usize| self.may(*number, tried) && (backups || !self.all[*number].0.backup);
-        let wanted = |number| Wanted { number, limit: self.limit(number), state: self.all[number].1.clone() };
-        Waiting::begin(&self.known.shared, (0..self.all.len()).filter(may).map(wanted).collect(), since, wake)
+        let wanted = |number: usize| {
+            let (target, state) = self.all[number].clone();
+            Wanted { number: Some(number), target, state }
+        };
+        Waiting::begin(&self.known, (0..self.all.len()).filter(may).map(wanted).collect(), since, wake)
     }
 
     /// Returns the targets that a client may have now: those that are no backup, else the backups, else those that are left out.

@@ -473,3 +473,44 @@ fn of_clients_that_come_from_another_process_the_one_that_has_waited_longest_is_
         assert!(waiting.place(now).is_some());
     }
 }
+
+#[test]
+fn clients_that_wait_have_the_limits_and_the_targets_of_a_change() {
+    let (known, now) = (Known::default(), Instant::now());
+    let of =
+        |pool: &str, all: &[&str]| Targets::new(all.iter().map(|one| target(one)).collect(), Balance::Least, known.of_pool(pool));
+    let few = of("db", &["10.0.0.1:1,limit=1", "10.0.0.2:1,sni=a,limit=1", "10.0.0.3:1,backup"]);
+    let places = [few.take(None, &[1], now).expect("a place"), few.take(None, &[0, 2], now).expect("a place")];
+    let waiting = [(); 3].map(|()| few.wait(&[1], now, || {}));
+    let named = few.wait(&[0, 2], now, || {});
+    let has = |waiting: &Waiting| waiting.place(now).map(|place| (place.number, place.address().to_string(), place));
+    let is_at = |waiting: &Waiting, address: &str| {
+        let (number, at, place) = has(waiting).unwrap_or_else(|| panic!("none has a place at {address}"));
+        assert_eq!((number, &*at), (None, address));
+        place
+    };
+    // There is one place more, and another pool of the same name's beginning has nothing to do with it.
+    let _other = of("dbs", &["10.0.0.1:1,limit=9"]);
+    let more = of("db", &["10.0.0.1:1,limit=2", "10.0.0.2:1,sni=a,limit=1", "10.0.0.3:1,backup"]);
+    assert!(has(&waiting[0]).is_none(), "it is not in force");
+    known.changed();
+    let first = is_at(&waiting[0], "10.0.0.1:1");
+    assert!(has(&waiting[1]).is_none() && has(&named).is_none(), "there was one");
+    // A target more: the first client of the change says it.
+    drop(more);
+    let another = of("db", &["10.0.0.1:1,limit=2", "10.0.0.2:1,sni=a,limit=2", "10.0.0.3:1,backup", "10.0.0.4:1,limit=1"]);
+    let late = another.take(None, &[1], now).err();
+    assert_eq!(late, Some(NoPlace::Full), "those that waited were first");
+    let second = is_at(&waiting[1], "10.0.0.4:1");
+    let of_name = is_at(&named, "10.0.0.2:1");
+    let waits = || known.status(now).iter().map(|one| one.waiting).collect::<Vec<_>>();
+    assert_eq!(waits(), [1, 0, 0, 1, 0], "one, at two targets");
+    // No target is for it any more: it waits for those that were.
+    let none = of("db", &["10.0.0.9:1,sni=b"]);
+    known.changed();
+    assert!(has(&waiting[2]).is_none());
+    drop(first);
+    assert!(has(&waiting[2]).is_some());
+    drop((waiting, named, places, second, of_name, another, none, few));
+    assert_eq!(waits().iter().sum::<usize>(), 0);
+}

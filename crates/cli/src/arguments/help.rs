@@ -85,6 +85,7 @@ pub(crate) fn program() -> Program {
         .carry("targets", || TARGETS.hand_over(), take_targets_over)
         .hook(|moment, _| {
             match moment {
+                Moment::Changed => TARGETS.changed(),
                 Moment::TakenBack => TARGETS.take_back(),
                 Moment::ServesAlone => TARGETS.serves_alone(),
                 _ => {}
