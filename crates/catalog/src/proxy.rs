@@ -264,8 +264,8 @@ impl Unjoined {
             Address::Tcp(at) => Some(*at),
             _ => None,
         });
-        let (proxy, peer, not, tries, place, waiting, since) = (proxy.clone(), peer.remote(), Vec::new(), 0, None, None, None);
-        Unjoined { proxy, peer, at, not, tries, place, waiting, waits_since, since }
+        let (proxy, peer) = (proxy.clone(), peer.remote());
+        Unjoined { proxy, peer, at, not: Vec::new(), tries: 0, place: None, waiting: None, waits_since, since: None }
     }
 
     fn begin(&mut self, cx: &mut Context<'_>) -> Step {
@@ -474,24 +474,21 @@ impl Protocol for PairSide {
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        match self {
+        let (address, since) = match self {
             PairSide::Unjoined(client) if client.place.is_some() => {
                 return Err(CannotSave::because("it is joined with its target first"));
             }
-            PairSide::Unjoined(client) => {
-                let waited = client.waits_since.map_or(Duration::ZERO, |since| to.now().saturating_duration_since(since));
+            PairSide::Unjoined(client) => (String::new(), client.waits_since),
+            PairSide::Joined(Joined { place, log }) => (place.address().to_string(), log.as_ref().and_then(|log| log.since)),
+            PairSide::Target => {
                 to.bytes(b"");
-                to.u64(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
-                to.u64(std::process::id().into());
+                return Ok(());
             }
-            PairSide::Joined(Joined { place, log }) => {
-                let lasted = log.as_ref().map_or(Duration::ZERO, |log| log.lasted(to.now()));
-                to.bytes(place.address().to_string().as_bytes());
-                to.u64(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX));
-                to.u64(std::process::id().into());
-            }
-            PairSide::Target => to.bytes(b""),
-        }
+        };
+        let lasted = since.map_or(Duration::ZERO, |since| to.now().saturating_duration_since(since));
+        to.bytes(address.as_bytes());
+        to.u64(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX));
+        to.u64(std::process::id().into());
         Ok(())
     }
 }

@@ -258,12 +258,12 @@ fn targets(values: &Values) -> Result<Vec<Target>, String> {
 }
 
 /// Returns whether a pool listens at this address, as far as its own values say.
-fn listens_at(values: &Values, at: &Address) -> bool {
+fn listens_at(listeners: &[(Option<Address>, Values)], at: &Address) -> bool {
     let is_it = |own: &Address| match (own, at) {
         (Address::Tcp(own), Address::Tcp(at)) if own.ip().is_unspecified() => own.port() == at.port() && at.ip().is_loopback(),
         _ => own == at,
     };
-    values.listeners().iter().any(|(own, _)| own.as_ref().is_some_and(is_it))
+    listeners.iter().any(|(own, _)| own.as_ref().is_some_and(is_it))
 }
 
 fn proxy(values: &Values) -> Result<Config, String> {
@@ -275,10 +275,11 @@ fn proxy(values: &Values) -> Result<Config, String> {
         return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
     }
     checks::refuse(values)?;
-    if let Some(itself) = targets.iter().find(|target| listens_at(values, &target.address)) {
+    let listeners = values.listeners();
+    if let Some(itself) = targets.iter().find(|target| listens_at(&listeners, &target.address)) {
         return Err(format!("{} is where this pool listens: it would be its own client; name another target", itself.address));
     }
-    let ends_tls = values.has("tls-cert") || values.listeners().iter().any(|(_, layers)| layers.has("tls-cert"));
+    let ends_tls = values.has("tls-cert") || listeners.iter().any(|(_, layers)| layers.has("tls-cert"));
     if let Some(target) = targets.iter().find(|target| target.is_for_some()).filter(|_| ends_tls) {
         return Err(format!(
             "{target} is for clients by their TLS, which ends here: leave tls-cert out, and it is passed on as it is, or leave sni and alpn out"

@@ -87,6 +87,11 @@ pub(crate) fn sets(values: &Values) -> Vec<Values> {
     std::iter::once(values.clone()).chain(listeners).collect()
 }
 
+/// Returns where the pool listens, but for what cannot be read.
+fn all(values: &Values) -> Vec<At> {
+    values.list("listen").iter().flat_map(|text| parse(text)).collect()
+}
+
 impl Values {
     /// Returns the address of each listener of the pool, but of sockets that systemd has made, and the values of the layers that it has of its own.
     #[must_use]
@@ -95,7 +100,7 @@ impl Values {
             Place::Address(address) => (Some(address), at.layers),
             Place::Systemd(_) => (None, at.layers),
         };
-        self.list("listen").iter().flat_map(|text| parse(text)).map(listener).collect()
+        all(self).into_iter().map(listener).collect()
     }
 }
 
@@ -117,8 +122,7 @@ pub(crate) fn check_layers(values: &Values) -> Result<(), Wrong> {
 
 /// Takes over the layers of a running pool's listeners where they are made of what they were: others would be another generation.
 pub(crate) fn keep_layers(listening: &mut [Listening], wanted: &Values, running: &[Listening], before: &Values) {
-    let at = |values: &Values| -> Vec<At> { values.list("listen").iter().flat_map(|text| parse(text)).collect() };
-    let (wanted, before) = (at(wanted), at(before));
+    let (wanted, before) = (all(wanted), all(before));
     for new in listening.iter_mut().filter(|new| !new.layers.is_empty()) {
         let of = |all: &[At]| all.iter().find(|at| at.is_of(new)).map(|at| at.layers.clone());
         let old = running.iter().find(|old| old.address == new.address);

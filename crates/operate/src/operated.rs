@@ -4,6 +4,7 @@ use crate::document::{self, Document, Known, Shown};
 use crate::failure::Failure;
 use crate::hooks::{self, Hooks, Moment, Moments};
 use crate::hub::Hub;
+use crate::lock::lock;
 use crate::log::{Form, Log};
 use crate::metric_family::{Measure, MetricFamily};
 use crate::notify::Manager;
@@ -26,7 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
@@ -411,7 +412,7 @@ fn unheard(program: &str) -> String {
 fn moments_to(news: Sender<News>) -> impl Fn(&Event) {
     let told = Mutex::new((0, false));
     move |event| {
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&told);
         let (successor, is_alone) = &mut *told;
         let moment = match event {
             Event::HandedOver { pid } if std::mem::replace(successor, *pid) != *pid => Moment::Replaced,

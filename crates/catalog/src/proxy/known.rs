@@ -314,7 +314,7 @@ impl Known {
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
         let written = self.written();
         let of = |state: &Arc<TargetState>| {
-            let (_, all) = written.iter().rfind(|(pool, _)| *pool == state.pool)?;
+            let all = written.get(&state.pool)?;
             all.iter().find(|(_, other)| Arc::ptr_eq(other, state)).map(|(target, _)| target.clone())
         };
         let mut all: Vec<TargetStatus> = self.all().iter().map(|state| state.status(of(state), now)).collect();
@@ -325,14 +325,11 @@ impl Known {
     /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,
     /// too; it need not come.
     pub fn changed(&self) {
-        let mut newest: Vec<_> = self.written();
-        newest.reverse();
-        let mut seen = HashSet::new();
-        let newest = newest.into_iter().filter(|(pool, _)| seen.insert(pool.clone()));
-        newest.for_each(|(pool, written)| self.shared.queue.change(&pool, &written));
+        self.written().iter().for_each(|(pool, written)| self.shared.queue.change(pool, written));
     }
 
-    fn written(&self) -> Vec<(Arc<str>, Arc<Written>)> {
+    /// Returns the newest targets of each pool.
+    fn written(&self) -> HashMap<Arc<str>, Arc<Written>> {
         locked(&self.written).iter().filter_map(|(pool, all)| Some((pool.clone(), all.upgrade()?))).collect()
     }
 

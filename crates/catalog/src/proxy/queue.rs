@@ -16,12 +16,6 @@ pub(super) struct Wanted {
     pub(super) state: Arc<TargetState>,
 }
 
-impl Wanted {
-    fn limit(&self) -> usize {
-        self.target.limit.unwrap_or(usize::MAX)
-    }
-}
-
 struct Waiter {
     pool: Arc<str>,
     since: Instant,
@@ -109,7 +103,7 @@ impl Queue {
                 // Where all are left out, one of them is tried.
                 let may = !wanted.state.is_out() || waiter.wanted.iter().all(|wanted| wanted.state.is_out());
                 // Another pool may allow the address more clients.
-                (may && has_room(wanted.limit())).then_some((at, wanted))
+                (may && has_room(wanted.target.most())).then_some((at, wanted))
             });
             let Some((at, wanted)) = first.next() else {
                 otherwise();

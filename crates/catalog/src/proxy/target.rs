@@ -94,6 +94,11 @@ impl Target {
         (offered || self.alpn.is_empty()).then_some((named, offered))
     }
 
+    /// Returns how many clients it may have.
+    pub(super) fn most(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+
     /// Returns whether both are for the same clients.
     #[must_use]
     pub fn is_like(&self, other: &Target) -> bool {

@@ -218,7 +218,7 @@ impl Targets {
     }
 
     fn limit(&self, number: usize) -> usize {
-        self.all[number].0.limit.unwrap_or(usize::MAX)
+        self.all[number].0.most()
     }
 
     fn has_room(&self, number: usize) -> bool {

@@ -351,7 +351,7 @@ impl Arrivals {
         }
     }
 
-    /// Tells it, once, where the predecessor has said that no pool has a connection there: by its word alone, as it may have taken some that are held for by no permit here.
+    /// Tells it, once, where the predecessor has said that no pool has a connection there. Permits do not say it: the predecessor may have connections for which none is held here.
     fn tell_if_alone(&mut self) {
         if self.pools.iter().all(|arriving| arriving.left == 0) && !std::mem::replace(&mut self.is_alone, true) {
             self.pools.iter().for_each(|arriving| arriving.named.pool.tell_event(&Event::ServesAlone));

@@ -268,7 +268,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             let ran = change(&mut || self.progress());
             ended = Instant::now();
             self.changes += 1;
-            let killed = ran.promise.as_ref().is_some_and(|promise| promise.killed);
+            let killed = ran.is_kill();
             self.trial.clients.change_ends(killed);
             // Messages that were published after a kill, and before the next change, are due: some of them have to arrive.
             let calm = if killed && self.trial.options.broadcast.is_some() { ended + 2 * ARRIVES } else { ended };

@@ -355,17 +355,16 @@ impl Judged for Report {
     }
 
     fn killed(&self) -> Option<Bill> {
-        let is_kill = |change: &Change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed);
-        self.changes.iter().any(is_kill).then(|| self.bill())
+        self.changes.iter().any(|change| change.ran.is_kill()).then(|| self.bill())
     }
 
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         // A change that failed comes first: the losses after it are mostly its own. A panic comes before that: upgrades fail by it.
-        let panics = self.left_behind().into_iter().filter(|why| why.contains("panicked")).map(str::to_owned);
-        let mut bad: Vec<String> = panics.collect();
-        let (panics, bill) = (bad.clone(), self.bill());
+        let is_panic = |why: &&str| why.contains("panicked");
+        let mut bad: Vec<String> = self.left_behind().into_iter().filter(is_panic).map(str::to_owned).collect();
         bad.extend(self.failure());
+        let bill = self.bill();
         // The parts are those of all, killed processes included.
         let beside = |paid: u64| if paid == 0 { String::new() } else { format!(" beside {paid} with killed processes; in all") };
         if bill.failed > 0 {
@@ -395,7 +394,7 @@ impl Judged for Report {
         bad.extend(Deliveries::total(&self.delivered).faults());
         let (_, stayed) = self.moved_and_stayed();
         if stayed > 0 && (self.options.require_all || self.failed_commands() > 0) {
-            let is_told = |why: &&str| self.dropped().contains(why) || panics.iter().any(|panic| panic == why);
+            let is_told = |why: &&str| self.dropped().contains(why) || is_panic(why);
             let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !is_told(why)).collect();
             let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
             bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));

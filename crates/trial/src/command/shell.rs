@@ -107,6 +107,13 @@ pub struct Promise {
     pub may_refuse: bool,
 }
 
+impl Ran {
+    /// Returns true for an upgrade in which a process was killed.
+    pub(crate) fn is_kill(&self) -> bool {
+        self.promise.as_ref().is_some_and(|promise| promise.killed)
+    }
+}
+
 impl Promise {
     /// Returns true for an upgrade without a kill.
     pub(crate) fn is_left_alone(&self) -> bool {

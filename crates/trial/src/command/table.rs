@@ -133,9 +133,8 @@ fn upgrades(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 
 /// Writes the errors that builds have told, such as panics: those of the first change that has some. An error that comes with or behind a kill of this trial tells of that.
 fn errors(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    let is_kill = |change: &Change| change.ran.promise.as_ref().is_some_and(|promise| promise.killed);
     let of = |at: usize| {
-        let of_kill = report.changes[at.saturating_sub(1)..=at].iter().any(is_kill);
+        let of_kill = report.changes[at.saturating_sub(1)..=at].iter().any(|change| change.ran.is_kill());
         let is_error = |line: &&str| line.contains("panicked") || !of_kill && line.starts_with("error");
         report.changes[at].ran.said.lines().filter(is_error).collect::<Vec<_>>()
     };
