@@ -2,7 +2,7 @@
 
 use crate::OWN_POOLS;
 use serde::{Deserialize, Serialize};
-use sockdrawer::upgrade::{Build, PoolTakeover, Replaced, Takeover};
+use sockdrawer::upgrade::{Build, ENDING, PoolTakeover, Replaced, Takeover};
 use sockdrawer_catalog::count::thousands;
 use sockdrawer_catalog::time;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
         words += &format!("\nsome came back: {why}");
     }
     let share = plan.map(|plan| Share::of(plan, Some(replaced)));
-    let left = share.as_ref().map_or(*staying, |share| share.of.saturating_sub(share.moved));
+    let left: u64 = reasons(staying).map(|(_, _, count)| count).sum();
     let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
     for why in share.iter().flat_map(|share| &share.staying) {
         words += &format!("\n{why}");
@@ -35,12 +35,18 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
         }
 }
 
-/// How many connections moved, or could. Those of operators are not counted: they ask the new build from then on.
+/// Returns the pool, the reason and the number of the connections that stay; not those of operators.
+fn reasons(staying: &BTreeMap<String, BTreeMap<String, u64>>) -> impl Iterator<Item = (&str, &str, u64)> {
+    let of_users = staying.iter().filter(|(name, _)| !OWN_POOLS.contains(&&***name));
+    of_users.flat_map(|(name, reasons)| reasons.iter().map(move |(why, count)| (&**name, &**why, *count)))
+}
+
+/// How many connections moved, or could. Those of operators, which ask the new build from then on, and those that end are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// That moved; before an upgrade, that can move.
     pub moved: u64,
-    /// ... of this number.
+    /// ... of so many, those that end not counted.
     pub of: u64,
     /// Which others stay, and why, a line for each reason of a pool.
     pub staying: Vec<String>,
@@ -49,22 +55,17 @@ pub struct Share {
 impl Share {
     /// Of a plan, or of what came of it.
     pub fn of(plan: &Takeover, replaced: Option<&Replaced>) -> Share {
-        let is_own = |pool: &&PoolTakeover| OWN_POOLS.contains(&&*pool.name);
-        let (own, pools): (Vec<&PoolTakeover>, Vec<&PoolTakeover>) = plan.pools.iter().partition(is_own);
-        let staying = pools.iter().flat_map(|pool| {
-            pool.staying.iter().map(|(why, count)| format!("{}: {} stay ({why})", pool.name, thousands(*count)))
-        });
-        let staying = staying.collect();
-        match replaced {
+        let planned = plan.pools.iter().filter(|pool| !OWN_POOLS.contains(&&*pool.name));
+        let (moved, stay) = match replaced {
             None => {
-                let sum = |count: fn(&PoolTakeover) -> u64| pools.iter().map(|pool| count(pool)).sum();
-                Share { moved: sum(|pool| pool.moving), of: sum(|pool| pool.connections), staying }
+                let stay = plan.pools.iter().map(|pool| (pool.name.clone(), pool.staying.clone())).collect();
+                (planned.map(|pool| pool.moving).sum(), stay)
             }
-            Some(Replaced { moved, staying: left, .. }) => {
-                let of_operators: u64 = own.iter().map(|pool| pool.connections).sum();
-                Share { moved: *moved, of: moved + left.saturating_sub(of_operators), staying }
-            }
-        }
+            Some(Replaced { moved, staying, .. }) => (*moved, staying.clone()),
+        };
+        let could: u64 = reasons(&stay).filter(|(_, why, _)| *why != ENDING).map(|(_, _, count)| count).sum();
+        let line = |(name, why, count): (&str, &str, u64)| format!("{name}: {} stay ({why})", thousands(count));
+        Share { moved, of: moved + could, staying: reasons(&stay).map(line).collect() }
     }
 
     /// Says that this is less than so many of a hundred.
@@ -210,7 +211,7 @@ impl<'a> Report<'a> {
                 moved: replaced.moved,
                 moving_us: replaced.moving.as_micros(),
                 pause_us: Pauses { p50, p99, max },
-                staying: replaced.staying,
+                staying: replaced.staying.values().flat_map(BTreeMap::values).sum(),
                 not_restored: &replaced.not_restored,
             }
         });

@@ -137,6 +137,33 @@ fn the_exit_says_whether_as_many_moved_as_were_required() {
 }
 
 #[test]
+fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
+    let path = free("upgrade-ending");
+    let at = path.to_str().expect("text");
+    let mut server = Program::of(&format!("serve http -l 127.0.0.1:0 --upgrade {at}"));
+    let line = server.line();
+    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
+    // More than the server reads: it cannot close before this side has ended.
+    let unread = [&b"GET / HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n"[..], &[b'x'; 80_000]].concat();
+    client.write_all(&unread).expect("it stands");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an end");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let end = Program::of(&format!("upgrade {at} --require-all --json -")).end();
+    let report: serde_json::Value = serde_json::from_str(&end.stdout).expect("JSON");
+    let new = Pid::from_raw(report["result"]["pid"].as_i64().expect("a process").try_into().expect("a number")).expect("a pid");
+    kill_process(new, Signal::TERM).expect("it runs");
+    server.signal(Signal::KILL);
+    let _ = std::fs::remove_file(&path);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert_eq!(report["share"], serde_json::json!({ "moved": 0, "of": 0, "staying": ["serve: 1 stay (ending)"] }), "{end:?}");
+    assert!(
+        end.stderr.contains("\nserve: 1 stay (ending)\n") && end.stderr.contains("serves; 1 connection stays in pid "),
+        "{end:?}"
+    );
+}
+
+#[test]
 fn what_does_not_work_is_told_and_the_server_goes_on() {
     let mut scene = Scene::new("upgrade-refused", None);
     let rehearsal = scene.upgrade("--rehearse");

@@ -17,7 +17,7 @@ pub(crate) mod incoming;
 mod io;
 pub(crate) mod lease;
 pub(crate) mod notifier;
-mod phase;
+pub(crate) mod phase;
 mod ports;
 #[cfg(test)]
 mod schedules;

@@ -28,6 +28,9 @@ pub(crate) enum Phase {
     Empty,
 }
 
+/// A connection whose end is under way stays in the old process of an upgrade for this reason: it is neither lost nor left behind.
+pub const ENDING: &str = "ending";
+
 /// Meaning of a phase.
 pub(crate) struct Row {
     phase: Phase,
@@ -78,9 +81,9 @@ const TABLE: [Row; 10] = {
         },
         Row { phase: Relayed, protocol: true, called: false, owes: true, stays: None, name: None },
         Row { phase: Frozen, protocol: true, called: true, owes: false, stays: Some("offered to another process"), name: None },
-        Row::over(Flushing, "ending"),
-        Row::over(Lingering, "ending"),
-        Row::over(Cut, "ending"),
+        Row::over(Flushing, ENDING),
+        Row::over(Lingering, ENDING),
+        Row::over(Cut, ENDING),
         Row::over(Empty, "gone"),
     ]
 };

@@ -311,11 +311,18 @@ impl<M: Moving> Movable for Core<M> {
             return (0, BTreeMap::from([(why.to_owned(), self.held())]));
         }
         let (mut moves, mut stay) = (0, BTreeMap::new());
-        // Connections of one that does not answer are counted in neither.
+        let mut all_answered = true;
         for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), M::PLANS_WITHIN)) {
-            let Some(Reply::Plan(count, reasons)) = plan else { continue };
+            let Some(Reply::Plan(count, reasons)) = plan else {
+                all_answered = false;
+                continue;
+            };
             moves += count;
             reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
+        }
+        if !all_answered {
+            let others = self.held().saturating_sub(moves + stay.values().sum::<u64>());
+            stay.extend((others > 0).then(|| ("its loop is busy".to_owned(), others)));
         }
         (moves, stay)
     }

@@ -1,6 +1,7 @@
 //! What is told of an upgrade once all that could move has moved.
 
 use crate::ipc::messages::Replaced;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What is told of an upgrade.
@@ -15,8 +16,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// To the program that asked: the successor's process, how long all moved, and how many connections stay.
-    pub(super) fn told(self, pid: u32, moving: Duration, stay: u64) -> Replaced {
+    /// To the program that asked: the successor's process, how long all moved, and which connections stay.
+    pub(super) fn told(self, pid: u32, moving: Duration, stay: BTreeMap<String, BTreeMap<String, u64>>) -> Replaced {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let Figures { prepared, gap, moved, pauses, not_restored } = self;
         Replaced {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Why connections stay whose pool the successor does not have.
 const NO_SUCH_POOL: &str = "the new build has no such pool";
+/// Connections that can move stay for this reason: they could not a moment ago, or the successor gave them back.
+const NOT_YET: &str = "not moved yet";
 
 /// A pool that the successor does not have.
 pub(super) struct GivenUp {
@@ -21,6 +23,12 @@ pub(super) struct GivenUp {
 
 fn addresses(named: &Named) -> Vec<String> {
     named.pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect()
+}
+
+/// Returns how many connections of a pool that the successor does not have stay: all.
+fn all_stay(named: &Named) -> BTreeMap<String, u64> {
+    let connections = named.pool.held();
+    (connections > 0).then(|| (NO_SUCH_POOL.to_owned(), connections)).into_iter().collect()
 }
 
 impl Conversation<'_> {
@@ -52,6 +60,17 @@ impl Conversation<'_> {
         Ok(true)
     }
 
+    /// Returns which connections are still here, by pool and reason.
+    pub(super) fn what_stays(&self, prepared: &Prepared) -> BTreeMap<String, BTreeMap<String, u64>> {
+        let kept = self.pools.iter().map(|Named { name, pool, .. }| {
+            let (moving, mut stay) = pool.plan_to_move(&prepared.reads(name));
+            stay.extend((moving > 0).then(|| (NOT_YET.to_owned(), moving)));
+            (name.clone(), stay)
+        });
+        let given_up = self.given_up.iter().map(|one| (one.named.name.clone(), all_stay(&one.named)));
+        kept.chain(given_up).filter(|(_, stay)| !stay.is_empty()).collect()
+    }
+
     /// Returns what the successor takes over.
     pub(super) fn plan(&self, hello: &Hello, prepared: &Prepared) -> Planned {
         let here: Vec<String> = self.all().flat_map(addresses).collect();
@@ -70,8 +89,8 @@ impl Conversation<'_> {
             PoolPlanned { connections, move_on, stay, given_up: left(named), limit_before, ..of_reads(reads) }
         });
         let given_up = self.given_up.iter().map(|GivenUp { named, .. }| {
-            let (connections, limit) = (named.pool.held(), named.pool.limit());
-            let stay = if connections > 0 { BTreeMap::from([(NO_SUCH_POOL.to_owned(), connections)]) } else { BTreeMap::new() };
+            let (stay, limit) = (all_stay(named), named.pool.limit());
+            let connections = stay.values().sum();
             let (name, given_up) = (named.name.clone(), left(named));
             PoolPlanned { name, connections, stay, given_up, limit_before: limit, limit, ends: true, ..PoolPlanned::default() }
         });

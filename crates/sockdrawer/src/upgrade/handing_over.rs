@@ -455,7 +455,7 @@ impl Conversation<'_> {
                 };
                 next = self.talk.now() + pause;
                 if !self.awaited || began.elapsed() > TELLS_BY {
-                    self.tell_figures(began.elapsed());
+                    self.tell_figures(prepared, began.elapsed());
                 }
             }
             if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
@@ -514,9 +514,9 @@ impl Conversation<'_> {
     }
 
     /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.
-    fn tell_figures(&mut self, moving: Duration) {
+    fn tell_figures(&mut self, prepared: &Prepared, moving: Duration) {
         let Some(replacing) = self.replacing.take() else { return };
-        let stay = self.all().map(|named| named.pool.held()).sum();
+        let stay = self.what_stays(prepared);
         let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, stay);
         replacing.asking.end(Said::Replaced(replaced));
     }

@@ -21,6 +21,7 @@ mod replace;
 mod taking_over;
 mod talk;
 
+pub use crate::event_loop::phase::ENDING;
 pub use meeting::give_up;
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 

@@ -10,8 +10,9 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process,
     wait,
 };
-use sockdrawer::upgrade::{Replace, Replaced};
+use sockdrawer::upgrade::{ENDING, Replace, Replaced};
 use sockdrawer::{Address, Error};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -324,7 +325,8 @@ impl Builds {
             if let Some(times) = self.to_new.as_mut().filter(|_| to == 1) {
                 *times += 1;
             }
-            let (moved, stayed) = (replaced.moved, replaced.staying);
+            let (moved, stayed) = (replaced.moved, left_behind.values().sum());
+            let left_behind = left_behind.into_keys().collect();
             return Ok(Promise { change, moved, stayed, left_behind, dropped, ..Promise::default() });
         }
         let (old, new) = (self.serving.1.ok_or_else(|| failed("no build serves"))?, asked.child(stop, tick)?);
@@ -460,8 +462,8 @@ fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
     }
 }
 
-/// The outcome of an upgrade: why connections stayed where they were, and state that the next build does not take.
-type Outcome = (Replaced, Vec<String>, Vec<String>);
+/// The outcome of an upgrade: why how many connections stayed where they were, and state that the next build does not take.
+type Outcome = (Replaced, BTreeMap<String, u64>, Vec<String>);
 
 /// An upgrade that was asked for.
 struct Asked {
@@ -525,19 +527,17 @@ impl Asked {
 
 /// Has the build that serves replaced.
 fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> {
-    let (mut why, mut left, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut dropped = Vec::new();
     let replaced = ask.run(|plan| {
-        let pools = plan.pools.into_iter().filter(|pool| !not_for_clients.contains(&pool.name));
-        why.extend(pools.flat_map(|pool| pool.staying.into_keys()));
         let lost = |name: &String| format!("what is carried as `{name}` is lost: the new build carries nothing of this name");
         dropped.extend(plan.dropped.iter().map(lost));
     })?;
-    if replaced.staying > 0 {
-        left.extend(why);
-        left.extend_from_slice(&replaced.not_restored);
-        if left.is_empty() {
-            left.push("they had not moved when the upgrade was answered".to_owned());
-        }
+    let mut left = BTreeMap::<String, u64>::new();
+    let pools = replaced.staying.iter().filter(|(name, _)| !not_for_clients.contains(name));
+    let reasons = pools.flat_map(|(_, reasons)| reasons).filter(|(why, _)| *why != ENDING);
+    reasons.for_each(|(why, count)| *left.entry(why.clone()).or_default() += count);
+    if !left.is_empty() {
+        left.extend(replaced.not_restored.iter().map(|why| (why.clone(), 0)));
     }
     Ok((replaced, left, dropped))
 }

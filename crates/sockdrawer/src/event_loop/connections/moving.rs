@@ -2,7 +2,7 @@
 
 use super::Connections;
 use super::slices::Slices;
-use crate::event_loop::phase::Phase;
+use crate::event_loop::phase::{ENDING, Phase};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::Extra;
 use crate::ipc::record::{Marks, Record};
@@ -344,7 +344,7 @@ impl Connections {
             return why("much is unsent");
         }
         if flags.any(Flags::DRAINING.and(Flags::PURGED)) || is_counted {
-            return why("ending");
+            return why(ENDING);
         }
         let table = record.table;
         reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string())
