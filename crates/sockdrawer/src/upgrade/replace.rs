@@ -94,7 +94,7 @@ pub struct Replaced {
     pub moving: Duration,
     /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
     pub pauses: [Duration; 3],
-    /// How many connections were still in the old process then, by the name of the pool and by why.
+    /// Numbers of connections that were still in the old process then, by the name of the pool and by the reason.
     pub staying: BTreeMap<String, BTreeMap<String, u64>>,
     /// Why the new build did not restore some of them, each reason once.
     pub not_restored: Vec<String>,
