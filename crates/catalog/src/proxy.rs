@@ -429,6 +429,7 @@ impl Protocol for PairSide {
             return Step::Abort;
         }
         client.turn(cx).unwrap_or_else(|| {
+            client.waiting.take().into_iter().for_each(Waiting::time_out);
             cx.report("each target has as many clients as its limit, and no place came free in time");
             Step::Abort
         })

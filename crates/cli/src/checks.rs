@@ -140,6 +140,8 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
     let mut news = Vec::new();
     for (key, (address, result)) in current.into_iter().zip(results) {
         let before = failed.get(&key).map_or(0, |(failures, _)| *failures);
+        let word = if result.is_ok() { "ok" } else { "failed" };
+        TARGET_METRICS.checks.at([values.pool(), &address.to_string(), word]).add(1);
         match result {
             Ok(()) => {
                 failed.remove(&key);

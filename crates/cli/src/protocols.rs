@@ -5,7 +5,9 @@ use sockdrawer::{Address, Behaviour, Config, Field, Model};
 use sockdrawer_catalog::acks::{AckPattern, Acks};
 use sockdrawer_catalog::proxy::{Balance, Known, Proxy, ProxyOptions, Target, TargetEvent, TargetStatus, why_failed};
 use sockdrawer_catalog::{echo::Echo, hello::Hello, http, http::Http, ping::Ping, time};
-use sockdrawer_operate::{Counter, Gauge, Histogram, Kind, MetricFamily, Protocol, Setting, Text, Values};
+use sockdrawer_operate::{
+    Counter, Document, Gauge, Histogram, Kind, MetricFamily, PoolDocument, Protocol, Setting, Text, Values,
+};
 use sockdrawer_program::executable;
 use sockdrawer_websocket as websocket;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -91,13 +93,14 @@ pub(crate) fn target_rows() -> Vec<Vec<Field>> {
             (Some(target), _) if target.backup => "backup".to_owned(),
             _ => "in use".to_owned(),
         };
-        let error = check.or(one.last_error.map(why_failed)).unwrap_or_default();
         let limit = one.target.as_ref().and_then(|target| target.limit).map_or("".into(), |limit| Field::Number(limit as u64));
-        let weight = one.target.map_or(0, |target| u64::from(target.weight));
+        // A check that fails makes it 0 for now, whatever the configuration says.
+        let weight = one.target.filter(|_| check.is_none()).map_or("".into(), |target| Field::Number(target.weight.into()));
+        let error = check.or(one.last_error.map(why_failed)).unwrap_or_default();
         let [clients, waiting, connects, failed] =
             [one.open as u64, one.waiting as u64, one.connects, one.failed].map(Field::Number);
         let target = one.address.to_string();
-        vec![one.pool.into(), target.into(), state.into(), weight.into(), clients, limit, waiting, connects, failed, error.into()]
+        vec![one.pool.into(), target.into(), state.into(), weight, clients, limit, waiting, connects, failed, error.into()]
     };
     TARGETS.status(Instant::now()).into_iter().map(row).collect()
 }
@@ -106,7 +109,10 @@ pub(crate) fn target_rows() -> Vec<Vec<Field>> {
 pub(crate) struct TargetMetrics {
     pub(crate) clients: MetricFamily<Gauge, 2>,
     pub(crate) waiting: MetricFamily<Gauge, 2>,
+    pub(crate) timeouts: MetricFamily<Counter, 2>,
+    pub(crate) limit: MetricFamily<Gauge, 2>,
     pub(crate) left_out: MetricFamily<Gauge, 2>,
+    pub(crate) checks: MetricFamily<Counter, 3>,
     pub(crate) connects: MetricFamily<Counter, 3>,
     pub(crate) connect_time: MetricFamily<Histogram, 2>,
     pub(crate) bytes: MetricFamily<Counter, 3>,
@@ -125,10 +131,25 @@ impl TargetMetrics {
                 "Clients that wait for a place at a target that has as many as its limit; each perhaps at several.",
                 ["pool", "target"],
             ),
+            timeouts: Counter::family(
+                "proxy_target_queue_timeouts",
+                "Clients that waited for a place at a target and got none in time; each perhaps at several.",
+                ["pool", "target"],
+            ),
+            limit: Gauge::family(
+                "proxy_target_limit",
+                "Clients that a target may have at once, of all pools together, where it has a limit.",
+                ["pool", "target"],
+            ),
             left_out: Gauge::family(
                 "proxy_target_left_out",
-                "1 for a target that is left out because connects to it failed.",
+                "1 for a target that is left out because connects to it, or checks of it, failed.",
                 ["pool", "target"],
+            ),
+            checks: Counter::family(
+                "proxy_target_checks",
+                "Checks of a target, by their result: ok or failed.",
+                ["pool", "target", "result"],
             ),
             connects: Counter::family(
                 "proxy_target_connects",
@@ -150,6 +171,18 @@ impl TargetMetrics {
 }
 
 impl TargetMetrics {
+    /// Shows the limits that are in force.
+    pub(crate) fn show_limits(&self) {
+        for one in TARGETS.status(Instant::now()) {
+            let labels = [&*one.pool, &one.address.to_string()];
+            match one.target.and_then(|target| target.limit) {
+                #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+                Some(limit) => self.limit.at(labels).set(limit as f64),
+                None => self.limit.remove(labels),
+            }
+        }
+    }
+
     fn count(&self, pool: &str, target: &Address, event: TargetEvent) {
         let target = &*target.to_string();
         match event {
@@ -157,6 +190,7 @@ impl TargetMetrics {
             TargetEvent::Closed => self.clients.at([pool, target]).add(-1.0),
             TargetEvent::Waits => self.waiting.at([pool, target]).add(1.0),
             TargetEvent::WaitsNoMore => self.waiting.at([pool, target]).add(-1.0),
+            TargetEvent::TimedOut => self.timeouts.at([pool, target]).add(1),
             TargetEvent::Connected(took) => {
                 self.connects.at([pool, target, "ok"]).add(1);
                 self.connect_time.at([pool, target]).observe(took);
@@ -173,6 +207,7 @@ impl TargetMetrics {
             TargetEvent::Gone => {
                 self.clients.remove([pool, target]);
                 self.waiting.remove([pool, target]);
+                self.limit.remove([pool, target]);
                 self.left_out.remove([pool, target]);
             }
         }
@@ -249,12 +284,53 @@ fn serve_http(values: &Values) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The targets: a name has one for each of its addresses. One whose checks fail has no weight.
+/// The targets as they are written: a name has one for each of its addresses.
+fn written(values: &Values) -> Result<Vec<Vec<Target>>, String> {
+    values.list("to").iter().map(|text| Target::all(text)).collect()
+}
+
+/// The targets for new clients: one whose checks fail has no weight.
 fn targets(values: &Values) -> Result<Vec<Target>, String> {
-    let all = values.list("to").iter().map(|text| Target::all(text)).collect::<Result<Vec<_>, String>>()?;
-    let mut all = all.concat();
+    let mut all = written(values)?.concat();
     checks::leave_out(&mut all, values);
     Ok(all)
+}
+
+/// Returns a target that is written at the address of one before it, and would have two weights for a client, or two limits. Two names of hosts may have one address.
+fn contradiction<'a>(texts: &'a [String], written: &[Vec<Target>]) -> Option<&'a String> {
+    let address = |at: usize| texts[at].split(',').next();
+    let differ = |one: &Target, other: &Target| one.is_like(other) || one.limit != other.limit;
+    let contradict = |one: usize, other: usize| {
+        address(one) == address(other) && written[one].iter().zip(&written[other]).any(|(one, other)| differ(one, other))
+    };
+    (1..texts.len()).find(|at| (0..*at).any(|before| contradict(before, *at))).map(|at| &texts[at])
+}
+
+/// Refuses a proxy that is its own target, or by way of others: a client would come back to where it was until a limit is reached.
+pub(crate) fn no_circle(document: &Document) -> Result<(), String> {
+    let proxies = || document.pools.iter().filter(|(_, pool)| pool.protocol == names::Protocol::Proxy.name());
+    let leads_to = |from: &PoolDocument| {
+        let targets: Vec<Target> = from.values.list("to").iter().filter_map(|text| text.parse().ok()).collect();
+        let is_target = move |(_, pool): &(&String, &PoolDocument)| {
+            let listeners = pool.values.listeners();
+            targets.iter().any(|target| listens_at(&listeners, &target.address))
+        };
+        proxies().filter(is_target).collect::<Vec<_>>()
+    };
+    for (name, pool) in proxies() {
+        let mut reached = leads_to(pool);
+        let mut next = 0;
+        while let Some((_, pool)) = reached.get(next).copied() {
+            let more: Vec<_> =
+                leads_to(pool).into_iter().filter(|(name, _)| !reached.iter().any(|(known, _)| known == name)).collect();
+            reached.extend(more);
+            next += 1;
+        }
+        if reached.iter().any(|(reached, _)| *reached == name) {
+            return Err(format!("pool.{name}.to: its targets lead back to where this pool listens: name others"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether a pool listens at this address, as far as its own values say.
@@ -267,7 +343,20 @@ fn listens_at(listeners: &[(Option<Address>, Values)], at: &Address) -> bool {
 }
 
 fn proxy(values: &Values) -> Result<Config, String> {
-    let targets = targets(values)?;
+    let written = written(values)?;
+    if let Some(to) = contradiction(values.list("to"), &written) {
+        return Err(format!(
+            "{to} has the address of a target before it, for clients of that or with another limit: leave one out"
+        ));
+    }
+    if !written.is_empty() && written.iter().flatten().all(|target| target.weight == 0) {
+        return Err("each target has weight=0, so that no client gets one: leave one with a weight, or the pool out".to_owned());
+    }
+    if values.count("limit") == Some(1) {
+        return Err("limit = 1 lets no client in: one takes two, for its own connection and that to its target".to_owned());
+    }
+    let mut targets = written.concat();
+    checks::leave_out(&mut targets, values);
     if targets.is_empty() {
         return Err("proxy without a target: name one by to, as in --to 10.0.0.1:6379".to_owned());
     }
@@ -276,9 +365,6 @@ fn proxy(values: &Values) -> Result<Config, String> {
     }
     checks::refuse(values)?;
     let listeners = values.listeners();
-    if let Some(itself) = targets.iter().find(|target| listens_at(&listeners, &target.address)) {
-        return Err(format!("{} is where this pool listens: it would be its own client; name another target", itself.address));
-    }
     let ends_tls = values.has("tls-cert") || listeners.iter().any(|(_, layers)| layers.has("tls-cert"));
     if let Some(target) = targets.iter().find(|target| target.is_for_some()).filter(|_| ends_tls) {
         return Err(format!(

@@ -140,8 +140,8 @@ impl Operated {
         self
     }
 
-    /// Shows a table of the program's own in its status: `ctl status` prints it below the built-in ones, `ctl show NAME` alone. Columns are named in lower case, as keys of JSON are; numbers stand at the right where all of a column
-    /// are numbers. `rows` is called for each that asks, and must not block.
+    /// Shows a table of the program's own in its status: `ctl status` prints it below the built-in ones, `ctl show NAME` alone. Columns are named in lower case, as keys of JSON are; numbers stand at the right where a column
+    /// has nothing else. `rows` is called for each that asks, and must not block.
     ///
     /// ```
     /// # use sockdrawer_operate::Operated;

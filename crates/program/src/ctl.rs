@@ -41,7 +41,7 @@ pub(crate) fn run(program: &'static str, arguments: CtlArguments) -> Result<Exit
             let built_in = [show::pools(status), show::traffic(status), show::tls(status)];
             built_in.into_iter().chain(show::own(status, None)).collect()
         }),
-        Ctl::Show(Named { name }) => asking.show(&name),
+        Ctl::Show(Named { name }) => asking.show(name.as_deref()),
         Ctl::Generations => asking.status(|status| vec![show::generations(status)]),
         Ctl::Listeners => asking.status(|status| vec![show::listeners(status)]),
         Ctl::Connections(selected) => asking.connections(&with_pool(selected.pool.as_deref(), selected.parameters())),
@@ -127,9 +127,18 @@ impl Asking {
     }
 
     /// Shows a table of the server's own.
-    fn show(&mut self, name: &str) -> Result<Exit, Failure> {
+    fn show(&mut self, name: Option<&str>) -> Result<Exit, Failure> {
         let (text, _) = self.ask("GET", "/status", &[], b"")?;
         let status: status::Status = parsed(&text)?;
+        let Some(name) = name else {
+            let mut names = status.tables.keys();
+            return if self.json {
+                print::line(serde_json::json!(names.collect::<Vec<_>>()))
+            } else {
+                names.try_for_each(print::line)
+            }
+            .map(|()| Exit::Ok);
+        };
         let Some(own) = status.tables.get(name) else {
             let known: Vec<&str> = status.tables.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };

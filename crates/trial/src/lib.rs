@@ -54,7 +54,7 @@ mod websocket;
 
 pub use clients::{Cause, Churn, Keep, Kept, PATIENCE, Phase, Visit, Witness};
 pub use closures::{Change, ChangeReport, Report, Trial, trial};
-pub use deliveries::{Delivered, Deliveries};
+pub use deliveries::{Delivered, Deliveries, Losses};
 pub use exchange::{Dialogue, Echo, Echoed, Exchange, Judgement, Paired, Pairs};
 pub use random::{Random, mix};
 pub use script::{Broadcast, Script, Scripted, Speaker, WrongScript};

@@ -1,7 +1,7 @@
 //! The two sets of clients that run: two pools that connect.
 
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
-use super::deliveries::{Delivered, Deliveries};
+use super::deliveries::{Delivered, Deliveries, Losses};
 use super::exchange::Exchange;
 use super::script::Broadcast;
 use super::subscribers::Subscribers;
@@ -10,7 +10,6 @@ use crate::websocket::Carried;
 use crate::{Stopped, Tls};
 use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Pool, Selector, connecting::Connecting};
 use sockdrawer_websocket::Carrier;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -142,7 +141,7 @@ impl Clients {
     /// Lets clients that hear each other publish no more, and waits until all have heard everything, for at most [`PATIENCE`]. Returns the counts of
     /// each sender.
     pub fn settle(&self) -> Vec<Delivered> {
-        self.settle_by_change().0
+        self.settle_with_losses().0
     }
 
     /// Says that the next change begins.
@@ -155,8 +154,8 @@ impl Clients {
         self.deliveries.change_ends(killed);
     }
 
-    /// Does as [`Clients::settle`]. Returns also how many messages of each change were lost.
-    pub(crate) fn settle_by_change(&self) -> (Vec<Delivered>, BTreeMap<u64, u64>) {
+    /// Does as [`Clients::settle`]. Returns also what was lost.
+    pub(crate) fn settle_with_losses(&self) -> (Vec<Delivered>, Losses) {
         self.deliveries.be_quiet();
         if let Some(kept) = &self.kept {
             kept.wait(PATIENCE, |_| self.deliveries.is_complete());

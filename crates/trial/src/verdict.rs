@@ -51,6 +51,10 @@ pub trait Judged {
     fn delivered(&self) -> Option<Delivered> {
         None
     }
+    /// The number of connections that upgrades left in the old process, where none moved.
+    fn stayed(&self) -> u64 {
+        0
+    }
     /// The seed of all random choices.
     fn seed(&self) -> u64;
     /// The findings against the server, one per line.
@@ -130,13 +134,17 @@ impl Verdict {
                 };
                 let heard = report.delivered().map_or(String::new(), |all| format!(", messages: {all}"));
                 let lost = format!("{closed}{crossed}0 lost");
+                let stayed = match report.stayed() {
+                    0 => String::new(),
+                    stayed => format!(", no connection moved: {stayed} stayed in old processes"),
+                };
                 let (changes, connects) = (report.changes(), report.connects());
                 let killed = report.killed().map_or(String::new(), |Bill { paid, had, unheard, .. }| {
                     let unheard = if unheard == 0 { String::new() } else { format!(", {unheard} failed while none listened") };
                     format!("{paid} lost with killed processes, which had {had}{unheard}; of all others ")
                 });
                 format!(
-                    "verdict: {word}, {changes} changes, {connects} connects, {killed}0 failed, {lost}, 0 wrong bytes{heard} (seed {seed})"
+                    "verdict: {word}, {changes} changes, {connects} connects, {killed}0 failed, {lost}, 0 wrong bytes{heard}{stayed} (seed {seed})"
                 )
             }
             _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),

@@ -145,6 +145,14 @@ impl Waiting {
     pub fn place(&self, now: Instant) -> Option<Place> {
         locked(&self.given).take().map(|place| place.taken_at(now))
     }
+
+    /// Gives the turn up, because the client has waited for as long as it may.
+    pub fn time_out(self) {
+        if let Some(waiter) = self.shared.queue.take(&self.given) {
+            waiter.tell(TargetEvent::WaitsNoMore);
+            waiter.tell(TargetEvent::TimedOut);
+        }
+    }
 }
 
 impl Drop for Waiting {

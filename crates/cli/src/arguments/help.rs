@@ -2,7 +2,7 @@
 
 use super::Command as Own;
 use crate::checks;
-use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, TARGETS, protocols, take_targets_over, target_rows};
+use crate::protocols::{TARGET_COLUMNS, TARGET_METRICS, TARGETS, no_circle, protocols, take_targets_over, target_rows};
 use crate::thresholds;
 use clap::{Command, Subcommand};
 use sockdrawer_operate::{Document, Moment, Operated};
@@ -77,7 +77,11 @@ pub(crate) fn program() -> Program {
         .version(env!("CARGO_PKG_VERSION"))
         .metric(&targets.clients)
         .metric(&targets.waiting)
+        .metric(&targets.timeouts)
+        .metric(&targets.limit)
         .metric(&targets.left_out)
+        .metric(&targets.checks)
+        .rule(no_circle)
         .metric(&targets.connects)
         .metric(&targets.connect_time)
         .metric(&targets.bytes)
@@ -85,7 +89,11 @@ pub(crate) fn program() -> Program {
         .carry("targets", || TARGETS.hand_over(), take_targets_over)
         .hook(|moment, _| {
             match moment {
-                Moment::Changed => TARGETS.changed(),
+                Moment::Started => TARGET_METRICS.show_limits(),
+                Moment::Changed => {
+                    TARGETS.changed();
+                    TARGET_METRICS.show_limits();
+                }
                 Moment::TakenBack => TARGETS.take_back(),
                 Moment::ServesAlone => TARGETS.serves_alone(),
                 _ => {}

@@ -82,8 +82,8 @@ fn two_builds_take_turns_and_a_killed_process_loses_its_own_connections_at_most(
         is_good(code, &report, &told);
         let changes = report["per_change"].as_array().expect("all of them");
         let named = |name: &str| changes.iter().filter(|change| change["change"] == name).count();
-        assert_eq!(named("new killed"), 3, "{told}");
-        assert_eq!(named("old killed"), 3, "{told}");
+        assert_eq!(named("kill next"), 3, "{told}");
+        assert_eq!(named("kill prior"), 3, "{told}");
         assert_eq!(named("to new") + named("to old"), 3, "{told}");
     }
 }

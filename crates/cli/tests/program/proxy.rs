@@ -122,6 +122,7 @@ fn each_target_has_metrics_that_go_on_over_an_upgrade() {
     assert!(server.says("status").contains(&table), "it is below the others");
     let unknown = server.ctl("show leases");
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: no table leases: there are targets\n"));
+    assert_eq!(server.says("show"), "targets\n");
     assert_eq!(came(&server.says("upgrade --json")).0, 8);
     shows();
     all_is_told(4, 4);
@@ -181,6 +182,8 @@ fn clients_wait_for_a_place_at_a_full_target() {
     assert_eq!(late.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
     let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
     assert!(told.ends_with(": each target has as many clients as its limit, and no place came free in time"), "{told}");
+    eventually(&server, "proxy_target_queue_timeouts_total", &two_at, 1);
+    eventually(&server, "proxy_target_limit", &one_at, 2);
     assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they stay");
     // A pair ends when its sides do: a script learns that these had to be cut off.
     let drained = server.ctl(&format!("drain --tag {two_at} --within 50ms"));
@@ -389,12 +392,47 @@ fn a_client_without_a_target_is_reset_and_the_log_says_why() {
 }
 
 #[test]
+fn proxies_that_lead_back_to_each_other_are_refused() {
+    let pool = |name: &str, at: u16, to: u16| {
+        format!("[pool.{name}]\nprotocol = \"proxy\"\nlisten = \"127.0.0.1:{at}\"\nto = [\"127.0.0.1:{to}\"]\n")
+    };
+    let check = |text: &str| {
+        let path = std::env::temp_dir().join(format!("sockdrawer-circle-{}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a file");
+        let end = Program::start(&["check", path.to_str().expect("text")]).end();
+        std::fs::remove_file(&path).expect("it was written");
+        end
+    };
+    let chain = [pool("a", 7001, 7002), pool("b", 7002, 7003), pool("c", 7003, 7004)].concat();
+    assert_eq!(check(&chain).code, Some(0), "one behind the other");
+    let circle = [pool("a", 7001, 7002), pool("b", 7002, 7003), pool("c", 7003, 7002)].concat();
+    let end = check(&circle);
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(
+        end.stderr.contains(".toml:8:6: pool.b.to: its targets lead back to where this pool listens: name others"),
+        "{end:?}"
+    );
+}
+
+#[test]
 fn what_a_proxy_cannot_have_is_refused_at_the_start() {
     for (words, why) in [
         ("", "proxy without a target: name one by to, as in --to 10.0.0.1:6379"),
         ("--to 127.0.0.1:1 --model threads", "both sides of a pair run in one loop, which threads has not: use loops or prefork"),
         ("--to 127.0.0.1:1 --tries 0", "--tries 0: must be at least 1"),
-        ("-l :7 --to 127.0.0.1:7", "127.0.0.1:7 is where this pool listens: it would be its own client; name another target"),
+        ("-l :7 --to 127.0.0.1:7", "pool.serve.to: its targets lead back to where this pool listens: name others"),
+        (
+            "--to 127.0.0.1:1,limit=1 --to 127.0.0.1:1,limit=2",
+            "127.0.0.1:1,limit=2 has the address of a target before it, for clients of that or with another limit: leave one out",
+        ),
+        (
+            "--to 127.0.0.1:1,weight=0",
+            "each target has weight=0, so that no client gets one: leave one with a weight, or the pool out",
+        ),
+        (
+            "--to 127.0.0.1:1 --limit 1",
+            "limit = 1 lets no client in: one takes two, for its own connection and that to its target",
+        ),
         (
             "--tls-cert a --tls-key b --to 127.0.0.1:1,sni=a.example",
             "127.0.0.1:1,sni=a.example is for clients by their TLS, which ends here: leave tls-cert out, and it is passed on as it is, or \

@@ -81,9 +81,9 @@ pub(crate) enum Ctl {
 /// A table.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// Its name.
+    /// Its name. Without one, those that there are.
     #[arg(value_name = "TABLE")]
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
 }
 
 /// Connections that match all that is given.

@@ -64,7 +64,8 @@ pub(super) fn own(status: &Status, name: Option<&str>) -> Vec<Table> {
     let table = |(_, own): (&String, &Own)| {
         let rows: Vec<_> = own.rows.iter().filter(|row| row.len() == own.columns.len()).collect();
         let title = |(at, name): (usize, &String)| {
-            let of_numbers = !rows.is_empty() && rows.iter().all(|row| row[at].is_number());
+            let said = || rows.iter().map(|row| &row[at]).filter(|cell| cell.as_str() != Some(""));
+            let of_numbers = said().next().is_some() && said().all(Value::is_number);
             format!("{}{}", if of_numbers { ">" } else { "" }, name.to_uppercase().replace('_', " "))
         };
         let mut table = Table::new(&own.columns.iter().enumerate().map(title).collect::<Vec<_>>());

@@ -340,7 +340,7 @@ impl Builds {
             // It has ended by itself.
             return Err(self.refused(&error, to, stop, tick));
         }
-        let (victim, survivor, change) = if step == Step::KillNew { (new, old, "new killed") } else { (old, new, "old killed") };
+        let (victim, survivor, change) = if step == Step::KillNew { (new, old, "kill next") } else { (old, new, "kill prior") };
         // The new one answers at the path once it has said that it stands: from then on it serves alone, whatever sockets both have still.
         let stands = step == Step::KillNew && self.meets() == Some(victim);
         let stopped = Victim::stop(victim, survivor);

@@ -23,11 +23,12 @@ pub use table::Table;
 pub use upgrades::{Upgrades, upgrades};
 
 use crate::deliveries::ARRIVES;
-use crate::{Broadcast, Clients, Delivered, Echo, Exchange, Group, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix};
+use crate::{
+    Broadcast, Clients, Delivered, Echo, Exchange, Group, Losses, Pairs, Plan, Probe, Script, Scripted, Tally, Tls, mix,
+};
 use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use sockdrawer_websocket::Carrier;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use web::{Expected, Web};
@@ -252,7 +253,7 @@ struct Watch<'a, T> {
     begun: Instant,
     changes: u64,
     /// The messages of each sender, and those that were lost by the change in which they were published, once they are counted.
-    messages: (Vec<Delivered>, BTreeMap<u64, u64>),
+    messages: (Vec<Delivered>, Losses),
     /// Kept connections that were open at the end.
     standing: usize,
 }
@@ -284,7 +285,7 @@ impl<T: FnMut(&Progress)> Watch<'_, T> {
             changes.push(Change { number: self.changes, at, ran, seen: self.trial.tally.next() });
         }
         self.wait_until(ended + SETTLES);
-        self.messages = self.trial.clients.settle_by_change();
+        self.messages = self.trial.clients.settle_with_losses();
         self.standing = self.trial.clients.standing();
         // An answer that never comes is lost, also if it was asked for a moment ago.
         self.trial.clients.leave(self.stop);

@@ -3,7 +3,7 @@
 use super::Options;
 use super::shell::{Promise, Ran};
 use crate::verdict::{Bill, Judged, Verdict};
-use crate::{Cause, Delivered, Deliveries, Failure, Group, Phase, Seen};
+use crate::{Cause, Delivered, Deliveries, Failure, Group, Losses, Phase, Seen};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -51,8 +51,8 @@ pub struct Report {
     pub closed: BTreeMap<u16, u64>,
     /// The messages of each sender, where kept connections hear each other.
     pub delivered: Vec<Delivered>,
-    /// Messages that were lost, by the number of the change in which they were published; 0 is the time before the first.
-    pub lost_messages: BTreeMap<u64, u64>,
+    /// Messages that were lost, where kept connections hear each other.
+    pub lost_messages: Losses,
 }
 
 impl Change {
@@ -236,7 +236,7 @@ impl Report {
         if self.options.broadcast.is_some() {
             report["messages"] = messages_json(&self.delivered);
             let lost = |(change, count): (&u64, &u64)| json!({"change": change, "lost": count});
-            report["messages"]["lost_by_change"] = self.lost_messages.iter().map(lost).collect();
+            report["messages"]["lost_by_change"] = self.lost_messages.by_change.iter().map(lost).collect();
         }
         merge(&mut report, seen_json(&total, self.options.allow_idle_close));
         report
@@ -350,6 +350,11 @@ impl Judged for Report {
         self.options.seed
     }
 
+    fn stayed(&self) -> u64 {
+        let (moved, stayed) = self.moved_and_stayed();
+        if moved == 0 { stayed } else { 0 }
+    }
+
     fn delivered(&self) -> Option<Delivered> {
         self.options.broadcast.is_some().then(|| Deliveries::total(&self.delivered))
     }
@@ -371,7 +376,7 @@ impl Judged for Report {
             let parts = parts(&[
                 (total.refused, "refused"),
                 (total.reset, "reset"),
-                (total.timed_out, "timed out"),
+                (total.timed_out, "late"),
                 (total.failed_otherwise, "otherwise"),
             ]);
             bad.push(format!("{} failed connects{} ({parts})", bill.failed, beside(total.failed() - bill.failed)));

@@ -5,11 +5,11 @@ use super::report::{Change, Report};
 use super::shell::{Promise, Ran};
 use crate::table::aligned;
 use crate::verdict::failures;
-use crate::{Cause, Delivered, Deliveries, Failure, Judged, PATIENCE, Seen};
+use crate::{Cause, Delivered, Deliveries, Failure, Judged, Losses, PATIENCE, Seen};
 use std::fmt;
 use std::time::Duration;
 
-/// In 80 columns. Upgrades have a column more, and their own name of the second.
+/// In 80 columns. Upgrades have a column more, and a name of their own for the second.
 const HEAD: [&str; 11] =
     ["change", "exit", "took ms", "connects", "refused", "reset", "late", "other", "lost", "wrong", "gap ms"];
 /// The place of the column behind what was lost: what may be, because a process was killed.
@@ -37,7 +37,7 @@ impl fmt::Display for Table<'_> {
             let had = report.killed().map_or_else(String::new, |bill| bill.had.to_string());
             let column = ["may", ""].map(str::to_owned).into_iter().chain(shown.iter().map(may)).chain([had]);
             lines.iter_mut().zip(column).for_each(|(line, cell)| line.insert(MAY, cell));
-            lines[0][1] = "serves".to_owned();
+            lines[0][1] = "step".to_owned();
         }
         f.write_str(&aligned(&lines, 0))?;
         if shown.len() < report.changes.len() {
@@ -150,28 +150,47 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let delivered = &report.delivered;
     let (all, senders) = (Deliveries::total(delivered), delivered.len());
     write!(f, "\nmessages of {senders} senders: {all}")?;
-    let changes: Vec<String> = report.lost_messages.iter().map(|(change, count)| format!("{change}: {count}")).collect();
+    let changes: Vec<String> =
+        report.lost_messages.by_change.iter().map(|(change, count)| format!("{change}: {count}")).collect();
     if !changes.is_empty() {
         let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
         write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
     }
     let in_upgrades = |change: &&Change| {
-        let lost = report.lost_messages.get(&change.number).is_some_and(|lost| *lost > 0);
+        let lost = report.lost_messages.by_change.get(&change.number).is_some_and(|lost| *lost > 0);
         lost && change.ran.promise.as_ref().is_some_and(|promise| !promise.killed)
     };
     // A panic, and a table that is dropped, are told as reasons, and are.
     if report.changes.iter().any(|change| in_upgrades(&change)) && report.panic().is_none() && report.dropped().is_empty() {
-        f.write_str("\nlost in an upgrade: does Service::state say together(), and do members join again in restored? If no hearer has a message, it was not passed on")?;
+        f.write_str(&why_lost(&report.lost_messages))?;
+    }
+    if report.is_of_upgrades() {
+        f.write_str(
+            "\nthese clients ask nothing: another trial, with --send and --expect, asks for what a connection has of its own",
+        )?;
     }
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
     bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))
 }
 
+/// Says how messages that an upgrade lost are spread over the clients, and what may be wrong then.
+fn why_lost(Losses { unheard, hearers, lacking, .. }: &Losses) -> String {
+    let few = 2 * lacking <= *hearers;
+    let asks = [
+        (*unheard > 0, "is all passed on that the old build has read?"),
+        (*lacking > 0 && !few, "does Service::state say together()?"),
+        (*lacking > 0 && few, "do members join again in restored()?"),
+    ];
+    let asks: Vec<&str> = asks.into_iter().filter_map(|(is_so, ask)| is_so.then_some(ask)).collect();
+    let spread = format!("{lacking} of {hearers} clients lack messages, and none heard {unheard} of these");
+    format!("\nlost in an upgrade: {spread}: {}", asks.join(" "))
+}
+
 /// All changes, or the worst, in the order in which they were made.
 fn worst(report: &Report) -> Vec<&Change> {
     let badness = |change: &Change| {
-        let (seen, messages) = (&change.seen, report.lost_messages.get(&change.number));
+        let (seen, messages) = (&change.seen, report.lost_messages.by_change.get(&change.number));
         let failed = !change.ran.ended.is_success();
         (failed, messages.copied().unwrap_or(0), seen.failed() + seen.lost() + seen.wrong_bytes, seen.longest_gap)
     };

@@ -4,6 +4,7 @@ use super::*;
 use crate::Verdict;
 use crate::{Cause, Failure, Group, Phase, Seen, Witness};
 use sockdrawer::{Context, Input, Peer, Pool, Protocol, Service, Step};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
@@ -187,7 +188,7 @@ fn of_many_changes_the_worst_are_shown() {
 
 /// A change in which a process with this number of connections was killed.
 fn killed(report: &mut Report, number: usize, connections: u64, may_refuse: bool) {
-    let promise = Promise { change: "old killed", killed: true, connections, may_refuse, ..Promise::default() };
+    let promise = Promise { change: "kill prior", killed: true, connections, may_refuse, ..Promise::default() };
     report.changes[number - 1].ran.promise = Some(promise);
 }
 
@@ -241,6 +242,31 @@ fn a_connection_may_stay_behind_and_a_build_may_not_panic() {
 }
 
 #[test]
+fn a_good_verdict_says_that_no_connection_moved() {
+    let mut report = report(vec![(Ended::Exited(0), seen(30))]);
+    report.changes[0].ran.promise = Some(Promise { change: "to new", stayed: 5, ..Promise::default() });
+    assert!(verdict(&report).ends_with(", 0 wrong bytes, no connection moved: 5 stayed in old processes (seed 7)"), "{report}");
+    report.changes[0].ran.promise = Some(Promise { change: "to new", moved: 1, stayed: 5, ..Promise::default() });
+    assert!(verdict(&report).ends_with(", 0 wrong bytes (seed 7)"), "{report}");
+}
+
+#[test]
+fn messages_that_upgrades_lost_come_with_the_question_that_their_hearers_suggest() {
+    let mut report = report(vec![(Ended::Exited(0), seen(30))]);
+    report.options.broadcast = Some("<< b\n> c {n}.\n< d {n}.".parse().expect("a script"));
+    report.changes[0].ran.promise = Some(Promise { change: "to new", ..Promise::default() });
+    for (unheard, lacking, asks) in [
+        (0, 1, "1 of 10 clients lack messages, and none heard 0 of these: do members join again in restored()?"),
+        (0, 9, "9 of 10 clients lack messages, and none heard 0 of these: does Service::state say together()?"),
+        (3, 0, "0 of 10 clients lack messages, and none heard 3 of these: is all passed on that the old build has read?"),
+    ] {
+        report.lost_messages = Losses { by_change: BTreeMap::from([(1, 4)]), unheard, lacking, hearers: 10 };
+        let table = Table(&report).to_string();
+        assert!(table.contains(&format!("\nlost in an upgrade: {asks}\n")), "{table}");
+    }
+}
+
+#[test]
 fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     let mut report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Failed("gone".to_owned()), lossy())]);
     let left_behind = vec!["its state is shop 1, and the new service reads shop 2 to 2".to_owned()];
@@ -253,7 +279,7 @@ fn the_table_of_upgrades_says_what_serves_and_what_may_be_lost() {
     assert_eq!(report.json()["per_change"][0]["left_behind"][0], why.split_once(": ").expect("a reason").1);
     let table = Table(&report).to_string();
     let line = |start: &str| table.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default().to_owned();
-    assert!(line("change").contains(" serves ") && line("change").contains(" lost may wrong"), "{table}");
+    assert!(line("change").contains(" step ") && line("change").contains(" lost may wrong"), "{table}");
     assert!(line("1 ").contains("to new") && line("1 ").contains(" 0   0     0"), "{table}");
     assert!(line("2 ").contains("failed") && line("2 ").contains(" 17+ "), "{table}");
     assert!(table.contains("\nchange 2 failed:\n    first\n    last"), "{table}");
