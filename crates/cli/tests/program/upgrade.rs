@@ -176,7 +176,8 @@ fn what_does_not_work_is_told_and_the_server_goes_on() {
         ("-- /nowhere", 1, "cannot start /nowhere: No such file or directory"),
         ("--within 100ms -- sleep 60", 1, "sleep was not ready in time and was killed"),
         (&format!("-- {program} serve --config /nowhere.toml"), 1, "gave up: "),
-        (&format!("-- {program} serve nothing"), 1, "ended before it was ready: exit status: 2"),
+        (&format!("-- {program} serve nothing"), 1, "gave up: unknown protocol `nothing`"),
+        (&format!("-- {program} serve ping --wrong"), 1, "gave up: unknown option `--wrong`"),
         ("--within 0", 2, "--within"),
         ("--status -- /bin/false", 2, "--status"),
     ];

@@ -194,7 +194,7 @@ pub(super) fn serves(pid: u32) -> String {
     format!("pid {pid} serves here; start it with {REPLACES}={pid} to replace it")
 }
 
-/// The other process has refused this one, and has told the reason to the program that asked.
+/// The reason was told to the program that asked: the other process has refused this one, or was told that this one does not take over.
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the reason, which need not be told to the other process again: by then it may take that for the last word of a later build.
@@ -206,7 +206,7 @@ pub(super) fn refused(Refused { reason }: Refused) -> String {
 /// Tells the process that has started this one as its next build why this one does not take over, which is the answer to the program that asked for it.
 /// Elsewhere it does nothing. Call it before a program ends with an error that the new build's operator is to read.
 pub fn give_up(reason: &str) {
-    if IS_REFUSED.load(Ordering::Relaxed) {
+    if IS_REFUSED.swap(true, Ordering::Relaxed) {
         return;
     }
     let variable = |name| std::env::var_os(name);
