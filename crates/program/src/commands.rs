@@ -83,7 +83,7 @@ pub fn end(result: Result<Exit, Failure>) -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            // Of a next build: the program that asked for it reads the reason.
+            // The program that asked for a next build reads its reason.
             sockdrawer::upgrade::give_up(&failure.to_string());
             print::tell_within(PATIENCE, format_args!("error: {failure}"));
             failure.exit.into()
