@@ -17,7 +17,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// To the program that asked: the successor's process, how long all moved, and which connections stay.
-    pub(super) fn told(self, pid: u32, moving: Duration, stay: BTreeMap<String, BTreeMap<String, u64>>) -> Replaced {
+    pub(super) fn told(self, pid: u32, moving: Duration, staying: BTreeMap<String, BTreeMap<String, u64>>) -> Replaced {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let Figures { prepared, gap, moved, pauses, not_restored } = self;
         Replaced {
@@ -28,7 +28,8 @@ impl Figures {
             moved,
             moving: micros(moving),
             pauses: percentiles(pauses).into_iter().map(micros).collect(),
-            stay,
+            stay: staying.values().flat_map(BTreeMap::values).sum(),
+            staying,
             not_restored,
         }
     }

@@ -516,8 +516,8 @@ impl Conversation<'_> {
     /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.
     fn tell_figures(&mut self, prepared: &Prepared, moving: Duration) {
         let Some(replacing) = self.replacing.take() else { return };
-        let stay = self.what_stays(prepared);
-        let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, stay);
+        let staying = self.what_stays(prepared);
+        let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, staying);
         replacing.asking.end(Said::Replaced(replaced));
     }
 

@@ -138,7 +138,7 @@ impl Replace {
                 moved: replaced.moved,
                 moving: micros(replaced.moving),
                 pauses: [pause(0), pause(1), pause(2)],
-                staying: replaced.stay,
+                staying: staying(replaced.stay, replaced.staying),
                 not_restored: replaced.not_restored,
             }),
         }
@@ -217,6 +217,16 @@ impl Replace {
 
     fn error(&self, reason: String) -> Error {
         Error::Upgrade { path: self.path.clone(), reason }
+    }
+}
+
+/// Returns what stays by pool and reason; an older build says the number alone.
+fn staying(all: u64, by_pool: BTreeMap<String, BTreeMap<String, u64>>) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let is_known = all == 0 || !by_pool.is_empty();
+    if is_known {
+        by_pool
+    } else {
+        [("all pools".to_owned(), [("the old build does not say why".to_owned(), all)].into())].into()
     }
 }
 
