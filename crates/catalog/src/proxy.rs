@@ -428,11 +428,13 @@ impl Protocol for PairSide {
             cx.report("a client has not said in time by TLS where it wants to go");
             return Step::Abort;
         }
-        client.turn(cx).unwrap_or_else(|| {
-            client.waiting.take().into_iter().for_each(Waiting::time_out);
-            cx.report("each target has as many clients as its limit, and no place came free in time");
-            Step::Abort
-        })
+        match client.waiting.take().and_then(|waiting| waiting.time_out(cx.now())) {
+            Some(place) => client.connect_to(place, cx),
+            None => {
+                cx.report("each target has as many clients as its limit, and no place came free in time");
+                Step::Abort
+            }
+        }
     }
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {

@@ -138,7 +138,7 @@ impl TargetMetrics {
             ),
             limit: Gauge::family(
                 "proxy_target_limit",
-                "Clients that a target may have at once, of all pools together, where it has a limit.",
+                "Clients that a target may have at once, of all pools together, where it has a limit; of each helper process under prefork.",
                 ["pool", "target"],
             ),
             left_out: Gauge::family(
@@ -290,44 +290,52 @@ fn written(values: &Values) -> Result<Vec<Vec<Target>>, String> {
 }
 
 /// The targets for new clients: one whose checks fail has no weight.
-fn targets(values: &Values) -> Result<Vec<Target>, String> {
-    let mut all = written(values)?.concat();
+fn for_new_clients(written: Vec<Vec<Target>>, values: &Values) -> Vec<Target> {
+    let mut all = written.concat();
     checks::leave_out(&mut all, values);
-    Ok(all)
+    all
 }
 
-/// Returns a target that is written at the address of one before it, and would have two weights for a client, or two limits. Two names of hosts may have one address.
-fn contradiction<'a>(texts: &'a [String], written: &[Vec<Target>]) -> Option<&'a String> {
+fn targets(values: &Values) -> Result<Vec<Target>, String> {
+    Ok(for_new_clients(written(values)?, values))
+}
+
+/// Returns a target that is written before for the same clients, or with another limit. Two names of hosts may have one address.
+fn written_twice<'a>(texts: &'a [String], written: &[Vec<Target>]) -> Option<&'a String> {
     let address = |at: usize| texts[at].split(',').next();
-    let differ = |one: &Target, other: &Target| one.is_like(other) || one.limit != other.limit;
-    let contradict = |one: usize, other: usize| {
-        address(one) == address(other) && written[one].iter().zip(&written[other]).any(|(one, other)| differ(one, other))
-    };
-    (1..texts.len()).find(|at| (0..*at).any(|before| contradict(before, *at))).map(|at| &texts[at])
+    let clash = |one: &Target, other: &Target| one.is_like(other) || one.limit != other.limit;
+    let clash = |one: usize, other: usize| address(one) == address(other) && clash(&written[one][0], &written[other][0]);
+    (1..texts.len()).find(|at| (0..*at).any(|before| clash(before, *at))).map(|at| &texts[at])
 }
 
-/// Refuses a proxy that is its own target, or by way of others: a client would come back to where it was until a limit is reached.
+/// Refuses a proxy that is its own target, or by way of others: a client would come back to where it was until a limit is reached. Targets of some clients alone are left out.
 pub(crate) fn no_circle(document: &Document) -> Result<(), String> {
-    let proxies = || document.pools.iter().filter(|(_, pool)| pool.protocol == names::Protocol::Proxy.name());
-    let leads_to = |from: &PoolDocument| {
-        let targets: Vec<Target> = from.values.list("to").iter().filter_map(|text| text.parse().ok()).collect();
-        let is_target = move |(_, pool): &(&String, &PoolDocument)| {
-            let listeners = pool.values.listeners();
-            targets.iter().any(|target| listens_at(&listeners, &target.address))
+    let proxies: Vec<_> = document.pools.iter().filter(|(_, pool)| pool.protocol == names::Protocol::Proxy.name()).collect();
+    let listeners: Vec<_> = proxies.iter().map(|(_, pool)| pool.values.listeners()).collect();
+    let lead = |(_, pool): &(&String, &PoolDocument)| -> Vec<(Target, usize)> {
+        let targets = pool.values.list("to").iter().filter_map(|text| text.parse::<Target>().ok());
+        let pool_of = |target: Target| {
+            let at = listeners.iter().position(|listeners| listens_at(listeners, &target.address))?;
+            Some((target, at))
         };
-        proxies().filter(is_target).collect::<Vec<_>>()
+        targets.filter(|target| !target.is_for_some()).filter_map(pool_of).collect()
     };
-    for (name, pool) in proxies() {
-        let mut reached = leads_to(pool);
-        let mut next = 0;
-        while let Some((_, pool)) = reached.get(next).copied() {
-            let more: Vec<_> =
-                leads_to(pool).into_iter().filter(|(name, _)| !reached.iter().any(|(known, _)| known == name)).collect();
-            reached.extend(more);
-            next += 1;
-        }
-        if reached.iter().any(|(reached, _)| *reached == name) {
-            return Err(format!("pool.{name}.to: its targets lead back to where this pool listens: name others"));
+    let leads: Vec<_> = proxies.iter().map(lead).collect();
+    for (start, (name, _)) in proxies.iter().enumerate() {
+        for (target, first) in &leads[start] {
+            let mut reached = vec![*first];
+            let mut next = 0;
+            while let Some(at) = reached.get(next).copied() {
+                let more: Vec<usize> = leads[at].iter().map(|(_, to)| *to).filter(|to| !reached.contains(to)).collect();
+                reached.extend(more);
+                next += 1;
+            }
+            if reached.contains(&start) {
+                return Err(format!(
+                    "pool.{name}.to: {} leads back to where this pool listens: name another target",
+                    target.address
+                ));
+            }
         }
     }
     Ok(())
@@ -344,19 +352,13 @@ fn listens_at(listeners: &[(Option<Address>, Values)], at: &Address) -> bool {
 
 fn proxy(values: &Values) -> Result<Config, String> {
     let written = written(values)?;
-    if let Some(to) = contradiction(values.list("to"), &written) {
-        return Err(format!(
-            "{to} has the address of a target before it, for clients of that or with another limit: leave one out"
-        ));
-    }
-    if !written.is_empty() && written.iter().flatten().all(|target| target.weight == 0) {
-        return Err("each target has weight=0, so that no client gets one: leave one with a weight, or the pool out".to_owned());
+    if let Some(to) = written_twice(values.list("to"), &written) {
+        return Err(format!("{to}: the address is there before, for these clients or with another limit: leave one out"));
     }
     if values.count("limit") == Some(1) {
         return Err("limit = 1 lets no client in: one takes two, for its own connection and that to its target".to_owned());
     }
-    let mut targets = written.concat();
-    checks::leave_out(&mut targets, values);
+    let targets = for_new_clients(written, values);
     if targets.is_empty() {
         return Err("proxy without a target: name one by to, as in --to 10.0.0.1:6379".to_owned());
     }

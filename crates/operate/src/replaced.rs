@@ -21,10 +21,10 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
     for why in &replaced.not_restored {
         words += &format!("\nsome came back: {why}");
     }
-    let share = plan.map(|plan| Share::of(plan, Some(replaced)));
-    let left: u64 = reasons(staying).map(|(_, _, count)| count).sum();
+    let share = Share::moved(*moved, staying);
+    let left = share.of - share.moved;
     let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
-    for why in share.iter().flat_map(|share| &share.staying) {
+    for why in &share.staying {
         words += &format!("\n{why}");
     }
     words
@@ -35,19 +35,16 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
         }
 }
 
-/// Returns the pool, the reason and the number of the connections that stay; not those of operators.
-fn reasons(staying: &BTreeMap<String, BTreeMap<String, u64>>) -> impl Iterator<Item = (&str, &str, u64)> {
-    let of_users = staying.iter().filter(|(name, _)| !OWN_POOLS.contains(&&***name));
-    of_users.flat_map(|(name, reasons)| reasons.iter().map(move |(why, count)| (&**name, &**why, *count)))
-}
-
-/// How many connections moved, or could. Those of operators, which ask the new build from then on, and those that end are not counted.
+/// How many connections moved, or could. Those of operators are not counted: they ask the new build from then on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// That moved; before an upgrade, that can move.
     pub moved: u64,
-    /// ... of so many, those that end not counted.
+    /// Number of those that moved and those that stay.
     pub of: u64,
+    /// Number of those that stay because they end.
+    #[serde(default)]
+    pub ending: u64,
     /// Which others stay, and why, a line for each reason of a pool.
     pub staying: Vec<String>,
 }
@@ -55,26 +52,36 @@ pub struct Share {
 impl Share {
     /// Of a plan, or of what came of it.
     pub fn of(plan: &Takeover, replaced: Option<&Replaced>) -> Share {
-        let planned = plan.pools.iter().filter(|pool| !OWN_POOLS.contains(&&*pool.name));
-        let (moved, stay) = match replaced {
+        match replaced {
             None => {
+                let own = plan.pools.iter().filter(|pool| !OWN_POOLS.contains(&&*pool.name));
                 let stay = plan.pools.iter().map(|pool| (pool.name.clone(), pool.staying.clone())).collect();
-                (planned.map(|pool| pool.moving).sum(), stay)
+                Share::moved(own.map(|pool| pool.moving).sum(), &stay)
             }
-            Some(Replaced { moved, staying, .. }) => (*moved, staying.clone()),
-        };
-        let could: u64 = reasons(&stay).filter(|(_, why, _)| *why != ENDING).map(|(_, _, count)| count).sum();
-        let line = |(name, why, count): (&str, &str, u64)| format!("{name}: {} stay ({why})", thousands(count));
-        Share { moved, of: moved + could, staying: reasons(&stay).map(line).collect() }
+            Some(Replaced { moved, staying, .. }) => Share::moved(*moved, staying),
+        }
     }
 
-    /// Says that this is less than so many of a hundred.
+    fn moved(moved: u64, staying: &BTreeMap<String, BTreeMap<String, u64>>) -> Share {
+        let of_users = staying.iter().filter(|(name, _)| !OWN_POOLS.contains(&&***name));
+        let all = of_users.flat_map(|(name, reasons)| reasons.iter().map(move |(why, count)| (name, why, *count)));
+        let (mut of, mut ending, mut lines) = (moved, 0, Vec::new());
+        for (name, why, count) in all {
+            of += count;
+            ending += if why == ENDING { count } else { 0 };
+            lines.push(format!("{name}: {} stay ({why})", thousands(count)));
+        }
+        Share { moved, of, ending, staying: lines }
+    }
+
+    /// Says that this is less than so many of a hundred, those that end not counted.
     pub fn falls_short_of(&self, percent: f64) -> Option<String> {
-        let Share { moved, of, staying } = self;
+        let Share { moved, of, ending, staying } = self;
+        let of = of - ending;
         #[expect(clippy::cast_precision_loss, reason = "a share is compared, not counted")]
-        let is_enough = *moved as f64 * 100.0 >= percent * *of as f64;
+        let is_enough = *moved as f64 * 100.0 >= percent * of as f64;
         let why = if staying.is_empty() { String::new() } else { format!(": {}", staying.join(", ")) };
-        let (moved, of) = (thousands(*moved), thousands(*of));
+        let (moved, of) = (thousands(*moved), thousands(of));
         (!is_enough).then(|| format!("{moved} of {of} connections move, {percent}% were asked for{why}"))
     }
 }

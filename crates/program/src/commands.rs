@@ -83,8 +83,10 @@ pub fn end(result: Result<Exit, Failure>) -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            // The program that asked for a next build reads its reason.
-            sockdrawer::upgrade::give_up(&failure.to_string());
+            // The program that asked for a next build reads its reason. Other commands may be a part of what starts one.
+            if std::env::args_os().nth(1).is_some_and(|command| command == "serve") {
+                sockdrawer::upgrade::give_up(&failure.to_string());
+            }
             print::tell_within(PATIENCE, format_args!("error: {failure}"));
             failure.exit.into()
         }

@@ -76,7 +76,7 @@ impl fmt::Display for Delivered {
 pub struct Losses {
     /// Numbers of lost messages, by the change in which they were published; 0 is the time before the first.
     pub by_change: BTreeMap<u64, u64>,
-    /// Messages that none of the clients heard that are there at the end.
+    /// Messages that a client which is there at the end had to hear, and none of these has heard.
     pub unheard: usize,
     /// Clients that are there at the end.
     pub hearers: usize,
@@ -214,12 +214,12 @@ struct Stream {
     /// The first count that the client has to hear.
     first: u64,
     next: u64,
-    missing: Vec<u64>,
+    missing: BTreeSet<u64>,
 }
 
 impl Stream {
     fn after(count: u64) -> Stream {
-        Stream { first: count + 1, next: count + 1, missing: Vec::new() }
+        Stream { first: count + 1, next: count + 1, missing: BTreeSet::new() }
     }
 
     fn has(&self, count: u64) -> bool {
@@ -285,8 +285,7 @@ impl Book {
         if count >= stream.next {
             stream.missing.extend(stream.next..count);
             stream.next = count + 1;
-        } else if let Some(place) = stream.missing.iter().position(|missing| *missing == count) {
-            stream.missing.swap_remove(place);
+        } else if stream.missing.remove(&count) {
             sender.counts.out_of_order += 1;
         } else if count >= stream.first {
             sender.counts.doubled += 1;
@@ -406,9 +405,10 @@ impl Deliveries {
         let mut all: Vec<Lost> = book.listening.iter().flat_map(|(listener, streams)| book.lacks(*listener, streams)).collect();
         all.append(&mut book.lost);
         let listening = std::mem::take(&mut book.listening);
-        let was_heard =
-            |lost: &Lost| listening.values().filter_map(|streams| streams.get(lost.sender)).any(|stream| stream.has(lost.count));
-        let (mut by_change, mut unheard, mut lacking) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let was_heard = |sender: usize, count: u64| {
+            listening.values().filter_map(|streams| streams.get(sender)).any(|stream| stream.has(count))
+        };
+        let (mut by_change, mut heard, mut lacking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for lost in all {
             if book.is_beside_a_kill(&lost) {
                 book.senders[lost.sender].counts.beside_kills += 1;
@@ -417,10 +417,13 @@ impl Deliveries {
             book.senders[lost.sender].counts.lost += 1;
             let change = book.spans.change_of(book.senders[lost.sender].span_of(lost.count));
             *by_change.entry(change).or_default() += 1;
-            unheard.extend((!was_heard(&lost)).then_some((lost.sender, lost.count)));
-            lacking.extend(listening.contains_key(&lost.listener).then_some(lost.listener));
+            if listening.contains_key(&lost.listener) {
+                heard.entry((lost.sender, lost.count)).or_insert_with(|| was_heard(lost.sender, lost.count));
+                lacking.insert(lost.listener);
+            }
         }
-        Losses { by_change, unheard: unheard.len(), hearers: listening.len(), lacking: lacking.len() }
+        let unheard = heard.values().filter(|heard| !**heard).count();
+        Losses { by_change, unheard, hearers: listening.len(), lacking: lacking.len() }
     }
 
     /// Returns the counts of all senders together.

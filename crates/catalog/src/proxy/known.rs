@@ -327,6 +327,7 @@ impl Known {
     /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,
     /// too; it need not come.
     pub fn changed(&self) {
+        locked(&self.targets).retain(|_, state| TargetState::is_used(state));
         self.written().iter().for_each(|(pool, written)| self.shared.queue.change(pool, written));
     }
 

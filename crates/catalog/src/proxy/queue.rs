@@ -146,12 +146,13 @@ impl Waiting {
         locked(&self.given).take().map(|place| place.taken_at(now))
     }
 
-    /// Gives the turn up, because the client has waited for as long as it may.
-    pub fn time_out(self) {
-        if let Some(waiter) = self.shared.queue.take(&self.given) {
-            waiter.tell(TargetEvent::WaitsNoMore);
-            waiter.tell(TargetEvent::TimedOut);
-        }
+    /// Gives the turn up, because the client has waited for as long as it may. Returns the place that came in the last moment.
+    #[must_use]
+    pub fn time_out(self, now: Instant) -> Option<Place> {
+        let Some(waiter) = self.shared.queue.take(&self.given) else { return self.place(now) };
+        waiter.tell(TargetEvent::WaitsNoMore);
+        waiter.tell(TargetEvent::TimedOut);
+        None
     }
 }
 

@@ -81,7 +81,6 @@ pub(crate) fn program() -> Program {
         .metric(&targets.limit)
         .metric(&targets.left_out)
         .metric(&targets.checks)
-        .rule(no_circle)
         .metric(&targets.connects)
         .metric(&targets.connect_time)
         .metric(&targets.bytes)
@@ -100,6 +99,7 @@ pub(crate) fn program() -> Program {
             }
             Ok(())
         })
+        .rule(no_circle)
         .shows("targets", &TARGET_COLUMNS, target_rows);
     Program::new("sockdrawer", protocols().into_iter().fold(operated, Operated::protocol))
         .about("Holds sockets so that the program around them can change")

@@ -87,7 +87,7 @@ pub(crate) struct BuildsArguments {
     /// The time from the start of an upgrade to the start of the next; 0: back to back.
     #[arg(long, value_name = "T", value_parser = time, default_value = "1s")]
     pub(crate) every: Duration,
-    /// Fail if a connection stays behind in an upgrade without a kill, as all do where a build cannot read the other's states.
+    /// Fail if a connection stays behind in an upgrade without a kill, as all do where a build cannot read the other's states; not if it ends.
     #[arg(long)]
     pub(crate) require_all: bool,
     #[command(flatten)]

@@ -409,7 +409,7 @@ fn proxies_that_lead_back_to_each_other_are_refused() {
     let end = check(&circle);
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(
-        end.stderr.contains(".toml:8:6: pool.b.to: its targets lead back to where this pool listens: name others"),
+        end.stderr.contains(".toml:8:6: pool.b.to: 127.0.0.1:7003 leads back to where this pool listens: name another target"),
         "{end:?}"
     );
 }
@@ -420,14 +420,10 @@ fn what_a_proxy_cannot_have_is_refused_at_the_start() {
         ("", "proxy without a target: name one by to, as in --to 10.0.0.1:6379"),
         ("--to 127.0.0.1:1 --model threads", "both sides of a pair run in one loop, which threads has not: use loops or prefork"),
         ("--to 127.0.0.1:1 --tries 0", "--tries 0: must be at least 1"),
-        ("-l :7 --to 127.0.0.1:7", "pool.serve.to: its targets lead back to where this pool listens: name others"),
+        ("-l :7 --to 127.0.0.1:7", "pool.serve.to: 127.0.0.1:7 leads back to where this pool listens: name another target"),
         (
             "--to 127.0.0.1:1,limit=1 --to 127.0.0.1:1,limit=2",
-            "127.0.0.1:1,limit=2 has the address of a target before it, for clients of that or with another limit: leave one out",
-        ),
-        (
-            "--to 127.0.0.1:1,weight=0",
-            "each target has weight=0, so that no client gets one: leave one with a weight, or the pool out",
+            "127.0.0.1:1,limit=2: the address is there before, for these clients or with another limit: leave one out",
         ),
         (
             "--to 127.0.0.1:1 --limit 1",

@@ -156,7 +156,11 @@ fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
     server.signal(Signal::KILL);
     let _ = std::fs::remove_file(&path);
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert_eq!(report["share"], serde_json::json!({ "moved": 0, "of": 0, "staying": ["serve: 1 stay (ending)"] }), "{end:?}");
+    assert_eq!(
+        report["share"],
+        serde_json::json!({ "moved": 0, "of": 1, "ending": 1, "staying": ["serve: 1 stay (ending)"] }),
+        "{end:?}"
+    );
     assert!(
         end.stderr.contains("\nserve: 1 stay (ending)\n") && end.stderr.contains("serves; 1 connection stays in pid "),
         "{end:?}"
@@ -186,12 +190,21 @@ fn what_does_not_work_is_told_and_the_server_goes_on() {
         assert!(refused.code == Some(code) && refused.stderr.contains(line), "{words}: {refused:?}");
         scene.is_served();
     }
+    // A script that asks something else first is no build that gives up.
+    let asks_first = scene.upgrade(&format!("--within 1s -- sh -c {program}${{IFS}}check${{IFS}}/nowhere;sleep${{IFS}}60"));
+    assert!(asks_first.code == Some(1) && asks_first.stderr.contains("sh was not ready in time"), "{asks_first:?}");
     let nobody = Program::of("upgrade /nowhere").end();
     assert!(nobody.code == Some(1) && nobody.stderr.contains("no program that can be replaced runs there"), "{nobody:?}");
     let pid = scene.server.child.id();
     let again = Program::of(&format!("serve ping -l 127.0.0.1:0 --upgrade {at}")).end();
     let expected = format!("pid {pid} serves here; start it with SOCKDRAWER_REPLACES={pid} to replace it");
     assert!(again.code == Some(1) && again.stderr.contains(&expected), "{again:?}");
+    scene.is_served();
+    // The meeting place is that of the first process still.
+    let replaced = scene.upgrade("");
+    scene.serves_alone(replaced.stdout.lines().last().expect("a last line"));
+    let refused = scene.upgrade(&format!("-- {program} serve nothing"));
+    assert!(refused.code == Some(1) && refused.stderr.contains("gave up: unknown protocol `nothing`"), "{refused:?}");
     scene.is_served();
 }
 

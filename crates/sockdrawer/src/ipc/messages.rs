@@ -102,6 +102,19 @@ pub(crate) struct Listened {
 #[serde(default)]
 pub(crate) struct Refused {
     pub(crate) reason: String,
+    /// The process that a successor does not replace, by its number; None: the one that hears it.
+    pub(crate) to: Option<String>,
+}
+
+impl Refused {
+    pub(crate) fn because(reason: String) -> Refused {
+        Refused { reason, to: None }
+    }
+
+    /// Returns whether it is for this process.
+    pub(crate) fn is_meant(&self) -> bool {
+        self.to.as_ref().is_none_or(|to| *to == std::process::id().to_string())
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]

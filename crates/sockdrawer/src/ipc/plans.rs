@@ -70,9 +70,9 @@ pub(crate) struct Replaced {
     pub(crate) moving: u64,
     /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
     pub(crate) pauses: Vec<u64>,
-    /// Connections that the predecessor has still: a number for builds that know no reasons,
+    /// Number of connections that the predecessor has still, for builds that know no reasons.
     pub(crate) stay: u64,
-    /// ... and the numbers by pool and reason.
+    /// Numbers of these by pool and reason.
     pub(crate) staying: BTreeMap<String, BTreeMap<String, u64>>,
     /// Why the successor did not restore some; each reason once.
     pub(crate) not_restored: Vec<String>,

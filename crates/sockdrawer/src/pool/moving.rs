@@ -40,6 +40,9 @@ const IDS_APART: u64 = 1 << 24;
 /// A loop, or the thread of a connection, that begins nothing new for so long is waited for no longer: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
+/// Connections stay for this reason whose loop, thread or helper process does not answer.
+pub(crate) const BUSY: &str = "busy";
+
 /// What has connections that move: a loop of this process, or a helper with loops of its own.
 pub(crate) trait Holder: Send + Sync {
     /// Has a request answered; sockets come along with [`Request::Restore`].
@@ -144,8 +147,9 @@ pub(crate) trait Movable: Manager {
     fn is_running(&self) -> bool;
     /// Waits until no listening socket is on its way out, for so long. Whether that came.
     fn wait_for_retired(&self, within: Duration) -> bool;
-    /// How many of its connections can move to a build that reads these states, and why how many others cannot now.
-    fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>);
+    /// How many of its connections can move to a build that reads these states, and why how many others cannot now. Connections of a member that does not answer `within` this time,
+    /// or within that of a plan, are in neither: [`BUSY`] stands among the reasons then, with 0.
+    fn plan_to_move(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>);
     /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
     /// this revision.
     fn stay_as_it_is(&self, revision: u64) -> bool;
@@ -306,23 +310,16 @@ impl<M: Moving> Movable for Core<M> {
         self.own.notifier().wait(Instant::now() + within, || self.retirements.under_way() == 0)
     }
 
-    fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>) {
+    fn plan_to_move(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
         if let Some(why) = M::why_all_stay(self) {
             return (0, BTreeMap::from([(why.to_owned(), self.held())]));
         }
         let (mut moves, mut stay) = (0, BTreeMap::new());
-        let mut all_answered = true;
-        for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), M::PLANS_WITHIN)) {
-            let Some(Reply::Plan(count, reasons)) = plan else {
-                all_answered = false;
-                continue;
-            };
+        for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), within.unwrap_or(M::PLANS_WITHIN))) {
+            let busy = || (0, BTreeMap::from([(BUSY.to_owned(), 0)]));
+            let (count, reasons) = if let Some(Reply::Plan(count, reasons)) = plan { (count, reasons) } else { busy() };
             moves += count;
             reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
-        }
-        if !all_answered {
-            let others = self.held().saturating_sub(moves + stay.values().sum::<u64>());
-            stay.extend((others > 0).then(|| ("its loop is busy".to_owned(), others)));
         }
         (moves, stay)
     }

@@ -5,12 +5,15 @@ use super::Named;
 use super::handing_over::{Conversation, changed};
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Prepared, Reads};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why connections stay whose pool the successor does not have.
 const NO_SUCH_POOL: &str = "the new build has no such pool";
-/// Connections that can move stay for this reason: they could not a moment ago, or the successor gave them back.
+/// Connections that can move are still here for this reason: they could not when they were offered, or the successor gave them back.
 const NOT_YET: &str = "not moved yet";
+
+/// The answer to the program that asked waits for what stays no longer than this: the successor may have more to say meanwhile.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
 
 /// A pool that the successor does not have.
 pub(super) struct GivenUp {
@@ -62,10 +65,12 @@ impl Conversation<'_> {
 
     /// Returns which connections are still here, by pool and reason.
     pub(super) fn what_stays(&self, prepared: &Prepared) -> BTreeMap<String, BTreeMap<String, u64>> {
-        let kept = self.pools.iter().map(|Named { name, pool, .. }| {
-            let (moving, mut stay) = pool.plan_to_move(&prepared.reads(name));
+        let until = Instant::now() + ANSWERS_WITHIN;
+        let kept = self.pools.iter().map(|named| {
+            let within = until.saturating_duration_since(Instant::now());
+            let (moving, mut stay) = named.plan(&prepared.reads(&named.name), Some(within));
             stay.extend((moving > 0).then(|| (NOT_YET.to_owned(), moving)));
-            (name.clone(), stay)
+            (named.name.clone(), stay)
         });
         let given_up = self.given_up.iter().map(|one| (one.named.name.clone(), all_stay(&one.named)));
         kept.chain(given_up).filter(|(_, stay)| !stay.is_empty()).collect()
@@ -84,7 +89,7 @@ impl Conversation<'_> {
         let left = |named| addresses(named).into_iter().filter(|address| !prepared.listens_at(address)).collect();
         let find = |named: &Named| prepared.pools.iter().find(|reads| reads.name == named.name);
         let kept = self.pools.iter().filter_map(|named| Some((named, find(named)?))).map(|(named, reads)| {
-            let (move_on, stay) = named.pool.plan_to_move(&prepared.reads(&named.name));
+            let (move_on, stay) = named.plan(&prepared.reads(&named.name), None);
             let (connections, limit_before) = (named.pool.held(), named.pool.limit());
             PoolPlanned { connections, move_on, stay, given_up: left(named), limit_before, ..of_reads(reads) }
         });

@@ -220,7 +220,7 @@ impl Conversation<'_> {
 
     /// Says a last word to a successor that does not take over.
     fn refuse(self, reason: String) -> String {
-        self.talk.end(Said::Refused(Refused { reason: reason.clone() }));
+        self.talk.end(Said::Refused(Refused::because(reason.clone())));
         reason
     }
 
@@ -343,7 +343,7 @@ impl Conversation<'_> {
                 };
                 let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
                 let refused = Replaced { refused: reason.clone(), ..Replaced::default() };
-                other.end(if asks { Said::Replaced(refused) } else { Said::Refused(Refused { reason }) });
+                other.end(if asks { Said::Replaced(refused) } else { Said::Refused(Refused::because(reason)) });
             }
         }
     }
@@ -459,6 +459,8 @@ impl Conversation<'_> {
                 }
             }
             if let Some((_, how)) = self.stays.take_if(|(until, _)| self.talk.now() >= *until) {
+                // Before what stayed ends by that.
+                self.tell_figures(prepared, began.elapsed());
                 self.pools.iter().for_each(|named| end(named, how, self.settled));
                 // The pools end too, where that has not ended all, once they need not be taken back.
                 self.stays = (!self.settled).then(|| (deadline(self.talk.now(), how.deadline.max(TELLS[0])), how));

@@ -127,8 +127,9 @@ impl Meeting {
 
     /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
     pub(super) fn look(&self, asks: &Replace) -> Planned {
-        let pool = |Named { name, pool, .. }: Named| {
-            let (move_on, stay) = pool.plan_to_move(&pool.state());
+        let pool = |named: Named| {
+            let (move_on, stay) = named.plan(&named.pool.state(), None);
+            let Named { name, pool, .. } = named;
             let limit = pool.limit();
             let listening = pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect();
             PoolPlanned {
@@ -169,7 +170,7 @@ impl Met {
         let talk = Talk::new(socket)?;
         let said = talk.answer(Some(GREETS_WITHIN))?;
         if !trusted {
-            talk.end(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }));
+            talk.end(Said::Refused(Refused::because("another user may not replace it".to_owned())));
             return Ok(None);
         }
         // A build whose own predecessor has died comes too late, maybe while the successor of this process is awaited.
@@ -177,7 +178,7 @@ impl Met {
         if let Said::Hello(Hello { replaces: Some(whom), .. }) = &said
             && !is_meant(whom, own)
         {
-            talk.end(Said::Refused(Refused { reason: serves(own) }));
+            talk.end(Said::Refused(Refused::because(serves(own))));
             return Ok(None);
         }
         Ok(Some(Met { talk, pid, said }))
@@ -198,7 +199,7 @@ pub(super) fn serves(pid: u32) -> String {
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the reason, which need not be told to the other process again: by then it may take that for the last word of a later build.
-pub(super) fn refused(Refused { reason }: Refused) -> String {
+pub(super) fn refused(Refused { reason, .. }: Refused) -> String {
     IS_REFUSED.store(true, Ordering::Relaxed);
     reason
 }
@@ -212,12 +213,10 @@ pub fn give_up(reason: &str) {
     let variable = |name| std::env::var_os(name);
     let (Some(replaces), Some(path)) = (variable(REPLACES), variable(MEETS_AT)) else { return };
     let Ok(socket) = passing::packet_connect(Path::new(&path)) else { return };
-    // It may be another process by now: this one itself, too.
-    if passing::peer_process(socket.as_fd()).is_ok_and(|(pid, _)| *replaces == *pid.to_string()) {
-        let refused = Refused { reason: reason.to_owned() };
-        // The other process goes on, whether it hears this or not.
-        let _ = Talk::new(socket).and_then(|talk| talk.say(Said::Refused(refused), &[]));
-    }
+    // Another process that meets there by now, as this one itself may, is not meant.
+    let refused = Refused { reason: reason.to_owned(), to: Some(replaces.to_string_lossy().into_owned()) };
+    // The other process goes on, whether it hears this or not.
+    let _ = Talk::new(socket).and_then(|talk| talk.say(Said::Refused(refused), &[]));
 }
 
 /// A successor that this process has started.
@@ -259,7 +258,9 @@ impl Started {
                 Ok([true, _]) => match accept(place).and_then(Met::greet) {
                     Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
                     Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(talk, &replace),
-                    Ok(Some(Met { said: Said::Refused(gives_up), .. })) => return Err(self.gave_up(&gives_up)),
+                    Ok(Some(Met { said: Said::Refused(gives_up), .. })) if gives_up.is_meant() => {
+                        return Err(self.gave_up(&gives_up));
+                    }
                     _ => {}
                 },
                 Ok(_) => match self.child.wait() {
@@ -282,7 +283,7 @@ impl Started {
     }
 
     /// Its last word, once it has ended: it may have more to say elsewhere.
-    fn gave_up(&self, Refused { reason }: &Refused) -> String {
+    fn gave_up(&self, Refused { reason, .. }: &Refused) -> String {
         if let Some(itself) = &self.itself {
             let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
         }
@@ -306,7 +307,9 @@ impl Started {
                 // Another program that comes meanwhile asks again.
                 Ok([true, _]) => {
                     let met = passing::packet_accept(place).and_then(Met::greet);
-                    if let Ok(Some(Met { said: Said::Refused(gives_up), .. })) = met {
+                    if let Ok(Some(Met { said: Said::Refused(gives_up), .. })) = met
+                        && gives_up.is_meant()
+                    {
                         return self.gave_up(&gives_up);
                     }
                     if self.has_ended() {
@@ -362,7 +365,7 @@ mod tests {
         let (_, _, hello) = waiting.come(&place, until, |_, _| ()).expect("the second one comes");
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(hello.version, own);
-        let Ok(Said::Refused(Refused { reason })) = late.answer(None) else { panic!("the first one is refused") };
+        let Ok(Said::Refused(Refused { reason, .. })) = late.answer(None) else { panic!("the first one is refused") };
         assert!(reason.starts_with(&format!("pid {own} serves here; start it with")), "{reason}");
         waiting.child.kill().and_then(|()| waiting.child.wait()).expect("a child");
         drop(meant);

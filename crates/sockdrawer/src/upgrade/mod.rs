@@ -32,13 +32,15 @@ use crate::listen::path_lock::PathLock;
 use crate::listen::unix_path::OwnedPath;
 use crate::net::Address;
 use crate::operation::Drain;
-use crate::pool::moving::Movable;
+use crate::pool::moving::{BUSY, Movable};
 use crate::pool::{Pool, start};
+use crate::protocol::State;
 use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::{Errno, passing};
 use before::Before;
 use meeting::Meeting;
 use pools::Pools;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -170,6 +172,20 @@ struct Named {
     pool: Arc<dyn Movable>,
     /// Addresses that the predecessor has and this build does not want.
     given_up: Vec<Address>,
+}
+
+impl Named {
+    /// Returns how many connections of a pool can move to a build that reads these states, and how many others are here, by reason.
+    fn plan(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
+        let (moving, mut stay) = self.pool.plan_to_move(reads, within);
+        if stay.contains_key(BUSY) {
+            // All that is not among the answers; those of processes before this one are.
+            let known = moving + stay.values().sum::<u64>();
+            stay.insert(BUSY.to_owned(), self.pool.held().saturating_sub(known));
+        }
+        stay.retain(|_, count| *count > 0);
+        (moving, stay)
+    }
 }
 
 /// The socket at which the next successor is met, until another process meets it.

@@ -148,7 +148,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("cli", 157),
     ("elsewhere", 20),
     ("load", 473),
-    ("operate", 154),
+    ("operate", 153),
     ("program", 14),
     ("sockdrawer", 1012),
     ("tls", 64),

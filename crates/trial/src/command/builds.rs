@@ -462,7 +462,7 @@ fn wait_until(moment: Instant, stop: Stopped<'_>, tick: &mut impl FnMut()) {
     }
 }
 
-/// The outcome of an upgrade: why how many connections stayed where they were, and state that the next build does not take.
+/// The outcome of an upgrade: the connections that stayed where they were, by reason, and state that the next build does not take.
 type Outcome = (Replaced, BTreeMap<String, u64>, Vec<String>);
 
 /// An upgrade that was asked for.
@@ -536,8 +536,6 @@ fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> 
     let pools = replaced.staying.iter().filter(|(name, _)| !not_for_clients.contains(name));
     let reasons = pools.flat_map(|(_, reasons)| reasons).filter(|(why, _)| *why != ENDING);
     reasons.for_each(|(why, count)| *left.entry(why.clone()).or_default() += count);
-    if !left.is_empty() {
-        left.extend(replaced.not_restored.iter().map(|why| (why.clone(), 0)));
-    }
+    replaced.not_restored.iter().for_each(|why| _ = left.entry(why.clone()).or_default());
     Ok((replaced, left, dropped))
 }

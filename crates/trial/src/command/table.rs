@@ -174,7 +174,7 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))
 }
 
-/// Says how messages that an upgrade lost are spread over the clients, and what may be wrong then.
+/// Says how lost messages are spread over the clients that are there at the end, and what may be wrong then; of others that is not known.
 fn why_lost(Losses { unheard, hearers, lacking, .. }: &Losses) -> String {
     let few = 2 * lacking <= *hearers;
     let asks = [
@@ -182,9 +182,11 @@ fn why_lost(Losses { unheard, hearers, lacking, .. }: &Losses) -> String {
         (*lacking > 0 && !few, "does Service::state say together()?"),
         (*lacking > 0 && few, "do members join again in restored()?"),
     ];
-    let asks: Vec<&str> = asks.into_iter().filter_map(|(is_so, ask)| is_so.then_some(ask)).collect();
-    let spread = format!("{lacking} of {hearers} clients lack messages, and none heard {unheard} of these");
-    format!("\nlost in an upgrade: {spread}: {}", asks.join(" "))
+    let asks: String = asks.into_iter().filter(|(is_so, _)| *is_so).flat_map(|(_, ask)| [" ", ask]).collect();
+    match asks.is_empty() {
+        true => String::new(),
+        false => format!("\nat the end {lacking} of {hearers} clients lack messages, and none has {unheard} of these:{asks}"),
+    }
 }
 
 /// All changes, or the worst, in the order in which they were made.

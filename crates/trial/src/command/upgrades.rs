@@ -169,7 +169,7 @@ impl Upgrades {
         self
     }
 
-    /// Has the trial fail if a connection stayed behind in an upgrade without a kill, as all do where a build cannot read the other's states.
+    /// Has the trial fail if a connection stayed behind in an upgrade without a kill, as all do where a build cannot read the other's states; not if it ends.
     pub fn require_all(mut self) -> Upgrades {
         self.require_all = true;
         self

@@ -328,6 +328,9 @@ impl Connections {
         let record = self.slots.at(slot);
         let flags = record.flags;
         let why = |why: &str| Some(why.to_owned());
+        if flags.any(Flags::DRAINING.and(Flags::PURGED)) || is_counted {
+            return why(ENDING);
+        }
         if let Some(stays) = flags.phase().stays {
             return why(stays);
         }
@@ -342,9 +345,6 @@ impl Connections {
         }
         if waits > MOST_WAITS {
             return why("much is unsent");
-        }
-        if flags.any(Flags::DRAINING.and(Flags::PURGED)) || is_counted {
-            return why(ENDING);
         }
         let table = record.table;
         reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string())

@@ -106,7 +106,7 @@ impl Helper {
             Request::Turn(within) if self.core.turns(within) => Reply::Done,
             Request::Turn(_) => Reply::Refused(other("a loop hangs")),
             Request::Plan(reads) => {
-                let (moves, stay) = self.core.plan_to_move(&reads);
+                let (moves, stay) = self.core.plan_to_move(&reads, None);
                 Reply::Plan(moves, stay)
             }
             Request::Freeze { .. } | Request::Heard { .. } => {

@@ -330,7 +330,7 @@ impl Movable for Fake {
         true
     }
 
-    fn plan_to_move(&self, _: &State) -> (u64, BTreeMap<String, u64>) {
+    fn plan_to_move(&self, _: &State, _: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
         (self.held(), BTreeMap::new())
     }
 
