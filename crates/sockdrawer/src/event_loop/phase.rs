@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 }
 
 /// A connection whose end is under way stays in the old process of an upgrade for this reason: it is neither lost nor left behind.
-pub const ENDING: &str = "ending";
+pub(crate) const ENDING: &str = "ending";
 
 /// Meaning of a phase.
 pub(crate) struct Row {

@@ -21,7 +21,6 @@ mod replace;
 mod taking_over;
 mod talk;
 
-pub use crate::event_loop::phase::ENDING;
 pub use meeting::give_up;
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
@@ -164,6 +163,9 @@ impl std::fmt::Debug for Carry {
         f.write_str(&self.name)
     }
 }
+
+/// A connection whose end is under way stays in the old process for this reason: it is neither lost nor left behind.
+pub const ENDING: &str = crate::event_loop::phase::ENDING;
 
 /// A pool, by the name that both builds know.
 #[derive(Clone)]
