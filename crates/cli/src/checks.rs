@@ -10,7 +10,7 @@ use sockdrawer::{
 use sockdrawer_catalog::escapes;
 use sockdrawer_catalog::proxy::{Target, why_failed};
 use sockdrawer_operate::{Checked, Kind, Setting, Text, Values};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,10 +124,13 @@ pub(crate) fn refuse(values: &Values) -> Result<(), String> {
 
 /// Checks all targets once, at the same time. What was found of others of the pool, or by other settings, is forgotten.
 pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behaviour) -> Behaviour) -> Option<Checked> {
-    // An address that several targets have is checked once.
-    let addresses: BTreeMap<String, &Address> =
-        targets.iter().map(|target| (target.address.to_string(), &target.address)).collect();
-    let current: Vec<Key> = addresses.values().map(|address| key(address, values)).collect();
+    let mut current: Vec<Key> = Vec::new();
+    for key in targets.iter().map(|target| key(&target.address, values)) {
+        // An address that several targets have is checked once.
+        if !current.contains(&key) {
+            current.push(key);
+        }
+    }
     failed().retain(|key, (failures, _)| {
         let stays = key.0 != values.pool() || values.has("check-every") && current.contains(key);
         if !stays && *failures >= FAILURES {
@@ -137,7 +140,7 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
     });
     let (again, within) = (values.time("check-every")?, values.time("connect-timeout").unwrap_or(Duration::from_secs(5)));
     let until = Instant::now() + within;
-    let begun: Vec<Begun> = addresses.values().map(|address| Begun::new(address, values, within, layered)).collect();
+    let begun: Vec<Begun> = current.iter().map(|(_, address, _)| Begun::new(address, values, within, layered)).collect();
     let results: Vec<(Address, Result<(), String>)> = begun.into_iter().map(|one| one.ended(until, within)).collect();
     let mut failed = failed();
     let mut news = Vec::new();

@@ -308,6 +308,15 @@ fn written_twice<'a>(texts: &'a [String], written: &[Vec<Target>]) -> Option<&'a
     (1..texts.len()).find(|at| (0..*at).any(|before| clash(before, *at))).map(|at| &texts[at])
 }
 
+/// Returns whether a pool is the other one, or its targets lead to that; `seen` are those that were looked at.
+fn leads_to(leads: &[Vec<(Target, usize)>], from: usize, to: usize, seen: &mut Vec<usize>) -> bool {
+    if from == to || seen.contains(&from) {
+        return from == to;
+    }
+    seen.push(from);
+    leads[from].iter().any(|(_, next)| leads_to(leads, *next, to, seen))
+}
+
 /// Refuses a proxy that is its own target, or by way of others: a client would come back to where it was until a limit is reached. Targets of some clients alone are left out.
 pub(crate) fn no_circle(document: &Document) -> Result<(), String> {
     let proxies: Vec<_> = document.pools.iter().filter(|(_, pool)| pool.protocol == names::Protocol::Proxy.name()).collect();
@@ -322,20 +331,8 @@ pub(crate) fn no_circle(document: &Document) -> Result<(), String> {
     };
     let leads: Vec<_> = proxies.iter().map(lead).collect();
     for (start, (name, _)) in proxies.iter().enumerate() {
-        for (target, first) in &leads[start] {
-            let mut reached = vec![*first];
-            let mut next = 0;
-            while let Some(at) = reached.get(next).copied() {
-                let more: Vec<usize> = leads[at].iter().map(|(_, to)| *to).filter(|to| !reached.contains(to)).collect();
-                reached.extend(more);
-                next += 1;
-            }
-            if reached.contains(&start) {
-                return Err(format!(
-                    "pool.{name}.to: {} leads back to where this pool listens: name another target",
-                    target.address
-                ));
-            }
+        if let Some((target, _)) = leads[start].iter().find(|(_, first)| leads_to(&leads, *first, start, &mut Vec::new())) {
+            return Err(format!("pool.{name}.to: {} leads back to where this pool listens: name another target", target.address));
         }
     }
     Ok(())

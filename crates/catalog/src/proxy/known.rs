@@ -283,9 +283,15 @@ impl Known {
         Known { pool: name.into(), ..self.clone() }
     }
 
-    pub(super) fn of(&self, address: &Address) -> Arc<TargetState> {
+    /// Returns the targets, without those that nothing uses any more: these are told to be gone.
+    fn in_use(&self) -> MutexGuard<'_, HashMap<Named, Arc<TargetState>>> {
         let mut known = locked(&self.targets);
         known.retain(|_, state| TargetState::is_used(state));
+        known
+    }
+
+    pub(super) fn of(&self, address: &Address) -> Arc<TargetState> {
+        let mut known = self.in_use();
         if let Some(state) = known.get(&(self.pool.clone(), address.clone())) {
             return state.clone();
         }
@@ -327,7 +333,7 @@ impl Known {
     /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,
     /// too; it need not come.
     pub fn changed(&self) {
-        locked(&self.targets).retain(|_, state| TargetState::is_used(state));
+        drop(self.in_use());
         self.written().iter().for_each(|(pool, written)| self.shared.queue.change(pool, written));
     }
 

@@ -110,11 +110,6 @@ impl Refused {
     pub(crate) fn because(reason: String) -> Refused {
         Refused { reason, to: None }
     }
-
-    /// Returns whether it is for this process.
-    pub(crate) fn is_meant(&self) -> bool {
-        self.to.as_ref().is_none_or(|to| *to == std::process::id().to_string())
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -316,8 +316,10 @@ impl<M: Moving> Movable for Core<M> {
         }
         let (mut moves, mut stay) = (0, BTreeMap::new());
         for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), within.unwrap_or(M::PLANS_WITHIN))) {
-            let busy = || (0, BTreeMap::from([(BUSY.to_owned(), 0)]));
-            let (count, reasons) = if let Some(Reply::Plan(count, reasons)) = plan { (count, reasons) } else { busy() };
+            let (count, reasons) = match plan {
+                Some(Reply::Plan(count, reasons)) => (count, reasons),
+                _ => (0, BTreeMap::from([(BUSY.to_owned(), 0)])),
+            };
             moves += count;
             reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
         }

@@ -13,7 +13,7 @@ const NO_SUCH_POOL: &str = "the new build has no such pool";
 const NOT_YET: &str = "not moved yet";
 
 /// The answer to the program that asked waits for what stays no longer than this: the successor may have more to say meanwhile.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// A pool that the successor does not have.
 pub(super) struct GivenUp {
@@ -65,7 +65,7 @@ impl Conversation<'_> {
 
     /// Returns which connections are still here, by pool and reason.
     pub(super) fn what_stays(&self, prepared: &Prepared) -> BTreeMap<String, BTreeMap<String, u64>> {
-        let until = Instant::now() + ANSWERS_WITHIN;
+        let until = Instant::now() + TOLD_WITHIN;
         let kept = self.pools.iter().map(|named| {
             let within = until.saturating_duration_since(Instant::now());
             let (moving, mut stay) = named.plan(&prepared.reads(&named.name), Some(within));

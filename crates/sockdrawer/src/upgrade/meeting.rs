@@ -164,7 +164,7 @@ struct Met {
 }
 
 impl Met {
-    /// None: it was refused.
+    /// None: it was refused, or means another process.
     fn greet(socket: OwnedFd) -> Result<Option<Met>> {
         let (pid, trusted) = passing::peer_process(socket.as_fd())?;
         let talk = Talk::new(socket)?;
@@ -179,6 +179,10 @@ impl Met {
             && !is_meant(whom, own)
         {
             talk.end(Said::Refused(Refused::because(serves(own))));
+            return Ok(None);
+        }
+        // The meeting place stays where it is: this may be the last word to a process that met builds there before.
+        if matches!(&said, Said::Refused(Refused { to: Some(whom), .. }) if !is_meant(whom, own)) {
             return Ok(None);
         }
         Ok(Some(Met { talk, pid, said }))
@@ -258,9 +262,7 @@ impl Started {
                 Ok([true, _]) => match accept(place).and_then(Met::greet) {
                     Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
                     Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(talk, &replace),
-                    Ok(Some(Met { said: Said::Refused(gives_up), .. })) if gives_up.is_meant() => {
-                        return Err(self.gave_up(&gives_up));
-                    }
+                    Ok(Some(Met { said: Said::Refused(gives_up), .. })) => return Err(self.gave_up(&gives_up)),
                     _ => {}
                 },
                 Ok(_) => match self.child.wait() {
@@ -307,9 +309,7 @@ impl Started {
                 // Another program that comes meanwhile asks again.
                 Ok([true, _]) => {
                     let met = passing::packet_accept(place).and_then(Met::greet);
-                    if let Ok(Some(Met { said: Said::Refused(gives_up), .. })) = met
-                        && gives_up.is_meant()
-                    {
+                    if let Ok(Some(Met { said: Said::Refused(gives_up), .. })) = met {
                         return self.gave_up(&gives_up);
                     }
                     if self.has_ended() {
