@@ -1,7 +1,7 @@
 //! Changes while it runs: new connections get what is new, and nobody notices otherwise.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, connect, read_all};
+use crate::common::{PATIENCE, address_of_its_own, connect, read_all};
 use crate::services::{Actor, frame};
 use sockdrawer::{Address, Config, Drain, Error, Pool, Selector, changing::How};
 use std::io::{ErrorKind, Read, Write};
@@ -134,8 +134,7 @@ pub(crate) fn an_address_comes_and_goes_at_the_limit(bench: &Bench) -> Outcome {
 
 fn an_address_comes_and_goes(bench: &Bench, config: Config) -> Outcome {
     let (pool, at) = bench.start(config)?;
-    // Nobody else uses this one of all local addresses.
-    let second = SocketAddr::from((Ipv4Addr::new(127, 0, 7, 1 + bench.model as u8), at.port()));
+    let second = address_of_its_own();
     let address = Address::Tcp(second);
     under_traffic(&pool, at, |_| {
         pool.reconfigure(pool.config().listen(address.clone()))?;
