@@ -299,7 +299,7 @@ impl Operator {
         match result {
             Ok((plan, replaced)) => {
                 let report = json!(Report::of(plan.as_ref(), Some(replaced)));
-                hub.note_or_print("Upgraded", &report, crate::replaced::words(replaced, plan.as_ref()));
+                hub.note_or_print("Upgraded", &report, crate::replaced::words(replaced));
             }
             Err(why) => {
                 hub.note_or_print("UpgradeFailed", &json!(why), format_args!("{why}; this server goes on"));

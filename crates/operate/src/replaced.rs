@@ -2,7 +2,7 @@
 
 use crate::OWN_POOLS;
 use serde::{Deserialize, Serialize};
-use sockdrawer::upgrade::{Build, ENDING, PoolTakeover, Replaced, Takeover};
+use sockdrawer::upgrade::{Build, PoolTakeover, Replaced, Takeover, leaves_behind};
 use sockdrawer_catalog::count::thousands;
 use sockdrawer_catalog::time;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// What came of an upgrade, in words.
-pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
+pub fn words(replaced: &Replaced) -> String {
     let Replaced { pid, prepared, gap, moved, moving, pauses: [median, p99, longest], staying, .. } = replaced;
     let short = |time: &Duration| time::short(time.as_secs_f64() * 1e6);
     let mut words = format!("prepared in {}; accepting paused for {}", short(prepared), short(gap));
@@ -23,15 +23,14 @@ pub fn words(replaced: &Replaced, plan: Option<&Takeover>) -> String {
     }
     let share = Share::moved(*moved, staying);
     let left = share.of - share.moved;
-    let from = plan.map_or(String::new(), |plan| format!(" in pid {}", plan.from.pid));
     for why in &share.staying {
         words += &format!("\n{why}");
     }
     words
         + &match left {
             0 => format!("\npid {pid} serves alone"),
-            1 => format!("\npid {pid} serves; 1 connection stays{from}"),
-            more => format!("\npid {pid} serves; {} connections stay{from}", thousands(more)),
+            1 => format!("\npid {pid} serves; 1 connection is in an old process"),
+            more => format!("\npid {pid} serves; {} connections are in old processes", thousands(more)),
         }
 }
 
@@ -42,9 +41,9 @@ pub struct Share {
     pub moved: u64,
     /// Number of those that moved and those that stay.
     pub of: u64,
-    /// Number of those that stay because they end.
+    /// Number of those that stay and are not left behind: they end, or an upgrade before left them in an earlier process.
     #[serde(default)]
-    pub ending: u64,
+    pub excused: u64,
     /// Which others stay, and why, a line for each reason of a pool.
     pub staying: Vec<String>,
 }
@@ -65,19 +64,19 @@ impl Share {
     fn moved(moved: u64, staying: &BTreeMap<String, BTreeMap<String, u64>>) -> Share {
         let of_users = staying.iter().filter(|(name, _)| !OWN_POOLS.contains(&&***name));
         let all = of_users.flat_map(|(name, reasons)| reasons.iter().map(move |(why, count)| (name, why, *count)));
-        let (mut of, mut ending, mut lines) = (moved, 0, Vec::new());
+        let (mut of, mut excused, mut lines) = (moved, 0, Vec::new());
         for (name, why, count) in all {
             of += count;
-            ending += if why == ENDING { count } else { 0 };
+            excused += if leaves_behind(why) { 0 } else { count };
             lines.push(format!("{name}: {} stay ({why})", thousands(count)));
         }
-        Share { moved, of, ending, staying: lines }
+        Share { moved, of, excused, staying: lines }
     }
 
-    /// Says that this is less than so many of a hundred, those that end not counted.
+    /// Says that this is less than so many of a hundred, without those that are not left behind.
     pub fn falls_short_of(&self, percent: f64) -> Option<String> {
-        let Share { moved, of, ending, staying } = self;
-        let of = of - ending;
+        let Share { moved, of, excused, staying } = self;
+        let of = of - excused;
         #[expect(clippy::cast_precision_loss, reason = "a share is compared, not counted")]
         let is_enough = *moved as f64 * 100.0 >= percent * of as f64;
         let why = if staying.is_empty() { String::new() } else { format!(": {}", staying.join(", ")) };

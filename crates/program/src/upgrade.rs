@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: UpgradeArguments) -> Result<Exit, Failure> {
         plan = Some(takeover);
     });
     let replaced = replaced.map_err(Failure::run)?;
-    output.tell(words(&replaced, plan.as_ref()))?;
+    output.tell(words(&replaced))?;
     output.report(&Report::of(plan.as_ref(), Some(&replaced)))?;
     plan.map_or(Ok(Exit::Ok), |plan| held_against(&Share::of(&plan, Some(&replaced)), arguments.required))
 }

@@ -7,6 +7,7 @@ mod left;
 mod secrets;
 pub(crate) mod tls;
 
+use crate::faults::until;
 use crate::program::{End, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -137,6 +138,39 @@ fn the_exit_says_whether_as_many_moved_as_were_required() {
 }
 
 #[test]
+fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
+    let path = free("upgrade-earlier");
+    let at = path.to_str().expect("text");
+    let mut server = Program::of(&format!("serve echo --model fork -l 127.0.0.1:0 --upgrade {at}"));
+    let line = server.line();
+    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
+    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served");
+    let mut last = None;
+    let mut upgrade = |words: &str| {
+        let end = Program::of(&format!("upgrade {at} --require-all --json - {words}")).end();
+        let report: serde_json::Value = serde_json::from_str(&end.stdout).unwrap_or_else(|_| panic!("{end:?}"));
+        if let Some(pid) = report["result"]["pid"].as_i64() {
+            last = Pid::from_raw(pid.try_into().expect("a number"));
+        }
+        (end.code, report["share"].clone(), end.stderr)
+    };
+    let (code, share, _) = upgrade("");
+    assert_eq!((code, share["excused"].as_u64()), (Some(1), Some(0)), "{share}");
+    let earlier = "serve: 1 stay (in an earlier process)";
+    let expected = (Some(0), serde_json::json!({ "moved": 0, "of": 1, "excused": 1, "staying": [earlier] }));
+    let (code, share, told) = upgrade("--rehearse");
+    assert_eq!((code, share), expected, "{told}");
+    let (code, share, told) = upgrade("");
+    assert_eq!((code, share), expected, "{told}");
+    assert!(told.contains(&format!("\n{earlier}\n")) && told.contains("serves; 1 connection is in an old process"), "{told}");
+    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served still");
+    drop(client);
+    until("no process before it has a connection", || upgrade("").2.contains("serves alone"));
+    kill_process(last.expect("a pid"), Signal::TERM).expect("it runs");
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
 fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
     let path = free("upgrade-ending");
     let at = path.to_str().expect("text");
@@ -158,11 +192,11 @@ fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
     assert_eq!(end.code, Some(0), "{end:?}");
     assert_eq!(
         report["share"],
-        serde_json::json!({ "moved": 0, "of": 1, "ending": 1, "staying": ["serve: 1 stay (ending)"] }),
+        serde_json::json!({ "moved": 0, "of": 1, "excused": 1, "staying": ["serve: 1 stay (ending)"] }),
         "{end:?}"
     );
     assert!(
-        end.stderr.contains("\nserve: 1 stay (ending)\n") && end.stderr.contains("serves; 1 connection stays in pid "),
+        end.stderr.contains("\nserve: 1 stay (ending)\n") && end.stderr.contains("serves; 1 connection is in an old process"),
         "{end:?}"
     );
 }

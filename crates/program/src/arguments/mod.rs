@@ -73,7 +73,7 @@ pub(crate) struct UpgradeArguments {
 /// The share of connections that an upgrade, or a plan, has to move.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RequiredShare {
-    /// Exit with 1 where a connection stays in the old process, but for those of operators and those that end.
+    /// Exit with 1 where a connection stays in the old process, but for those of operators, those that end, and those that an upgrade before left in an earlier one.
     ///
     /// The program is replaced nevertheless: ask with --rehearse before.
     #[arg(long, conflicts_with = "require")]

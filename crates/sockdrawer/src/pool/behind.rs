@@ -8,6 +8,8 @@ pub(crate) type Answer = Box<dyn FnOnce() -> Outcome>;
 
 /// What a pool has in the process before this one.
 pub(crate) trait Behind: Send + Sync {
+    /// How many connections it has there, and in processes before it.
+    fn connections(&self) -> u64;
     /// The pool begins to be shut down.
     fn shut_down(&self, how: Drain);
     /// Has an operation done to what stayed. None: nothing did.

@@ -42,6 +42,8 @@ pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Connections stay for this reason whose loop, thread or helper process does not answer.
 pub(crate) const BUSY: &str = "busy";
+/// Connections stay for this reason that an upgrade before left: a process before this one has them.
+pub(crate) const EARLIER: &str = "in an earlier process";
 
 /// What has connections that move: a loop of this process, or a helper with loops of its own.
 pub(crate) trait Holder: Send + Sync {
@@ -311,10 +313,12 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn plan_to_move(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
+        let earlier = lock(&self.control).behind.as_ref().map_or(0, |behind| behind.connections());
+        let (mut moves, mut stay) = (0, BTreeMap::from([(EARLIER.to_owned(), earlier)]));
         if let Some(why) = M::why_all_stay(self) {
-            return (0, BTreeMap::from([(why.to_owned(), self.held())]));
+            stay.insert(why.to_owned(), self.held().saturating_sub(earlier));
+            return (0, stay);
         }
-        let (mut moves, mut stay) = (0, BTreeMap::new());
         for (_, plan) in self.gather(&Request::Plan(reads.clone()), deadline(Instant::now(), within.unwrap_or(M::PLANS_WITHIN))) {
             let (count, reasons) = match plan {
                 Some(Reply::Plan(count, reasons)) => (count, reasons),

@@ -10,7 +10,7 @@ use crate::ipc::operations::{Answered, Asked};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::pool::behind::{Answer, Behind};
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use crate::sys::{Errno, Result};
 use std::collections::HashMap;
@@ -238,11 +238,15 @@ impl Drop for Question {
 pub(super) struct Stayed {
     pub(super) pool: String,
     pub(super) before: Arc<Before>,
-    /// It has connections.
-    pub(super) any: AtomicBool,
+    /// Its connections, and those of processes before it.
+    pub(super) connections: AtomicU64,
 }
 
 impl Behind for Stayed {
+    fn connections(&self) -> u64 {
+        self.connections.load(SeqCst)
+    }
+
     /// The other process does not take the pool back, and ends what it has of it.
     fn shut_down(&self, how: Drain) {
         self.before.settle();
@@ -255,7 +259,7 @@ impl Behind for Stayed {
     }
 
     fn ask(&self, op: &Op, selector: &Selector) -> Option<Answer> {
-        if !self.any.load(SeqCst) {
+        if self.connections() == 0 {
             return None;
         }
         let within = match op {
@@ -283,7 +287,7 @@ impl Behind for Stayed {
         let Some(Slice { these, notes, .. }) = slice else {
             // First here: what is frozen there comes over with its note.
             let mut outcome = here(selector)?;
-            if self.any.load(SeqCst) {
+            if self.connections() > 0 {
                 let said = self.before.say_note(&self.pool, note, selector);
                 outcome.silent += usize::from(said.is_err_and(|errno| !is_gone(errno)));
             }

@@ -31,7 +31,7 @@ use crate::listen::path_lock::PathLock;
 use crate::listen::unix_path::OwnedPath;
 use crate::net::Address;
 use crate::operation::Drain;
-use crate::pool::moving::{BUSY, Movable};
+use crate::pool::moving::{BUSY, EARLIER, Movable};
 use crate::pool::{Pool, start};
 use crate::protocol::State;
 use crate::sync::{Mutex, lock, mpsc};
@@ -164,8 +164,11 @@ impl std::fmt::Debug for Carry {
     }
 }
 
-/// A connection whose end is under way stays in the old process for this reason: it is neither lost nor left behind.
-pub const ENDING: &str = crate::event_loop::phase::ENDING;
+/// Returns whether connections that stay for this reason are left behind by the upgrade that says so. Those are not whose end is under way, and those that
+/// an upgrade before left in an earlier process, which said so.
+pub fn leaves_behind(reason: &str) -> bool {
+    ![crate::event_loop::phase::ENDING, EARLIER].contains(&reason)
+}
 
 /// A pool, by the name that both builds know.
 #[derive(Clone)]
@@ -181,7 +184,7 @@ impl Named {
     fn plan(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
         let (moving, mut stay) = self.pool.plan_to_move(reads, within);
         if stay.contains_key(BUSY) {
-            // All that is not among the answers; those of processes before this one are.
+            // All that is not among the answers.
             let known = moving + stay.values().sum::<u64>();
             stay.insert(BUSY.to_owned(), self.pool.held().saturating_sub(known));
         }

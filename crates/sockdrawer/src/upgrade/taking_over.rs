@@ -14,7 +14,7 @@ use crate::net::Address;
 use crate::observe::Event;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets, goes_on};
-use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sync::lock;
 use crate::sys::{Errno, passing};
 use std::collections::HashSet;
@@ -211,7 +211,7 @@ impl Predecessor {
             let held = go.pools.iter().find(|held| held.name == named.name).unwrap_or(&nothing);
             named.pool.go_on(held);
             let (known, listeners) = (named.pool.listener_states(), named.pool.occupied(held));
-            let stayed = Stayed { pool: named.name.clone(), before: before.clone(), any: AtomicBool::default() };
+            let stayed = Stayed { pool: named.name.clone(), before: before.clone(), connections: AtomicU64::default() };
             let (named, stayed) = (named.clone(), Arc::new(stayed));
             let left = held.connections;
             Arriving { named, stayed, left, held: left, behind: held.behind, known, listeners, turn: 0 }
@@ -361,7 +361,7 @@ impl Arrivals {
     fn count_behind(&self) {
         let of_those_with_some = self.pools.iter().filter(|arriving| arriving.held > 0).map(|arriving| arriving.behind + 1);
         self.before.count.store(of_those_with_some.max().unwrap_or(0), SeqCst);
-        self.pools.iter().for_each(|arriving| arriving.stayed.any.store(arriving.held > 0, SeqCst));
+        self.pools.iter().for_each(|arriving| arriving.stayed.connections.store(arriving.held, SeqCst));
     }
 
     fn offered(&mut self, offer: Offer, descriptors: Option<Vec<OwnedFd>>, pending: &mut Pending) -> Restored {

@@ -10,7 +10,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open, set_child_subreaper, test_kill_process,
     wait,
 };
-use sockdrawer::upgrade::{ENDING, Replace, Replaced};
+use sockdrawer::upgrade::{Replace, Replaced, leaves_behind};
 use sockdrawer::{Address, Error};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -534,7 +534,7 @@ fn replace(ask: &Replace, not_for_clients: &[String]) -> Result<Outcome, Error> 
     })?;
     let mut left = BTreeMap::<String, u64>::new();
     let pools = replaced.staying.iter().filter(|(name, _)| !not_for_clients.contains(name));
-    let reasons = pools.flat_map(|(_, reasons)| reasons).filter(|(why, _)| *why != ENDING);
+    let reasons = pools.flat_map(|(_, reasons)| reasons).filter(|(why, _)| leaves_behind(why));
     reasons.for_each(|(why, count)| *left.entry(why.clone()).or_default() += count);
     replaced.not_restored.iter().for_each(|why| _ = left.entry(why.clone()).or_default());
     Ok((replaced, left, dropped))
