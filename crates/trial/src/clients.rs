@@ -494,7 +494,7 @@ impl std::fmt::Display for Cause {
             Cause::Announced => "ended by the server, as its answer announced",
             Cause::Late => "time-out",
             Cause::Wrong => "wrong bytes",
-            Cause::Tls => "TLS failed",
+            Cause::Tls => "TLS failed, or was cut off",
             Cause::Refused => "no WebSocket",
             Cause::Stayed => "did not end",
         })

@@ -70,12 +70,14 @@ impl fmt::Display for Delivered {
     }
 }
 
-/// The messages that were lost, but for those beside kills.
+/// The messages that were lost, but for those beside kills, and those that came twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
     /// Numbers of lost messages, by the change in which they were published; 0 is the time before the first.
     pub by_change: BTreeMap<u64, u64>,
+    /// Numbers of messages that came twice, in this way.
+    pub doubled: BTreeMap<u64, u64>,
     /// Messages that a client which is there at the end had to hear, and none of these has heard.
     pub unheard: usize,
     /// Clients that are there at the end.
@@ -243,6 +245,8 @@ struct Book {
     spans: Spans,
     /// Messages that are certain not to come any more.
     lost: Vec<Lost>,
+    /// Numbers of messages that came twice, by the change in which they were published.
+    doubled: BTreeMap<u64, u64>,
 }
 
 impl Book {
@@ -289,6 +293,8 @@ impl Book {
             sender.counts.out_of_order += 1;
         } else if count >= stream.first {
             sender.counts.doubled += 1;
+            let change = self.spans.change_of(sender.span_of(count));
+            *self.doubled.entry(change).or_default() += 1;
         }
     }
 }
@@ -423,7 +429,8 @@ impl Deliveries {
             }
         }
         let unheard = heard.values().filter(|heard| !**heard).count();
-        Losses { by_change, unheard, hearers: listening.len(), lacking: lacking.len() }
+        let doubled = std::mem::take(&mut book.doubled);
+        Losses { by_change, doubled, unheard, hearers: listening.len(), lacking: lacking.len() }
     }
 
     /// Returns the counts of all senders together.

@@ -235,8 +235,9 @@ impl Report {
         }
         if self.options.broadcast.is_some() {
             report["messages"] = messages_json(&self.delivered);
-            let lost = |(change, count): (&u64, &u64)| json!({"change": change, "lost": count});
-            report["messages"]["lost_by_change"] = self.lost_messages.by_change.iter().map(lost).collect();
+            let of = |what: &'static str| move |(change, count): (&u64, &u64)| json!({"change": change, what: count});
+            report["messages"]["lost_by_change"] = self.lost_messages.by_change.iter().map(of("lost")).collect();
+            report["messages"]["doubled_by_change"] = self.lost_messages.doubled.iter().map(of("doubled")).collect();
         }
         merge(&mut report, seen_json(&total, self.options.allow_idle_close));
         report
@@ -365,19 +366,30 @@ impl Judged for Report {
 
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
-        // A change that failed comes first: the losses after it are mostly its own. A panic comes before that: upgrades fail by it.
+        // A change that failed comes first: the losses after it are mostly its own. Panics and connections that stay come before that: upgrades fail by them.
         let is_panic = |why: &&str| why.contains("panicked");
         let mut bad: Vec<String> = self.left_behind().into_iter().filter(is_panic).map(str::to_owned).collect();
+        let (_, stayed) = self.moved_and_stayed();
+        if stayed > 0 && (self.options.require_all || self.failed_commands() > 0) {
+            let is_told = |why: &&str| self.dropped().contains(why) || is_panic(why);
+            let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !is_told(why)).collect();
+            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
+            bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
+        }
         bad.extend(self.failure());
         let bill = self.bill();
         // The parts are those of all, killed processes included.
         let beside = |paid: u64| if paid == 0 { String::new() } else { format!(" beside {paid} with killed processes; in all") };
         if bill.failed > 0 {
+            let is_wrong = |failure: &Failure| failure.group == Group::Churn && failure.cause == Cause::Wrong;
+            let wrong = self.failures.iter().filter(|(failure, _)| is_wrong(failure)).map(|(_, count)| count).sum::<u64>();
+            let wrong = wrong.min(total.failed_otherwise);
             let parts = parts(&[
                 (total.refused, "refused"),
                 (total.reset, "reset"),
                 (total.timed_out, "late"),
-                (total.failed_otherwise, "otherwise"),
+                (wrong, "with a wrong answer"),
+                (total.failed_otherwise - wrong, "otherwise"),
             ]);
             bad.push(format!("{} failed connects{} ({parts})", bill.failed, beside(total.failed() - bill.failed)));
         }
@@ -397,13 +409,6 @@ impl Judged for Report {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));
         }
         bad.extend(Deliveries::total(&self.delivered).faults());
-        let (_, stayed) = self.moved_and_stayed();
-        if stayed > 0 && (self.options.require_all || self.failed_commands() > 0) {
-            let is_told = |why: &&str| self.dropped().contains(why) || is_panic(why);
-            let why: Vec<&str> = self.left_behind().into_iter().filter(|why| !is_told(why)).collect();
-            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
-            bad.push(format!("{stayed} connections stayed behind in upgrades without a kill{why}"));
-        }
         bad.extend(self.dropped().into_iter().map(str::to_owned));
         if let Some(said) = self.panic().filter(|_| !bad.is_empty()) {
             bad.push(said);

@@ -6,6 +6,7 @@ use super::shell::{Promise, Ran};
 use crate::table::aligned;
 use crate::verdict::failures;
 use crate::{Cause, Delivered, Deliveries, Failure, Judged, Losses, PATIENCE, Seen};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -94,6 +95,9 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(f, "{}{connections} with {code}", if nth == 0 { "\nWebSockets closed by the server: " } else { ", " })?;
     }
     failures(f, &report.failures, Failure::to_string)?;
+    if report.killed().is_some() && !report.failures.is_empty() {
+        f.write_str("\nfailed: connections of killed processes are among these")?;
+    }
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }
@@ -150,18 +154,15 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let delivered = &report.delivered;
     let (all, senders) = (Deliveries::total(delivered), delivered.len());
     write!(f, "\nmessages of {senders} senders: {all}")?;
-    let changes: Vec<String> =
-        report.lost_messages.by_change.iter().map(|(change, count)| format!("{change}: {count}")).collect();
-    if !changes.is_empty() {
-        let (shown, more) = (changes.len().min(SHOWN), if changes.len() > SHOWN { ", ..." } else { "" });
-        write!(f, "\nlost messages by the change in which they were published: {}{more}", changes[..shown].join(", "))?;
-    }
+    by_change(f, report, "lost", &report.lost_messages.by_change)?;
+    by_change(f, report, "doubled", &report.lost_messages.doubled)?;
     let in_upgrades = |change: &&Change| {
         let lost = report.lost_messages.by_change.get(&change.number).is_some_and(|lost| *lost > 0);
         lost && change.ran.promise.as_ref().is_some_and(|promise| !promise.killed)
     };
-    // A panic, and a table that is dropped, are told as reasons, and are.
-    if report.changes.iter().any(|change| in_upgrades(&change)) && report.panic().is_none() && report.dropped().is_empty() {
+    // A panic, wrong bytes, and a table that is dropped, are told as reasons, and are.
+    let has_reason = report.panic().is_some() || report.total().wrong_bytes > 0 || !report.dropped().is_empty();
+    if !has_reason && report.changes.iter().any(|change| in_upgrades(&change)) {
         f.write_str(&why_lost(&report.lost_messages))?;
     }
     if report.is_of_upgrades() {
@@ -172,6 +173,21 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let mut bad: Vec<(usize, &Delivered)> = (1..).zip(delivered).filter(|(_, one)| !one.is_clean()).collect();
     bad.sort_by_key(|(_, one)| std::cmp::Reverse(one.lost + one.doubled + one.out_of_order));
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))
+}
+
+/// Writes numbers of messages by the change in which they were published, with what that was.
+fn by_change(f: &mut fmt::Formatter<'_>, report: &Report, what: &str, messages: &BTreeMap<u64, u64>) -> fmt::Result {
+    let step = |number: &u64| {
+        let change = report.changes.iter().find(|change| change.number == *number);
+        let promise = change.and_then(|change| change.ran.promise.as_ref()).filter(|promise| !promise.change.is_empty());
+        promise.map_or_else(String::new, |promise| format!(" ({})", promise.change))
+    };
+    let all: Vec<String> = messages.iter().map(|(number, count)| format!("{number}{}: {count}", step(number))).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    let (shown, more) = (all.len().min(SHOWN), if all.len() > SHOWN { ", ..." } else { "" });
+    write!(f, "\n{what} messages by the change in which they were published: {}{more}", all[..shown].join(", "))
 }
 
 /// Says how lost messages are spread over the clients that are there at the end, and what may be wrong then; of others that is not known.

@@ -139,6 +139,11 @@ fn what_the_table_leaves_out_or_shortens_is_said() {
     let mut report = report(vec![(Ended::Exited(0), seen)]);
     let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number), change: 0 };
     report.failures = (1..=10).map(|number| (failure(number), 20 - number as u64)).collect();
+    assert!(verdict(&report).contains(", 1 otherwise)"), "{report}");
+    let wrong = Failure { phase: Phase::Exchange, cause: Cause::Wrong, ..failure(0) };
+    report.failures.push((wrong, 1));
+    assert!(verdict(&report).contains(", 1 with a wrong answer)"), "{report}");
+    report.failures.pop();
     let text = Table(&report).to_string();
     assert!(text.contains("\nother: ended before the answer, wrong bytes, or an error"), "{text}");
     assert!(text.contains("8 of 8 open at the end, 3 in place of others"), "{text}");
@@ -264,9 +269,12 @@ fn messages_that_upgrades_lost_come_with_the_question_that_their_hearers_suggest
             "3 of 10 clients lack messages, and none has 3 of these: is all passed on that the old build has read? do members join again in restored()?",
         ),
     ] {
-        report.lost_messages = Losses { by_change: BTreeMap::from([(1, 4)]), unheard, lacking, hearers: 10 };
+        report.before.wrong_bytes = 1;
+        assert!(!Table(&report).to_string().contains("clients lack messages"), "wrong bytes are a reason");
+        report.before.wrong_bytes = 0;
+        report.lost_messages = Losses { by_change: BTreeMap::from([(1, 4)]), unheard, lacking, hearers: 10, ..Losses::default() };
         let table = Table(&report).to_string();
-        assert!(table.contains(&format!("\nat the end {asks}\n")), "{table}");
+        assert!(table.contains(&format!("published: 1 (to new): 4\nat the end {asks}\n")), "{table}");
     }
 }
 
