@@ -359,9 +359,6 @@ fn proxy(values: &Values) -> Result<Config, String> {
     if targets.is_empty() {
         return Err("proxy without a target: name one by to, as in --to 10.0.0.1:6379".to_owned());
     }
-    if let Some(model @ ("single" | "threads" | "fork" | "tasks")) = values.text("model") {
-        return Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"));
-    }
     checks::refuse(values)?;
     let listeners = values.listeners();
     let ends_tls = values.has("tls-cert") || listeners.iter().any(|(_, layers)| layers.has("tls-cert"));

@@ -117,11 +117,19 @@ impl Protocol {
         self
     }
 
-    /// Adds the settings of TLS with what its connections [connect](sockdrawer::Context::connect) to: `tls-to` and those that go with it.
+    /// Says that its connections [connect](sockdrawer::Context::connect) to others and are joined with these: adds the settings of TLS with them, `tls-to` and those that go
+    /// with it, and refuses models under which both sides would not be in one loop.
     #[must_use]
     pub fn connects(mut self) -> Protocol {
         self.settings.extend(crate::tls::TO_SETTINGS);
-        self
+        let build = self.build;
+        self.build = Arc::new(move |values| match values.text("model") {
+            Some(model @ ("single" | "threads" | "fork" | "tasks")) => {
+                Err(format!("both sides of a pair run in one loop, which {model} has not: use loops or prefork"))
+            }
+            _ => build(values),
+        });
+        self.sees("model")
     }
 
     /// Has the protocol look again at what its settings name, such as hosts of the network: the function returns a number of what it found, which is another where that is something

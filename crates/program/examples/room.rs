@@ -36,19 +36,31 @@ struct Member {
 
 impl Service for Chat {
     type Protocol = Member;
-    fn open(&self, _peer: &Peer) -> Member {
-        Member { greeting: self.greeting.clone() }
-    }
+
     /// No line is said while only some of the members are in the new build's room.
     fn state(&self) -> State {
         State::of("member", 1).together()
     }
+
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Member, CannotRestore> {
         Ok(Member { greeting: self.greeting.clone() })
+    }
+
+    fn open(&self, _peer: &Peer) -> Member {
+        Member { greeting: self.greeting.clone() }
     }
 }
 
 impl Protocol for Member {
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Ok(())
+    }
+
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.join(&ROOM);
+        Step::Continue
+    }
+
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         cx.join(&ROOM);
         cx.send(format!("{}\n", self.greeting).as_bytes());
@@ -65,15 +77,6 @@ impl Protocol for Member {
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         cx.send(note.bytes().unwrap_or_default());
-        Step::Continue
-    }
-
-    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
-        Ok(())
-    }
-
-    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.join(&ROOM);
         Step::Continue
     }
 }

@@ -85,6 +85,12 @@ impl Misread<'_> {
         if !word.starts_with('-') {
             return match starts {
                 true => format!("unexpected argument `{word}`: what is started stands behind --, as in -- {word}"),
+                false if name == " ctl upgrade" => {
+                    let program = program.name();
+                    format!(
+                        "unexpected argument `{word}`: it starts the server's own command line again; another one starts {program} upgrade PATH -- COMMAND"
+                    )
+                }
                 false => format!("unexpected argument `{word}`: leave it out"),
             };
         }

@@ -77,6 +77,7 @@ fn each_connection_that_stays_has_a_reason() {
     pool.update(|config| config.behaviour(Stubborn::default())).expect("another generation");
     let mut adopted = pool.adopt(&Selector::All);
     assert_eq!((adopted.moved, adopted.stayed, adopted.unasked), (1, 4, 0));
+    assert_eq!(pool.status().counts.panics, 1);
     adopted.reasons.values_mut().for_each(|ids| ids.sort());
     // The place of a panic is told after its text.
     let reasons = adopted.reasons.into_iter().map(|(why, ids)| (why.split(", at ").next().unwrap_or_default().to_owned(), ids));

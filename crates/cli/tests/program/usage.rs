@@ -218,6 +218,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("doctor --pid x", "--pid x: not a process: write its number, such as 4711"),
     ("doctor --pid 999999999", "--pid 999999999: there is no such process; look for it with ss -lntp"),
     ("report", "DIR is missing: add it (try: sockdrawer report --help)"),
+    (
+        "ctl upgrade /x",
+        "unexpected argument `/x`: it starts the server's own command line again; another one starts sockdrawer upgrade PATH -- COMMAND",
+    ),
     ("report /nowhere", "there is neither result.json nor series.ndjson; name the directory of a run"),
     ("report a b", "unexpected argument `b`: leave it out"),
     ("schema x", "unexpected argument `x`: leave it out (try: sockdrawer schema --help)"),

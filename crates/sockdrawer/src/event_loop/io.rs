@@ -3,6 +3,7 @@
 use super::INBOX_TOKEN;
 use super::inbox::Inbox;
 use super::shared::Shared;
+use crate::behaviour::Panicked;
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
 use crate::sys::{Calls, Errno};
@@ -68,6 +69,14 @@ impl Io {
             self.epoll = Epoll(Some(epoll));
         }
         Ok(())
+    }
+
+    /// Counts and tells a panic that ends no connection. Returns a line that says so.
+    #[cold]
+    pub(super) fn tell_panic(&self, of: &str, Panicked(message): Panicked) -> String {
+        self.counters.panics().add(1);
+        self.tell_some(&Told::ServicePanicked { message: format!("in {of}: {message}") });
+        format!("{of} panicked: {message}")
     }
 
     /// Tells an event of which user code may cause any number.

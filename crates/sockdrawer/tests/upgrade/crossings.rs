@@ -2,10 +2,11 @@
 
 use super::common::{PATIENCE, address, address_of_its_own, any_port, connect, kill, play, read, role, say};
 use super::place::{Place, config, id_of, many_sums, moved};
-use super::sums::{OnRestore, Sums, add, answer, build, message};
+use super::sums::{CANNOT_BE_RESTORED, CANNOT_BE_SAVED, OnRestore, Sums, add, answer, build, message};
 use sockdrawer::{
     Address, Drain, Pool, Selector, Upgrade,
     admission::{Limits, PerPeer},
+    observe::Event,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -38,6 +39,34 @@ fn those_that_a_purge_ends_do_not_move() {
     assert_eq!((purged.asked, purged.ended, purged.cut), (100, 100, 0));
     assert_eq!((old.status().counts.moved_out, new.status().counts.moved_in), (0, 0));
     assert_eq!(add(&mut connect(at), 1), (2, 1));
+}
+
+#[test]
+fn panics_of_save_and_restore_are_told_and_their_connections_move_later() {
+    let place = Place::new("panics");
+    let (tells, told) = std::sync::mpsc::channel();
+    let observed = |service| {
+        let tells = tells.clone();
+        config(service).observer(move |event: &Event| {
+            if let Event::ServicePanicked { message } = event {
+                let _ = tells.send(message.split(", at ").next().unwrap_or_default().to_owned());
+            }
+        })
+    };
+    let (old, at) = place.serve(observed(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 3);
+    add(&mut clients[0], CANNOT_BE_RESTORED - 1);
+    add(&mut clients[1], CANNOT_BE_SAVED - 1);
+    let (new, _) = place.serve(observed(build(2)).listen(Address::Tcp(at)));
+    let mut heard = std::collections::BTreeSet::new();
+    while heard.len() < 2 {
+        heard.insert(told.recv_timeout(PATIENCE).expect("both are told"));
+    }
+    assert_eq!(heard.into_iter().collect::<Vec<_>>(), ["in restore: a mistake of restore", "in save: a mistake of save"]);
+    assert!(old.status().counts.panics > 0 && new.status().counts.panics > 0);
+    // Each of them is where it was, and goes along once it can.
+    clients.iter_mut().for_each(|client| _ = add(client, 16));
+    moved(&old, &new, 3);
 }
 
 /// A connection does not act while the other process has a copy, which would be an old one if this process died then.

@@ -7,6 +7,10 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::time::Duration;
 
+/// A sum at which `restore` panics, and one at which `save` does.
+pub(crate) const CANNOT_BE_RESTORED: u32 = 0xf000_0000;
+pub(crate) const CANNOT_BE_SAVED: u32 = 0xf000_0001;
+
 /// Adds numbers. Messages are a letter and a number of 4 bytes: `a` adds it and tells the sum, `t` sets a timer in so many milliseconds, `b`
 /// sends so many bytes of the sum, `w` waits, `h` keeps its thread busy for so many milliseconds, `n` is named by the number, `s` cannot be saved from now on.
 pub(crate) struct Sum {
@@ -41,6 +45,7 @@ impl Service for Sums {
         }
         match from.u64()? as u32 {
             13 => Err(CannotRestore::because("the sum is unlucky")),
+            CANNOT_BE_RESTORED => panic!("a mistake of restore"),
             sum => Ok(Sum { build: self.build, sum, stays: false }),
         }
     }
@@ -88,6 +93,7 @@ impl Protocol for Sum {
         Step::Continue
     }
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        assert!(self.sum != CANNOT_BE_SAVED, "a mistake of save");
         if self.stays {
             return Err(CannotSave::because("it has a file open"));
         }

@@ -175,8 +175,13 @@ impl Builds {
         let (out, err) = self.output.pair().map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.programs.builds[self.serving.0]);
         command.args(&self.programs.arguments).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-        let mut child =
-            command.spawn().map_err(|error| format!("{}: {error}", self.programs.builds[self.serving.0].display()))?;
+        let build = &self.programs.builds[self.serving.0];
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if build.components().count() == 1 => {
+                format!("no program {0} is in PATH: give its path, as in ./{0}", build.display())
+            }
+            _ => format!("{}: {error}", build.display()),
+        })?;
         self.serving.1 = Some(Pid::from_child(&child));
         self.started.push((Pid::from_child(&child), self.serving.0));
         let until = Instant::now() + SERVES_WITHIN;

@@ -3,7 +3,6 @@
 use super::Connections;
 use super::moving::ListenerStates;
 use super::passing::Pair;
-use crate::behaviour::Panicked;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
 use crate::event_loop::phase::Phase;
@@ -68,8 +67,7 @@ impl Connections {
         if record.relay.is_some() && self.io.shared.placement.is_some() {
             return Err("it is relayed, and each connection of the new process has a thread of its own".to_owned());
         }
-        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
-        self.join_generation().map_err(panicked)?;
+        self.join_generation().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
         let came_in_at = record.listener.as_ref().and_then(|address| address.parse().ok());
         let written = State::written(&record.names, &record.versions);
         let table = self.generations.active_reading(came_in_at.as_ref(), &written);
@@ -94,7 +92,7 @@ impl Connections {
         let peer = Peer::new(remote, record.marks.side()).came_in_at(listener.map(Arc::new));
         let mut saved = Saved::versioned(&record.state, &record.versions);
         let restored = self.generations.at(table).table.restore(&peer, &mut saved);
-        let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
+        let restored = restored.map_err(|panicked| self.io.tell_panic("restore", panicked))?;
         Ok((restored.map_err(|why| why.to_string())?, remote))
     }
 

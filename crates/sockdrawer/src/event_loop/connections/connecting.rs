@@ -1,7 +1,7 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::Connections;
-use crate::behaviour::{Event, Panicked};
+use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
@@ -10,7 +10,6 @@ use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::{AskedConnect, Extra};
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::observe::Event as Told;
 use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
 use crate::sys::{Errno, Ready};
 use std::net::SocketAddr;
@@ -311,10 +310,7 @@ impl Connections {
             let generation = self.generations.active();
             generation.table.connect_failed(failure, &mut *generation.local)
         });
-        if let Err(Panicked(message)) = told {
-            self.io.counters.panics().add(1);
-            self.io.tell_some(&Told::ServicePanicked { message });
-        }
+        told.unwrap_or_else(|panicked| _ = self.io.tell_panic("connect_failed", panicked));
     }
 }
 

@@ -266,7 +266,7 @@ impl Connections {
         let live = self.generations.at(table);
         let written = live.state.clone();
         let mut saver = Saver::default();
-        live.table.save(state, &mut saver).ok()?.ok()?;
+        live.table.save(state, &mut saver).map_err(|panicked| self.io.tell_panic("save", panicked)).ok()?.ok()?;
         if saver.bytes.len() > MOST_WAITS {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
-use crate::behaviour::{Event, Panicked};
+use crate::behaviour::Event;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::Extra;
@@ -235,8 +235,7 @@ impl Connections {
         if flags.any(Flags::WORKING) {
             return Err("a job runs".to_owned());
         }
-        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
-        self.refresh().map_err(panicked)?;
+        self.refresh().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
         let old = self.slots.at(slot).table;
         if old == self.active_table(slot) {
             return Err("it has the newest generation already".to_owned());
@@ -245,7 +244,7 @@ impl Connections {
             return Err("the layers of its listener are gone".to_owned());
         }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
-        self.join_generation().map_err(panicked)?;
+        self.join_generation().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
         let new = self.active_table(slot);
         self.move_to(slot, old, new).inspect_err(|_| self.left_generation(new))
     }
@@ -259,11 +258,10 @@ impl Connections {
         let mut saver = Saver::default();
         // A panic in save or restore leaves the connection with its old state, as an error does.
         let saved = self.generations.at(old).table.save(state, &mut saver);
-        saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
+        saved.map_err(|panicked| self.io.tell_panic("save", panicked))?.map_err(|why| why.to_string())?;
         let versions = self.generations.at(old).state.versions();
         let restored = self.generations.at(new).table.restore(&peer, &mut Saved::versioned(&saver.bytes, &versions));
-        let restored =
-            restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;
+        let restored = restored.map_err(|panicked| self.io.tell_panic("restore", panicked))?.map_err(|why| why.to_string())?;
         self.move_protocol(slot, new, restored);
         self.io.counters.adopted().add(1);
         self.tell_restored(slot);
