@@ -8,7 +8,7 @@ pub(crate) type Answer = Box<dyn FnOnce() -> Outcome>;
 
 /// What a pool has in the process before this one.
 pub(crate) trait Behind: Send + Sync {
-    /// How many connections it has there, and in processes before it.
+    /// Returns the number of its connections there, and in processes before that one.
     fn connections(&self) -> u64;
     /// The pool begins to be shut down.
     fn shut_down(&self, how: Drain);

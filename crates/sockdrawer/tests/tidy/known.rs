@@ -156,4 +156,4 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
 ];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 29771;
+pub(crate) const LIBRARY_LINES: usize = 30_075;
