@@ -21,7 +21,7 @@ const FAILURES: u32 = 2;
 const SHOWN: usize = 60;
 const BYTES: Text = Text { form: "TEXT", check: |text| escapes::parse(text).map(drop).map_err(|error| error.to_string()) };
 
-pub(crate) const SETTINGS: [Setting; 3] = [
+pub(crate) const SETTINGS: [Setting; 4] = [
     Setting::new(
         "check-every",
         Kind::PositiveTime,
@@ -40,6 +40,8 @@ pub(crate) const SETTINGS: [Setting; 3] = [
         r"proxy: what a target's first bytes have to be in a check, such as +PONG; escapes as in check-send",
     )
     .unless_given("nothing"),
+    Setting::new("check-timeout", Kind::PositiveTime, "proxy: how long a check of a target may take, its connect included")
+        .unless_given("that of connect-timeout"),
 ];
 
 /// Failures of checks in a row, and the last one's reason, by target and check.
@@ -110,8 +112,12 @@ pub(crate) fn leave_out(targets: &mut [Target], values: &Values) {
 /// A sentence.
 pub(crate) fn refuse(values: &Values) -> Result<(), String> {
     let asks = values.has("check-send") || values.has("check-expect");
+    let every = "say how often, as in check-every = \"2s\"";
     if asks && !values.has("check-every") {
-        return Err("check-send and check-expect are for check-every: say how often, as in check-every = \"2s\"".to_owned());
+        return Err(format!("check-send and check-expect are for check-every: {every}"));
+    }
+    if values.has("check-timeout") && !values.has("check-every") {
+        return Err(format!("check-timeout is for check-every: {every}"));
     }
     if asks && values.has("tls-to") && values.has("proxy-protocol-out") {
         return Err(
@@ -138,7 +144,8 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
         }
         stays
     });
-    let (again, within) = (values.time("check-every")?, values.time("connect-timeout").unwrap_or(Duration::from_secs(5)));
+    let again = values.time("check-every")?;
+    let within = values.time("check-timeout").or(values.time("connect-timeout")).unwrap_or(Duration::from_secs(5));
     let until = Instant::now() + within;
     let begun: Vec<Begun> = current.iter().map(|(_, address, _)| Begun::new(address, values, within, layered)).collect();
     let results: Vec<(Address, Result<(), String>)> = begun.into_iter().map(|one| one.ended(until, within)).collect();
@@ -286,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_was_found_goes_along_and_is_forgotten_with_its_settings() {
-        let [every, send, _] = SETTINGS;
+        let [every, send, ..] = SETTINGS;
         let values = |text: &str| {
             let mut values = Values::default().of_pool("forgotten");
             values.set(&every, Value::Time(Duration::from_secs(1)));

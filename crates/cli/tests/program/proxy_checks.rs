@@ -69,12 +69,12 @@ fn file(model: &str, targets: &[&str], settings: &str) -> String {
     let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
     format!(
         "upgrade = \"upgrade\"\n[pool.proxy]\nprotocol = \"proxy\"\nmodel = \"{model}\"\nlisten = \"127.0.0.1:0\"\nto = [{}]\n\
-         connect-timeout = \"2s\"\nbalance = \"rotate\"\n{settings}\n",
+         balance = \"rotate\"\n{settings}\n",
         targets.join(", ")
     )
 }
 
-const CHECKS: &str = "check-every = \"100ms\"\ncheck-send = 'PING\\n'\ncheck-expect = 'PONG'";
+const CHECKS: &str = "check-every = \"100ms\"\ncheck-send = 'PING\\n'\ncheck-expect = 'PONG'\ncheck-timeout = \"2s\"";
 
 /// Returns what a check has found next.
 fn found(server: &mut Operated) -> String {
@@ -183,6 +183,7 @@ fn what_cannot_be_checked_is_refused() {
             r"--check-every 1s --check-send \q",
             r"--check-send: `\q` begins no escape: there are \r, \n, \t, \0, \\ and \xNN (hexadecimal)",
         ),
+        ("--check-timeout 1s", "check-timeout is for check-every: say how often, as in check-every = \"2s\""),
         ("--check-every 0s", "--check-every 0s: must be more than 0: write 50ms or 5s"),
     ] {
         let end = Program::of(&format!("serve proxy --to 127.0.0.1:1 {words}")).end();
