@@ -21,6 +21,9 @@ mod signals;
 #[path = "../examples/stats.rs"]
 mod stats;
 
+#[path = "../examples/telemetry.rs"]
+mod telemetry;
+
 use broker::Broker;
 use clients::Clients;
 use common::{PATIENCE, address, address_of_its_own, connect, echoes, in_time, play, read, read_all, role, say, start, tcp};
@@ -32,6 +35,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+#[test]
+fn what_happens_is_traced_and_counters_are_exported() {
+    telemetry::main().expect("it serves");
+}
 
 #[test]
 fn sigterm_ends_a_server_in_order() {

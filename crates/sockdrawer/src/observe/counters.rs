@@ -19,8 +19,8 @@ macro_rules! counters {
         }
 
         impl Counts {
-/// Each counter by its name.
-            pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+/// Returns each counter by its name, for what exports them.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
