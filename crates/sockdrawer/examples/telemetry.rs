@@ -1,4 +1,4 @@
-//! What happens in a pool goes to `tracing`, and its numbers to the facade `metrics`, for whatever the program exports them by. A connection has a span.
+//! The events of a pool go to `tracing`, and its numbers to the facade `metrics`, for whatever the program exports them by. A connection has a span.
 use sockdrawer::{
     Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,
     observe::{Event, Observer},
