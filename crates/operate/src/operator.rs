@@ -27,7 +27,7 @@ use std::time::Duration;
 
 const NO_UPGRADE: &str = "no upgrade: the server was started without --upgrade PATH";
 /// How long a drain may take before it is told what it waits for.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_millis(200);
 
 /// How long an answer may take once a new build has taken over; one that is about a drain, as long as that.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);

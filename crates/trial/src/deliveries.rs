@@ -80,6 +80,8 @@ pub struct Losses {
     pub doubled: BTreeMap<u64, u64>,
     /// Messages that a client which is there at the end had to hear, and none of these has heard.
     pub unheard: usize,
+    /// Changes of whose messages at least half were heard by none of these.
+    pub deaf: BTreeSet<u64>,
     /// Clients that are there at the end.
     pub hearers: usize,
     /// Clients among these that lack a message.
@@ -268,6 +270,18 @@ impl Book {
         })
     }
 
+    /// Returns numbers of messages by the change in which they were published.
+    fn published(&self) -> BTreeMap<u64, u64> {
+        let mut all = BTreeMap::new();
+        for sender in &self.senders {
+            let ends = sender.firsts.iter().skip(1).map(|(first, _)| *first).chain([sender.counts.published + 1]);
+            for ((first, span), end) in sender.firsts.iter().zip(ends) {
+                *all.entry(self.spans.change_of(*span)).or_default() += end - first;
+            }
+        }
+        all
+    }
+
     /// Returns whether a message need not have come.
     fn is_beside_a_kill(&self, lost: &Lost) -> bool {
         let sender = &self.senders[lost.sender];
@@ -415,6 +429,7 @@ impl Deliveries {
             listening.values().filter_map(|streams| streams.get(sender)).any(|stream| stream.has(count))
         };
         let (mut by_change, mut heard, mut lacking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let mut unheard = BTreeMap::new();
         for lost in all {
             if book.is_beside_a_kill(&lost) {
                 book.senders[lost.sender].counts.beside_kills += 1;
@@ -424,13 +439,21 @@ impl Deliveries {
             let change = book.spans.change_of(book.senders[lost.sender].span_of(lost.count));
             *by_change.entry(change).or_default() += 1;
             if listening.contains_key(&lost.listener) {
-                heard.entry((lost.sender, lost.count)).or_insert_with(|| was_heard(lost.sender, lost.count));
                 lacking.insert(lost.listener);
+                heard.entry((lost.sender, lost.count)).or_insert_with(|| {
+                    let was_heard = was_heard(lost.sender, lost.count);
+                    *unheard.entry(change).or_default() += u64::from(!was_heard);
+                    was_heard
+                });
             }
         }
+        let published = book.published();
+        let is_deaf =
+            |(change, unheard): &(&u64, &u64)| **unheard > 0 && 2 * **unheard >= published.get(*change).copied().unwrap_or(0);
+        let deaf = unheard.iter().filter(is_deaf).map(|(change, _)| *change).collect();
         let unheard = heard.values().filter(|heard| !**heard).count();
         let doubled = std::mem::take(&mut book.doubled);
-        Losses { by_change, doubled, unheard, hearers: listening.len(), lacking: lacking.len() }
+        Losses { by_change, doubled, unheard, deaf, hearers: listening.len(), lacking: lacking.len() }
     }
 
     /// Returns the counts of all senders together.

@@ -51,7 +51,7 @@ pub trait Judged {
     fn delivered(&self) -> Option<Delivered> {
         None
     }
-    /// The number of connections that upgrades left in the old process, where none moved.
+    /// The number of connections that upgrades left in the old process.
     fn stayed(&self) -> u64 {
         0
     }
@@ -136,7 +136,7 @@ impl Verdict {
                 let lost = format!("{closed}{crossed}0 lost");
                 let stayed = match report.stayed() {
                     0 => String::new(),
-                    stayed => format!(", no connection moved: {stayed} stayed in old processes"),
+                    stayed => format!(", {stayed} connections stayed in old processes (require-all makes that bad)"),
                 };
                 let (changes, connects) = (report.changes(), report.connects());
                 let killed = report.killed().map_or(String::new(), |Bill { paid, had, unheard, .. }| {

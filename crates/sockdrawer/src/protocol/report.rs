@@ -39,12 +39,6 @@ impl From<u64> for Field {
     }
 }
 
-impl From<usize> for Field {
-    fn from(number: usize) -> Field {
-        Field::Number(number as u64)
-    }
-}
-
 impl From<&str> for Field {
     fn from(text: &str) -> Field {
         Field::Text(text.to_owned())

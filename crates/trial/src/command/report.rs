@@ -352,8 +352,7 @@ impl Judged for Report {
     }
 
     fn stayed(&self) -> u64 {
-        let (moved, stayed) = self.moved_and_stayed();
-        if moved == 0 { stayed } else { 0 }
+        self.moved_and_stayed().1
     }
 
     fn delivered(&self) -> Option<Delivered> {

@@ -163,7 +163,7 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     // A panic, wrong bytes, and a table that is dropped, are told as reasons, and are.
     let has_reason = report.panic().is_some() || report.total().wrong_bytes > 0 || !report.dropped().is_empty();
     if !has_reason && report.changes.iter().any(|change| in_upgrades(&change)) {
-        f.write_str(&why_lost(&report.lost_messages))?;
+        f.write_str(&why_lost(report))?;
     }
     if report.is_of_upgrades() {
         f.write_str(
@@ -175,14 +175,16 @@ fn messages(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     bad.iter().take(LINES).try_for_each(|(number, one)| write!(f, "\nsender {number}: {one}"))
 }
 
+/// Returns what a change of builds was, in parentheses.
+fn step(report: &Report, number: u64) -> String {
+    let change = report.changes.iter().find(|change| change.number == number);
+    let promise = change.and_then(|change| change.ran.promise.as_ref()).filter(|promise| !promise.change.is_empty());
+    promise.map_or_else(String::new, |promise| format!(" ({})", promise.change))
+}
+
 /// Writes numbers of messages by the change in which they were published, with what that was.
 fn by_change(f: &mut fmt::Formatter<'_>, report: &Report, what: &str, messages: &BTreeMap<u64, u64>) -> fmt::Result {
-    let step = |number: &u64| {
-        let change = report.changes.iter().find(|change| change.number == *number);
-        let promise = change.and_then(|change| change.ran.promise.as_ref()).filter(|promise| !promise.change.is_empty());
-        promise.map_or_else(String::new, |promise| format!(" ({})", promise.change))
-    };
-    let all: Vec<String> = messages.iter().map(|(number, count)| format!("{number}{}: {count}", step(number))).collect();
+    let all: Vec<String> = messages.iter().map(|(number, count)| format!("{number}{}: {count}", step(report, *number))).collect();
     if all.is_empty() {
         return Ok(());
     }
@@ -191,7 +193,15 @@ fn by_change(f: &mut fmt::Formatter<'_>, report: &Report, what: &str, messages: 
 }
 
 /// Says how lost messages are spread over the clients that are there at the end, and what may be wrong then; of others that is not known.
-fn why_lost(Losses { unheard, hearers, lacking, .. }: &Losses) -> String {
+fn why_lost(report: &Report) -> String {
+    let Losses { unheard, hearers, lacking, deaf, .. } = &report.lost_messages;
+    if !deaf.is_empty() {
+        let changes: Vec<String> = deaf.iter().take(LINES).map(|change| format!("{change}{}", step(report, *change))).collect();
+        let changes = changes.join(", ");
+        return format!(
+            "\nof the messages of changes {changes} half or more came to none of {hearers} clients: do members join again in restored()?"
+        );
+    }
     let few = 2 * lacking <= *hearers;
     let asks = [
         (*unheard > 0, "is all passed on that the old build has read?"),

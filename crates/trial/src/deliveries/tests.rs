@@ -119,7 +119,14 @@ fn a_kill_excuses_messages_of_connections_that_came_beside_it() {
     // The first two lack each other's, always; the third's, and to the third, only after the kill.
     assert_eq!(
         losses,
-        Losses { by_change: BTreeMap::from([(2, 2 + 6)]), doubled: BTreeMap::new(), unheard: 5, hearers: 3, lacking: 3 }
+        Losses {
+            by_change: BTreeMap::from([(2, 2 + 6)]),
+            doubled: BTreeMap::new(),
+            unheard: 5,
+            deaf: BTreeSet::from([2]),
+            hearers: 3,
+            lacking: 3
+        }
     );
     let counts: Vec<(u64, u64)> = deliveries.by_sender().iter().map(|one| (one.lost, one.beside_kills)).collect();
     assert_eq!(counts, [(3, 1), (3, 1), (2, 2)]);
