@@ -285,8 +285,7 @@ fn a_change_whose_messages_none_hears_suggests_that_members_do_not_join_again() 
     report.options.broadcast = Some("<< b\n> c {n}.\n< d {n}.".parse().expect("a script"));
     report.changes[0].ran.promise = Some(Promise { change: "to new", ..Promise::default() });
     let by_change = BTreeMap::from([(1, 40)]);
-    report.lost_messages =
-        Losses { by_change, unheard: 4, lacking: 10, hearers: 10, deaf: [1].into(), ..Losses::default() };
+    report.lost_messages = Losses { by_change, unheard: 4, lacking: 10, hearers: 10, deaf: [1].into(), ..Losses::default() };
     let table = Table(&report).to_string();
     let asks =
         "\nof the messages of changes 1 (to new) half or more came to none of 10 clients: do members join again in restored()?\n";
