@@ -176,7 +176,7 @@ mod tests {
             let told = told.unwrap_or_else(|failure| failure.exit);
             assert_eq!(told, Exit::Usage, "{words}: there is no such file");
         }
-        assert!(refused(&several(), "serve").contains("/etc/chat.toml"));
+        assert!(refused(&several(), "serve").contains("there is no /etc/chat.toml: write it, name another (--config FILE), or say"));
         assert!(refused(&several(), "serve --config /no/such.toml").contains("cannot read /no/such.toml"));
     }
 }
