@@ -26,8 +26,10 @@ impl Program {
 
     /// Returns the definition of a command line with these commands, in this order, in the form in which help shows them.
     pub fn command_of(&self, commands: impl IntoIterator<Item = Command>) -> Command {
-        let root =
-            Command::new(self.name()).version(self.operated().build_version().to_owned()).about(self.about_text().to_owned());
+        let root = Command::new(self.name())
+            .bin_name(self.name())
+            .version(self.operated().build_version().to_owned())
+            .about(self.about_text().to_owned());
         let root = root.max_term_width(100).subcommand_required(true).arg_required_else_help(true);
         // Help lists a command where it stood in the definition that it comes from, unless told otherwise.
         let commands = commands.into_iter().enumerate().map(|(at, command)| command.display_order(at));
@@ -176,7 +178,9 @@ mod tests {
             let told = told.unwrap_or_else(|failure| failure.exit);
             assert_eq!(told, Exit::Usage, "{words}: there is no such file");
         }
-        assert!(refused(&several(), "serve").contains("there is no /etc/chat.toml: write it, name another (--config FILE), or say"));
+        assert!(
+            refused(&several(), "serve").contains("there is no /etc/chat.toml: write it, name another (--config FILE), or say")
+        );
         assert!(refused(&several(), "serve --config /no/such.toml").contains("cannot read /no/such.toml"));
     }
 }
