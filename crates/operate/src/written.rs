@@ -70,8 +70,9 @@ fn by_distance<'a>(text: &str, known: &[&'a str]) -> Vec<&'a str> {
 pub fn unknown(kind: &str, text: &str, known: &[&str], few: usize) -> String {
     let all = known.join(", ");
     match closest(text, known) {
-        Some(name) if known.len() == 1 => format!("unknown {kind} `{text}`: did you mean `{name}`?"),
-        Some(name) if known.len() <= few => format!("unknown {kind} `{text}`: did you mean `{name}`? There are {all}"),
+        Some(name) if (2..=few).contains(&known.len()) => {
+            format!("unknown {kind} `{text}`: did you mean `{name}`? There are {all}")
+        }
         Some(name) => format!("unknown {kind} `{text}`: did you mean `{name}`?"),
         None if known.len() <= few => format!("unknown {kind} `{text}`: there are {all}"),
         None => format!("unknown {kind} `{text}`: the closest are {}", by_distance(text, known)[..3].join(", ")),

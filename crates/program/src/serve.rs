@@ -43,16 +43,13 @@ fn operated(program: &Program, arguments: ServeArguments) -> Result<Operated, Fa
     }
     match &arguments.config {
         Some(file) => Ok(operated.of_file(file).overriding(whole)),
-        None if !arguments.has_pool && program.has_configuration() => {
-            match operated.file().filter(|file| matches!(file.try_exists(), Ok(false))) {
-                Some(file) => {
-                    let file = file.display();
-                    let line = "write it, name another (--config FILE), or say where to listen (--listen ADDR)";
-                    Err(usage(program, format_args!("there is no {file}: {line}")))
-                }
-                None => Ok(operated.overriding(whole)),
+        None if !arguments.has_pool && program.has_configuration() => match operated.file() {
+            Some(file) if matches!(file.try_exists(), Ok(false)) => {
+                let line = "write it, name another (--config FILE), or say where to listen (--listen ADDR)";
+                Err(usage(program, format_args!("there is no {}: {line}", file.display())))
             }
-        }
+            _ => Ok(operated.overriding(whole)),
+        },
         None => Ok(operated.of_document(document(program, arguments, whole)?)),
     }
 }

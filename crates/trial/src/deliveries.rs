@@ -79,7 +79,7 @@ pub struct Losses {
     /// Numbers of messages that came twice, in this way.
     pub doubled: BTreeMap<u64, u64>,
     /// Messages that a client which is there at the end had to hear, and none of these has heard.
-    pub unheard: usize,
+    pub unheard: u64,
     /// Changes of whose messages at least half were heard by none of these.
     pub deaf: BTreeSet<u64>,
     /// Clients that are there at the end.
@@ -428,8 +428,9 @@ impl Deliveries {
         let was_heard = |sender: usize, count: u64| {
             listening.values().filter_map(|streams| streams.get(sender)).any(|stream| stream.has(count))
         };
-        let (mut by_change, mut heard, mut lacking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut unheard = BTreeMap::new();
+        let (mut by_change, mut lacking) = (BTreeMap::new(), BTreeSet::new());
+        // Each message is looked for once.
+        let (mut looked_for, mut unheard) = (BTreeSet::new(), BTreeMap::<u64, u64>::new());
         for lost in all {
             if book.is_beside_a_kill(&lost) {
                 book.senders[lost.sender].counts.beside_kills += 1;
@@ -440,18 +441,16 @@ impl Deliveries {
             *by_change.entry(change).or_default() += 1;
             if listening.contains_key(&lost.listener) {
                 lacking.insert(lost.listener);
-                heard.entry((lost.sender, lost.count)).or_insert_with(|| {
-                    let was_heard = was_heard(lost.sender, lost.count);
-                    *unheard.entry(change).or_default() += u64::from(!was_heard);
-                    was_heard
-                });
+                if looked_for.insert((lost.sender, lost.count)) && !was_heard(lost.sender, lost.count) {
+                    *unheard.entry(change).or_default() += 1;
+                }
             }
         }
         let published = book.published();
         let is_deaf =
-            |(change, unheard): &(&u64, &u64)| **unheard > 0 && 2 * **unheard >= published.get(*change).copied().unwrap_or(0);
+            |(change, unheard): &(&u64, &u64)| published.get(*change).is_none_or(|published| 2 * *unheard >= *published);
         let deaf = unheard.iter().filter(is_deaf).map(|(change, _)| *change).collect();
-        let unheard = heard.values().filter(|heard| !**heard).count();
+        let unheard = unheard.values().sum();
         let doubled = std::mem::take(&mut book.doubled);
         Losses { by_change, doubled, unheard, deaf, hearers: listening.len(), lacking: lacking.len() }
     }

@@ -119,14 +119,25 @@ fn a_signal_and_a_command_replace_the_server() {
     assert!(!scene.path.exists(), "an orderly end leaves nothing behind");
 }
 
+/// A server of this protocol that meets its next build at a path, and a client of it.
+fn connected(name: &str, protocol: &str) -> (PathBuf, Program, TcpStream) {
+    let path = free(name);
+    let at = path.to_str().expect("text");
+    let mut server = Program::of(&format!("serve {protocol} -l 127.0.0.1:0 --upgrade {at}"));
+    let line = server.line();
+    let client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
+    (path, server, client)
+}
+
+fn is_echoed(client: &mut TcpStream) {
+    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served");
+}
+
 #[test]
 fn the_exit_says_whether_as_many_moved_as_were_required() {
-    let path = free("upgrade-required");
+    let (path, server, mut client) = connected("upgrade-required", "echo --model fork");
     let at = path.to_str().expect("text");
-    let mut server = Program::of(&format!("serve echo --model fork -l 127.0.0.1:0 --upgrade {at}"));
-    let line = server.line();
-    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
-    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served");
+    is_echoed(&mut client);
     for (words, code) in [("", 0), ("--require 0%", 0), ("--require 0.5", 1), ("--require-all", 1), ("--require 101%", 2)] {
         let end = Program::of(&format!("upgrade {at} --status {words}")).end();
         assert_eq!(end.code, Some(code), "{words}: {end:?}");
@@ -139,12 +150,9 @@ fn the_exit_says_whether_as_many_moved_as_were_required() {
 
 #[test]
 fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
-    let path = free("upgrade-earlier");
+    let (path, _server, mut client) = connected("upgrade-earlier", "echo --model fork");
     let at = path.to_str().expect("text");
-    let mut server = Program::of(&format!("serve echo --model fork -l 127.0.0.1:0 --upgrade {at}"));
-    let line = server.line();
-    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
-    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served");
+    is_echoed(&mut client);
     let mut last = None;
     let mut upgrade = |words: &str| {
         let end = Program::of(&format!("upgrade {at} --require-all --json - {words}")).end();
@@ -163,7 +171,7 @@ fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
     let (code, share, told) = upgrade("");
     assert_eq!((code, share), expected, "{told}");
     assert!(told.contains(&format!("\n{earlier}\n")) && told.contains("serves; 1 connection is in an old process"), "{told}");
-    client.write_all(b"x").and_then(|()| client.read_exact(&mut [0; 1])).expect("it is served still");
+    is_echoed(&mut client);
     drop(client);
     until("no process before it has a connection", || upgrade("").2.contains("serves alone"));
     kill_process(last.expect("a pid"), Signal::TERM).expect("it runs");
@@ -172,11 +180,8 @@ fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
 
 #[test]
 fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
-    let path = free("upgrade-ending");
+    let (path, server, mut client) = connected("upgrade-ending", "http");
     let at = path.to_str().expect("text");
-    let mut server = Program::of(&format!("serve http -l 127.0.0.1:0 --upgrade {at}"));
-    let line = server.line();
-    let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
     // More than the server reads: it cannot close before this side has ended.
     let unread = [&b"GET / HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n"[..], &[b'x'; 80_000]].concat();
     client.write_all(&unread).expect("it stands");

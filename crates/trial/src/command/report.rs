@@ -134,7 +134,11 @@ impl Report {
                 && failure.cause == Cause::Late
                 && failure.change as u64 == change
         };
-        self.failures.iter().filter(|(failure, _)| is_late(failure)).map(|(_, count)| count).sum()
+        self.count_failures(is_late)
+    }
+
+    fn count_failures(&self, is_meant: impl Fn(&Failure) -> bool) -> u64 {
+        self.failures.iter().filter(|(failure, _)| is_meant(failure)).map(|(_, count)| count).sum()
     }
 
     /// Returns how many upgrades without a kill there were of each kind.
@@ -381,8 +385,7 @@ impl Judged for Report {
         let beside = |paid: u64| if paid == 0 { String::new() } else { format!(" beside {paid} with killed processes; in all") };
         if bill.failed > 0 {
             let is_wrong = |failure: &Failure| failure.group == Group::Churn && failure.cause == Cause::Wrong;
-            let wrong = self.failures.iter().filter(|(failure, _)| is_wrong(failure)).map(|(_, count)| count).sum::<u64>();
-            let wrong = wrong.min(total.failed_otherwise);
+            let wrong = self.count_failures(is_wrong).min(total.failed_otherwise);
             let parts = parts(&[
                 (total.refused, "refused"),
                 (total.reset, "reset"),

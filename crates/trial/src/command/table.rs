@@ -184,20 +184,27 @@ fn step(report: &Report, number: u64) -> String {
 
 /// Writes numbers of messages by the change in which they were published, with what that was.
 fn by_change(f: &mut fmt::Formatter<'_>, report: &Report, what: &str, messages: &BTreeMap<u64, u64>) -> fmt::Result {
-    let all: Vec<String> = messages.iter().map(|(number, count)| format!("{number}{}: {count}", step(report, *number))).collect();
-    if all.is_empty() {
+    if messages.is_empty() {
         return Ok(());
     }
-    let (shown, more) = (all.len().min(SHOWN), if all.len() > SHOWN { ", ..." } else { "" });
-    write!(f, "\n{what} messages by the change in which they were published: {}{more}", all[..shown].join(", "))
+    let all = listed(messages.iter().map(|(number, count)| format!("{number}{}: {count}", step(report, *number))));
+    write!(f, "\n{what} messages by the change in which they were published: {all}")
+}
+
+/// Returns the first of these, and says where there are more.
+fn listed(all: impl Iterator<Item = String>) -> String {
+    let mut shown: Vec<String> = all.take(SHOWN + 1).collect();
+    if shown.len() > SHOWN {
+        shown[SHOWN] = "...".to_owned();
+    }
+    shown.join(", ")
 }
 
 /// Says how lost messages are spread over the clients that are there at the end, and what may be wrong then; of others that is not known.
 fn why_lost(report: &Report) -> String {
     let Losses { unheard, hearers, lacking, deaf, .. } = &report.lost_messages;
     if !deaf.is_empty() {
-        let changes: Vec<String> = deaf.iter().take(LINES).map(|change| format!("{change}{}", step(report, *change))).collect();
-        let changes = changes.join(", ");
+        let changes = listed(deaf.iter().map(|change| format!("{change}{}", step(report, *change))));
         return format!(
             "\nof the messages of changes {changes} half or more came to none of {hearers} clients: do members join again in restored()?"
         );

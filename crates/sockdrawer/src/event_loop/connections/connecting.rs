@@ -310,7 +310,9 @@ impl Connections {
             let generation = self.generations.active();
             generation.table.connect_failed(failure, &mut *generation.local)
         });
-        told.unwrap_or_else(|panicked| _ = self.io.tell_panic("connect_failed", panicked));
+        if let Err(panicked) = told {
+            self.io.tell_panic("connect_failed", panicked);
+        }
     }
 }
 
