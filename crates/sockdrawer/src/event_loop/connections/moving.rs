@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of one offer, but for one record that is longer.
-const MOST_BYTES: usize = 24 * 1024;
+/// Bytes of one offer, but for one record that is longer: as many as the buffer of a socket takes, so that 100 connections under TLS go along in one.
+const MOST_BYTES: usize = 96 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
 const MOST_WAITS: usize = 16 * 1024 * 1024;
 /// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more it goes on here, or so many more wait until it does.
