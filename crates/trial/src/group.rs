@@ -21,7 +21,7 @@ impl Group {
     /// The addresses from which this set connects on the loopback.
     pub(crate) fn sources(self) -> Vec<IpAddr> {
         let addresses = match self {
-            Group::Churn | Group::Secure => CHURN_ADDRESSES,
+            Group::Churn | Group::Secure | Group::Proxied => CHURN_ADDRESSES,
             Group::Probe => PROBE_ADDRESSES,
             _ => 1,
         };

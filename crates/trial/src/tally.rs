@@ -23,11 +23,14 @@ pub enum Group {
     Probe,
     /// Clients under TLS, of the kind of change "certificate".
     Secure,
+    /// Clients of a proxy, of the kind of change "targets".
+    Proxied,
 }
 
 impl Group {
     /// All sets.
-    pub const ALL: [Group; 6] = [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe, Group::Secure];
+    pub const ALL: [Group; 7] =
+        [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe, Group::Secure, Group::Proxied];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Group {
             Group::Requests => "requests",
             Group::Probe => "probe",
             Group::Secure => "TLS",
+            Group::Proxied => "proxied",
         }
     }
 
@@ -359,8 +363,8 @@ impl Tally {
                 &mut seen.lost_in_exchange
             }
             (Group::Kept | Group::Requests, _, _) => &mut seen.lost_in_exchange,
-            (Group::Secure, Phase::Between | Phase::Unheard, _) => &mut seen.lost_between,
-            (Group::Churn | Group::Secure, _, cause) => {
+            (Group::Secure | Group::Proxied, Phase::Between | Phase::Unheard, _) => &mut seen.lost_between,
+            (Group::Churn | Group::Secure | Group::Proxied, _, cause) => {
                 seen.connects += 1;
                 match sort(cause) {
                     Sort::Refused => &mut seen.refused,

@@ -1,12 +1,11 @@
 //! The change of a certificate: a server under TLS, beside the one that the other kinds change, with connections that stay and others that
 //! come at each change. It runs in loops of this process, whatever the model of the other.
 
+use super::beside::{Beside, CONNECTS, KEPT};
 use super::served::{Dish, Props};
-use crate::sets::stop_connecting;
 use crate::tls::Tls;
-use crate::{Churn, Echo, Group, Keep, PATIENCE, Tally, mix};
-use sockdrawer::observe::Status;
-use sockdrawer::{Address, Behaviour, Config, Drain, Error, Pool, Selector, connecting::Connecting};
+use crate::{Group, PATIENCE, Tally};
+use sockdrawer::{Address, Behaviour, Config, Error, Pool, Selector};
 use sockdrawer_tls::{Client, ClientOptions, HandshakeKind, Identity, Server, Trust};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,20 +14,13 @@ use std::time::{Duration, Instant};
 
 /// Certificates, of which each change takes the next: the one before the one in force is never the next.
 const CERTIFICATES: usize = 3;
-/// Connections that stay.
-const KEPT: usize = 8;
-/// Connects that begin before each change, and as many after it.
-const CONNECTS: u64 = 4;
 const NAME: &str = "localhost";
 
 /// A server under TLS and its clients.
 pub(crate) struct Secure {
     pub(crate) server: Pool,
-    churn: Pool,
-    kept: Pool,
+    clients: Beside,
     servers: Vec<Behaviour>,
-    /// Connects of the churn that were asked for.
-    asked: AtomicU64,
     book: Arc<Book>,
     /// The authorities of its certificates.
     #[cfg(test)]
@@ -65,13 +57,6 @@ fn trusting(authorities: Vec<u8>) -> ClientOptions {
     Client::new(Trust::Authorities(authorities)).name(NAME).resumes(false)
 }
 
-/// Clients of this server.
-fn clients(server: &Pool, behaviour: Behaviour, keep: usize, total: Option<u64>) -> Result<Pool, Error> {
-    let mut connecting = Connecting::to(server.addresses()).keep(keep).timeout(PATIENCE);
-    (connecting.sources, connecting.total) = (Group::Secure.sources(), total);
-    Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(keep))
-}
-
 /// The handshakes of these pools until now: done, and failed.
 fn handshakes(pools: &[&Pool]) -> (u64, u64) {
     let counts = pools.iter().map(|pool| pool.status().counts);
@@ -106,47 +91,23 @@ impl Secure {
             }
         });
         let tls = Tls::new(client.build().map_err(stopped)?);
-        let witness = tally.witness(Group::Secure);
-        let clients = |behaviour: Behaviour, keep: usize, total: u64| {
-            clients(&server, behaviour.layered(tls.layer(&witness)), keep, Some(total))
-        };
-        let keep = Keep::new(Echo::new(mix(seed), 1, 64), witness.clone(), mix(seed));
-        let kept = clients(keep.into(), KEPT, KEPT as u64)?;
-        kept.wait(PATIENCE, |_| tally.stood(Group::Secure) >= KEPT as u64);
+        let layer = |clients: Behaviour| clients.layered(tls.layer(&tally.witness(Group::Secure)));
+        let clients = Beside::start(Group::Secure, &server, tally, seed, layer)?;
         // The server's end of a handshake is done a moment after the client's, and moves to no generation before.
         server.wait(PATIENCE, |status| status.counts.handshakes_full >= KEPT as u64);
-        let churn = Churn::new(Echo::new(mix(!seed), 16, 16).ending_at_once(), witness.clone());
-        let churn = clients(churn.into(), usize::try_from(2 * CONNECTS).expect("few"), 0)?;
         Ok(Secure {
             server,
-            churn,
-            kept,
+            clients,
             servers,
-            asked: AtomicU64::new(0),
             book,
             #[cfg(test)]
             authorities,
         })
     }
 
-    /// Begins some connects.
-    fn connect(&self) -> Result<(), String> {
-        let total = self.asked.fetch_add(CONNECTS, Ordering::Relaxed) + CONNECTS;
-        let more = self.churn.update(|config| config.connecting(|connecting| connecting.total = Some(total)));
-        more.map(drop).map_err(|error| error.to_string())
-    }
-
-    /// Waits until all of them have ended.
-    fn ended(&self) -> Result<(), String> {
-        let total = self.asked.load(Ordering::Relaxed);
-        let over = |status: &Status| status.counts.connects >= total && status.connections == 0;
-        let over = self.churn.wait(4 * PATIENCE, over);
-        if over { Ok(()) } else { Err("clients under TLS did not end in time".to_owned()) }
-    }
-
     /// Changes the certificate while handshakes are under way. All that begin afterwards see the new one.
     pub(crate) fn change(&self) -> Result<Duration, String> {
-        self.connect()?;
+        self.clients.connect()?;
         let next = (self.book.current.load(Ordering::SeqCst) + 1) % CERTIFICATES;
         self.book.current.store(next, Ordering::SeqCst);
         let (mut wanted, begun) = (self.server.config(), Instant::now());
@@ -155,11 +116,11 @@ impl Secure {
         let took = begun.elapsed();
         // Connections that are open keep their keys, and go on under the new generation.
         let stay = self.server.adopt(&Selector::All).moved;
-        self.ended()?;
+        self.clients.ended()?;
         let before = self.book.shown[next].load(Ordering::SeqCst);
-        self.connect()?;
-        self.ended()?;
-        let (_, failed) = handshakes(&[&self.server, &self.churn, &self.kept]);
+        self.clients.connect()?;
+        self.clients.ended()?;
+        let (_, failed) = handshakes(&[&self.server, &self.clients.churn, &self.clients.kept]);
         if failed > 0 {
             return Err(format!("{failed} handshakes failed"));
         }
@@ -175,19 +136,17 @@ impl Secure {
 
     /// Ends the clients in order.
     pub(crate) fn stop(&self) {
-        stop_connecting(&self.churn);
-        self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
-        for clients in [&self.churn, &self.kept] {
-            stop_connecting(clients);
-            clients.shutdown(Drain::within(2 * PATIENCE));
-        }
+        self.clients.stop();
         self.server.wait(2 * PATIENCE, |status| status.connections == 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::beside::clients;
     use super::*;
+    use crate::sets::stop_connecting;
+    use crate::{Churn, Echo};
 
     /// Clients that connect, exchange and end all the time, beside those that come at each change.
     const LOAD: usize = 16;
@@ -206,7 +165,7 @@ mod tests {
         let tls = trusting(secure.authorities.clone()).build().expect("a client");
         let echo = Churn::new(Echo::new(7, 1, 3_000).ending_at_once(), witness.clone());
         let load = Behaviour::from(echo).layered(Tls::new(tls).layer(&witness));
-        let load = clients(&secure.server, load, LOAD, None).expect("they start");
+        let load = clients(Group::Secure, &secure.server, load, LOAD, None).expect("they start");
         for number in 1..=changes() {
             secure.change().unwrap_or_else(|why| panic!("change {number}: {why}: {:?}", tally.failures()));
         }
@@ -216,7 +175,7 @@ mod tests {
         secure.stop();
         let (seen, established, status) = (tally.total(), tally.stood(Group::Secure), secure.server.status());
         let (there, failed_there) = handshakes(&[&secure.server]);
-        let (here, failed_here) = handshakes(&[&secure.churn, &secure.kept, &load]);
+        let (here, failed_here) = handshakes(&[&secure.clients.churn, &secure.clients.kept, &load]);
         let failed = failed_there + failed_here;
         let (accepted, closed) = (status.counts.accepted, status.counts.closed);
         println!("{} changes of the certificate in {:.0} s", changes(), began.elapsed().as_secs_f64());

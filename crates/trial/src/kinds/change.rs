@@ -101,6 +101,7 @@ impl<'a> Changer<'a> {
             Kind::Kill => self.kill(value),
             Kind::Upgrade => self.upgrade(),
             Kind::Certificate => self.scene.secure.change(),
+            Kind::Targets => self.scene.targets.change(value),
             Kind::Sabotage => unreachable!("no schedule has it: see sabotage.rs"),
         }?;
         self.took[kind.index()].push(took);

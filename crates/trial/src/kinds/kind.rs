@@ -56,6 +56,9 @@ pub enum Kind {
     /// Another certificate, of a server under TLS beside the first, with clients of its own. Seen: the handshakes that begin afterwards show it,
     /// those under way show it or the one before, and connections that stay go on under the new generation.
     Certificate,
+    /// Other targets and weights of a proxy beside the first server, with clients of its own, one target dead in turn. Seen: clients that come afterwards have
+    /// a target that serves, and pairs that stay go on under the new generation.
+    Targets,
     /// The sabotage that the options name.
     Sabotage,
 }
@@ -79,7 +82,7 @@ pub enum Way {
 
 impl Kind {
     /// All kinds; the sabotage last.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -103,6 +106,7 @@ impl Kind {
         Kind::Kill,
         Kind::Upgrade,
         Kind::Certificate,
+        Kind::Targets,
         Kind::Sabotage,
     ];
 
@@ -137,6 +141,7 @@ impl Kind {
             Kind::Kill => "kill",
             Kind::Upgrade => "upgrade",
             Kind::Certificate => "certificate",
+            Kind::Targets => "targets",
             Kind::Sabotage => "sabotage",
         }
     }
@@ -144,7 +149,7 @@ impl Kind {
     /// How the change is carried out.
     pub fn way(self) -> Way {
         match self {
-            Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash | Kind::Certificate => {
+            Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash | Kind::Certificate | Kind::Targets => {
                 Way::Configured(How::NewGeneration)
             }
             Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Admission | Kind::Capacity => {

@@ -5,6 +5,7 @@
 
 mod absent;
 mod admission;
+mod beside;
 mod certificate;
 mod change;
 mod ending;
@@ -24,6 +25,7 @@ mod scene;
 mod schedule;
 mod served;
 mod table;
+mod targets;
 mod verdict;
 
 #[cfg(test)]

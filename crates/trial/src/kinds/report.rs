@@ -289,8 +289,8 @@ pub(crate) mod tests {
     fn the_json_has_the_names_that_others_build_on() {
         let json = good().json();
         assert_eq!(json["changes"], 525);
-        assert_eq!(json["connects"], 115_000);
-        assert_eq!(json["connects_per_second"], 11_500.0);
+        assert_eq!(json["connects"], 120_000);
+        assert_eq!(json["connects_per_second"], 12_000.0);
         assert_eq!(json["failed_connects"], 0);
         assert_eq!(json["lost_connections"], 0);
         assert_eq!(json["wrong_bytes"], 0);

@@ -9,6 +9,7 @@ use super::options::{Options, Sabotage};
 use super::report::Books;
 use super::requests::Requests;
 use super::served::{Dish, Props};
+use super::targets::{Ended, Targets};
 use crate::Group;
 use crate::Tally;
 use crate::mix;
@@ -42,6 +43,8 @@ pub(crate) struct Scene {
     pub(crate) requests: Pool,
     /// The server of the kind "certificate" and its clients.
     pub(crate) secure: Secure,
+    /// The proxy of the kind "targets", its targets and its clients.
+    pub(crate) targets: Targets,
     pub(crate) tally: Arc<Tally>,
     /// The address to which the churn connects.
     pub(crate) address: SocketAddrV4,
@@ -98,6 +101,7 @@ impl Scene {
         // All connections are established before the first change; a failure to do so is counted by the set.
         server.wait(PATIENCE, |status| status.connections >= staying);
         let secure = Secure::start(&tally, &props, mix(options.seed ^ Group::Secure.index() as u64))?;
+        let targets = Targets::start(&tally, &props, mix(options.seed ^ Group::Proxied.index() as u64))?;
         let churn = Churn::new(Echo::new(mix(options.seed), SIZE, SIZE).ending_at_once(), tally.witness(Group::Churn));
         let churn = client(Group::Churn, churn.into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
@@ -110,6 +114,7 @@ impl Scene {
             second,
             requests,
             secure,
+            targets,
             tally,
             address,
             props,
@@ -162,17 +167,22 @@ impl Scene {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
         self.secure.stop();
-        let (established, server) = (all_stood(&self.tally) - self.tally.stood(Group::Secure), self.server());
+        self.targets.stop();
+        let beside = [Group::Secure, Group::Proxied].map(|group| self.tally.stood(group)).iter().sum::<u64>();
+        let (established, server) = (all_stood(&self.tally) - beside, self.server());
         server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
         let (status, secure) = (server.status(), self.secure.server.status());
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
         server.shutdown(Drain::within(PATIENCE));
         self.secure.server.shutdown(Drain::within(PATIENCE));
+        let Ended { accepted, made, open } = self.targets.end();
+        // The proxy is the client of its targets.
+        let beside = |group| if group == Group::Proxied { made } else { 0 };
         Books {
-            accepted: status.counts.accepted + secure.counts.accepted,
-            still_open: status.connections + secure.connections,
+            accepted: status.counts.accepted + secure.counts.accepted + accepted,
+            still_open: status.connections + secure.connections + open,
             queued: status.listeners.iter().chain(&secure.listeners).map(|listener| listener.queued as u64).sum(),
-            established: Group::ALL.map(|group| (group, self.tally.stood(group))),
+            established: Group::ALL.map(|group| (group, self.tally.stood(group) + beside(group))),
             passive_opens: opened,
         }
     }

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn nothing_lost_is_good() {
-        let expected = "verdict: good, 525 changes, 115000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
+        let expected = "verdict: good, 525 changes, 120000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
         assert_eq!(line(&good()), expected);
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let slow = spoil(|report| report.elapsed = Duration::from_secs(25));
         assert_eq!(
             line(&slow),
-            "verdict: inconclusive: 4600 connects/s, 5000 are needed: try again on a machine that is less busy (seed 7)"
+            "verdict: inconclusive: 4800 connects/s, 5000 are needed: try again on a machine that is less busy (seed 7)"
         );
         let idle = spoil(|report| report.at_drains = 0);
         assert_eq!(line(&idle), "verdict: inconclusive: no request was under way at a drain (seed 7)");
