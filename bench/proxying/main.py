@@ -31,7 +31,7 @@ def parsed():
     parser.add_argument("--rounds", type=positive(int), metavar="N", help="how often each is measured [default: 5]")
     parser.add_argument("--quick", action="store_true", help="2 rounds of a tenth, to see that all works")
     parser.add_argument("--behaviour", action="store_true", help="pass or fail of each, no costs; 1 if sockdrawer fails")
-    parser.add_argument("--sockdrawer", metavar="PATH", help="the proxy of sockdrawer [default: build this repository's example]")
+    parser.add_argument("--sockdrawer", metavar="PATH", help="the program [default: build this repository's]")
     parser.add_argument("--json", metavar="FILE", help="write what was found there too")
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)

@@ -34,6 +34,7 @@ class Row:
 
 ROWS = (
     Row("requests", "Request and reply of 64 B, 50 connections", "µs of CPU for a request", 1e6, 50, 200_000, 20_000),
+    Row("idle", "Pairs at rest, once each has carried 64 B each way", "bytes of the proxy's memory for a pair", 1, 1, 3_500, 500, "pairs/s"),
     Row("bulk", "There and back over 4 connections", "s of CPU for 1 GB there and back", 1e9, 4, 1_000_000_000, 100_000_000, "MB/s", 1e6),
     Row("shorts", "Connect, 64 B, answer, close, 50 at once", "µs of CPU for a connection", 1e6, 50, 20_000, 3_000, "connections/s"),
     Row("redis", "redis-benchmark, SET and GET of 64 B, 50 connections", "µs of CPU for a request", 1e6, 50, 200_000, 20_000),
@@ -83,7 +84,26 @@ def redis():
         server.stop()
 
 
+def held(server, row, count):
+    """What pairs cost that are all open, over what the proxy had before its first: memory that it has once had it may keep."""
+    if not hasattr(server, "empty"):
+        server.empty = server.memory()
+    begin = time.monotonic()
+    pairs = []
+    for _ in range(count):
+        pairs.append(socket.create_connection(("127.0.0.1", server.port), 5))
+        pairs[-1].sendall(b"r" * 64)
+        if pairs[-1].recv(64, socket.MSG_WAITALL) != b"r" * 64:
+            raise PeerFailure(f"{server.peer.name} has lost or changed a byte")
+    seconds, memory = time.monotonic() - begin, server.memory() - server.empty
+    for pair in pairs:
+        pair.close()
+    return {"cost": memory * row.scale / count, "rate": count / seconds}
+
+
 def loaded(server, row, count):
+    if row.name == "idle":
+        return held(server, row, count)
     before, begin = used(server), time.monotonic()
     done = (redis_load if row.name == "redis" else checked_load)(server, row, count)
     seconds = time.monotonic() - begin

@@ -15,8 +15,6 @@ from driver.server import Server
 from driver.written import save
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-EXAMPLE = ["cargo", "build", "--profile", "dist", "--locked", "--package", "sockdrawer", "--example", "proxy", "--quiet",
-           "--message-format=json-render-diagnostics"]
 RUST = os.path.join(PEERS, "rust")
 RUST_TARGET = os.path.join(BUILD, "rust")
 # Where a distribution puts it; one that is linked in needs no line.
@@ -87,14 +85,14 @@ def ours(path):
     def build():
         nonlocal binary
         if path is None:
-            binary = built(EXAMPLE)
+            binary = built()
         elif not os.access(path, os.X_OK):
             raise Failure(f"{path} is no program: give --sockdrawer one, or leave it out to build this repository's")
 
     def command(port, target):
-        return [binary, f"127.0.0.1:{port}", f"127.0.0.1:{target}"]
+        return [binary, "serve", "proxy", "--loops", "1", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{target}"]
 
-    about = "the example `proxy`, 1 loop" + (", given by --sockdrawer" if path else "")
+    about = "`serve proxy`, 1 loop" + (", given by --sockdrawer" if path else "")
     return Proxy(OURS, about, command, path or "cargo", build)
 
 
