@@ -172,6 +172,11 @@ impl Slot {
         self.flags.phase().protocol
     }
 
+    /// Returns whether neither side has anything to send any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags.any(Flags::PEER_ENDED) && self.flags.any(Flags::ENDING_OUTPUT) && !self.flags.any(Flags::UNSENT)
+    }
+
     /// Returns whether its protocol is served by this loop.
     pub(crate) fn is_open(&self) -> bool {
         self.flags.is(Phase::Open)

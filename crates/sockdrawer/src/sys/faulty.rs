@@ -251,6 +251,11 @@ impl System for Faulty {
         Kernel.set_options(socket, options)
     }
 
+    fn set_first_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+        self.pass("set_first_options")?;
+        Kernel.set_first_options(socket, options)
+    }
+
     fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions> {
         self.pass("options")?;
         Kernel.options(socket)

@@ -168,7 +168,11 @@ impl System for Kernel {
     }
 
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
-        options::set(socket, options)
+        options::set(socket, options, false)
+    }
+
+    fn set_first_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+        options::set(socket, options, true)
     }
 
     fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions> {

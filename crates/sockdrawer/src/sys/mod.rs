@@ -194,6 +194,8 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Resets the connection at once, although other descriptors of the socket are open.
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;
+    /// Sets the options of a socket that has none yet.
+    fn set_first_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;
     fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions>;
     /// Tells which of these sockets have something to accept or to read, without waiting.
     fn readable(&self, sockets: &[BorrowedFd<'_>], ready: &mut Vec<bool>) -> Result<()>;

@@ -9,26 +9,32 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Sets the options of a connection. On a Unix socket, which lacks most of them, only the buffer sizes.
-pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+/// Sets the options of a connection. On a Unix socket, which lacks most of them, only the buffer sizes. Those that are off are off already on a socket that
+/// is `fresh`.
+pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions, fresh: bool) -> Result<()> {
     if let Some(bytes) = options.receive_buffer {
         sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
     }
     if let Some(bytes) = options.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
     }
-    if sockopt::socket_domain(socket)? == AddressFamily::UNIX {
-        return Ok(());
+    match sockopt::set_tcp_nodelay(socket, options.nodelay) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        set => set?,
     }
-    sockopt::set_tcp_nodelay(socket, options.nodelay)?;
-    sockopt::set_socket_keepalive(socket, options.keepalive.is_some())?;
+    if !fresh || options.keepalive.is_some() {
+        sockopt::set_socket_keepalive(socket, options.keepalive.is_some())?;
+    }
     if let Some(keepalive) = options.keepalive {
         sockopt::set_tcp_keepidle(socket, keepalive.idle)?;
         sockopt::set_tcp_keepintvl(socket, keepalive.interval)?;
         sockopt::set_tcp_keepcnt(socket, keepalive.probes)?;
     }
-    let user_timeout = options.user_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
-    sockopt::set_tcp_user_timeout(socket, user_timeout)
+    if !fresh || options.user_timeout.is_some() {
+        let user_timeout = options.user_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+        sockopt::set_tcp_user_timeout(socket, user_timeout)?;
+    }
+    Ok(())
 }
 
 /// Sets the options of a listener, before bind. Options that are off stay as the system makes sockets.

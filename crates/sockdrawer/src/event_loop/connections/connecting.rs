@@ -268,7 +268,7 @@ impl Connections {
         if self.refresh().is_ok() {
             let options = self.generations.active_settings().options;
             // It fails where the connection is gone, which using it will tell.
-            let _ = self.with_socket(slot, |system, socket| system.set_options(socket, &options));
+            let _ = self.with_socket(slot, |system, socket| system.set_first_options(socket, &options));
         }
     }
 

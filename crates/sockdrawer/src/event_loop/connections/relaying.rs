@@ -213,18 +213,20 @@ impl Connections {
         if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) && !Pair::of(self, slot, other).says_end() {
             return;
         }
-        self.end_output(other);
+        // Its close tells the end, where nothing else comes before or after it.
+        let closes = !is_first && !self.slots.at(other).flags.any(Flags::UNSENT) && self.slots.at(slot).has_ended();
+        if closes {
+            self.slots.at(other).flags.set(Flags::ENDING_OUTPUT);
+        } else {
+            self.end_output(other);
+        }
         if self.slots.is_relayed(token) && self.slots.is_relayed(other_token) {
             self.end_relay_if_over(slot, other);
         }
     }
 
     fn end_relay_if_over(&mut self, slot: u32, other: u32) {
-        let is_over = |connections: &mut Connections, slot: u32| {
-            let flags = connections.slots.at(slot).flags;
-            flags.any(Flags::PEER_ENDED) && flags.any(Flags::ENDING_OUTPUT) && !flags.any(Flags::UNSENT)
-        };
-        if is_over(self, slot) && is_over(self, other) {
+        if self.slots.at(slot).has_ended() && self.slots.at(other).has_ended() {
             // The other one follows, and is gone first: the permit of a connection that was made is free before that of the one it was for.
             let made_first = self.slots.at(other).flags.any(Flags::CONNECTED);
             let last = if made_first { slot } else { other };
