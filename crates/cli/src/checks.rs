@@ -1,6 +1,6 @@
 //! Checks of a proxy's targets: one that fails twice gets no new clients, until a check of it succeeds.
 
-use crate::protocols::TARGET_METRICS;
+use crate::protocols::{TARGET_METRICS, TARGETS};
 use sockdrawer::connecting::{ConnectFailure, Connecting};
 use sockdrawer::layer::proxy_header::{Header, Version};
 use sockdrawer::observe::Event;
@@ -158,7 +158,9 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
         match result {
             Ok(()) => {
                 failed.remove(&key);
-                if before >= FAILURES {
+                // Clients that were refused have left it out, too.
+                let was_out = TARGETS.of_pool(values.pool()).is_well(&address, Instant::now());
+                if was_out || before >= FAILURES {
                     news.push(format!("target {address} is back"));
                     left_out(values.pool(), &address, 0.0);
                 }
@@ -166,7 +168,7 @@ pub(crate) fn check(targets: &[Target], values: &Values, layered: &dyn Fn(Behavi
             Err(why) => {
                 let failures = before.saturating_add(1);
                 if failures == FAILURES {
-                    news.push(format!("target {address}: {why}"));
+                    news.push(format!("target {address}: {why}; left out until a check succeeds"));
                 }
                 if failures >= FAILURES {
                     left_out(values.pool(), &address, 1.0);

@@ -274,7 +274,7 @@ impl Server {
         let unchanged = Changed { revision: state.revision, committed: false, plan: work.plan.clone(), took: since.elapsed() };
         if let Some(step) = work.plan.iter().find(|step| step.how == REFUSED) {
             return Err(Unchanged::Refused(format!(
-                "{step}: nothing was changed; leave it as it is, or start the program again"
+                "{step}: nothing was changed; leave it as it is, or start the program again, which an upgrade does"
             )));
         }
         if dry_run {

@@ -28,13 +28,14 @@ const TIMEOUT: &str = "tls-handshake-timeout";
 const WORKERS: &str = "tls-on-workers";
 const TICKETS: &str = "tls-tickets";
 const KEY_LOG: &str = "tls-key-log";
+const IGNORE_EOF: &str = "tls-ignore-eof";
 
 const fn setting(name: &'static str, kind: Kind, help: &'static str, default: &'static str) -> Setting {
     Setting::new(name, kind, help).unless_given(default).group(GROUP)
 }
 
 /// What a pool's TLS is made of: with another value a new generation begins.
-pub(crate) const SETTINGS: [Setting; 10] = [
+pub(crate) const SETTINGS: [Setting; 11] = [
     setting(
         CERTIFICATE,
         Kind::List(FILE),
@@ -76,6 +77,12 @@ pub(crate) const SETTINGS: [Setting; 10] = [
         WORKERS,
         Kind::Switch,
         "Run TLS handshakes on workers, so that signatures hold up no other connection of a loop; costs more CPU time in all",
+        "false",
+    ),
+    setting(
+        IGNORE_EOF,
+        Kind::Switch,
+        "Take an end without TLS's close_notify for one in order, for clients that never send it; what was cut off on the way then looks whole",
         "false",
     ),
     setting(TICKETS, Kind::Switch, "Give clients tickets by which their next handshake is resumed", "true"),
@@ -290,6 +297,7 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
     let with_tickets = values.switch(TICKETS) != Some(false);
     let options = options.alpn(values.list(ALPN).iter().map(|protocol| protocol.as_bytes().to_vec()));
     let options = options.on_workers(values.switch(WORKERS) == Some(true)).tickets(with_tickets.then(|| tickets.clone()));
+    let options = options.ignore_unexpected_eof(values.switch(IGNORE_EOF) == Some(true));
     Ok(options.key_log(values.text(KEY_LOG).map(PathBuf::from)))
 }
 

@@ -49,7 +49,6 @@ pub struct ClientEnd {
     pub(crate) name: Option<String>,
     pub(crate) identity: Option<Identity>,
     pub(crate) resumes: bool,
-    pub(crate) ignores_eof: bool,
 }
 
 impl fmt::Debug for ClientEnd {
@@ -63,7 +62,7 @@ impl Client {
     // It is where the options begin.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(trust: Trust) -> ClientOptions {
-        Options::of(ClientEnd { trust, name: None, identity: None, resumes: true, ignores_eof: false })
+        Options::of(ClientEnd { trust, name: None, identity: None, resumes: true })
     }
 }
 
@@ -91,13 +90,6 @@ impl ClientOptions {
     /// Sets whether handshakes are resumed by tickets. Default: they are.
     pub fn resumes(mut self, resumes: bool) -> Self {
         self.end.resumes = resumes;
-        self
-    }
-
-    /// Takes the end of a server's stream without TLS's `close_notify` for an end in order, for servers that never send it: OpenSSL has it as `SSL_OP_IGNORE_UNEXPECTED_EOF`. A stream that
-    /// was cut off on the way then looks whole. Default: it is refused.
-    pub fn ignore_unexpected_eof(mut self, ignore: bool) -> Self {
-        self.end.ignores_eof = ignore;
         self
     }
 
@@ -147,11 +139,11 @@ impl Filtering for Client {
         let pending = name.ok_or_else(|| Refused::because("the TLS server has no name"));
         let pending = pending.and_then(|name| Pending::client(self.config.clone(), name));
         let filter = TlsFilter::new(pending, self.options.on_workers, self.options.observer.clone());
-        filter.ignoring_eof(self.options.end.ignores_eof)
+        filter.ignoring_eof(self.options.ignores_eof)
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
-        Ok(TlsFilter::restore(from)?.ignoring_eof(self.options.end.ignores_eof))
+        Ok(TlsFilter::restore(from)?.ignoring_eof(self.options.ignores_eof))
     }
 
     fn handshake_timeout(&self) -> Duration {

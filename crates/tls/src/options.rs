@@ -16,6 +16,7 @@ pub struct Options<End> {
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) handshake_timeout: Duration,
     pub(crate) on_workers: bool,
+    pub(crate) ignores_eof: bool,
     pub(crate) key_log: Option<PathBuf>,
     pub(crate) observer: Option<Observer>,
 }
@@ -34,6 +35,7 @@ impl<End> Options<End> {
             alpn: Vec::new(),
             handshake_timeout: Duration::from_secs(10),
             on_workers: false,
+            ignores_eof: false,
             key_log: None,
             observer: None,
         }
@@ -42,6 +44,13 @@ impl<End> Options<End> {
     /// Sets the versions that are spoken. Default: TLS 1.2 and 1.3.
     pub fn versions(mut self, versions: RangeInclusive<Protocol>) -> Self {
         self.versions = versions;
+        self
+    }
+
+    /// Takes the end of a peer's stream without TLS's `close_notify` for an end in order, for peers that never send it: OpenSSL has it as `SSL_OP_IGNORE_UNEXPECTED_EOF`. A stream that
+    /// was cut off on the way then looks whole. Default: it is refused.
+    pub fn ignore_unexpected_eof(mut self, ignore: bool) -> Self {
+        self.ignores_eof = ignore;
         self
     }
 

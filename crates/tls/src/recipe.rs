@@ -40,7 +40,6 @@ pub(crate) fn of_client(options: &ClientOptions) -> Vec<u8> {
     to.bytes(authorities.map_or(&[], |pem| pem));
     to.bytes(options.end.name.as_deref().unwrap_or_default().as_bytes());
     to.u64(options.end.resumes.into());
-    to.u64(options.end.ignores_eof.into());
     write_common(options, &mut to);
     to.written().to_vec()
 }
@@ -61,6 +60,7 @@ fn write_common<End>(options: &Options<End>, to: &mut Saver) {
     options.alpn.iter().for_each(|protocol| to.bytes(protocol));
     to.u64(u64::try_from(options.handshake_timeout.as_millis()).unwrap_or(u64::MAX));
     to.u64(options.on_workers.into());
+    to.u64(options.ignores_eof.into());
     to.bytes(options.key_log.as_ref().map_or(&[], |path| path.as_os_str().as_bytes()));
 }
 
@@ -75,10 +75,10 @@ fn read_common<End>(options: Options<End>, from: &mut Saved<'_>) -> Result<Optio
         _ => Protocol::Tls12..=Protocol::Tls13,
     };
     let alpn: Result<Vec<Vec<u8>>, CannotRestore> = (0..from.u64()?).map(|_| from.bytes().map(<[u8]>::to_vec)).collect();
-    let (timeout, on_workers, key_log) = (from.u64()?, from.u64()? != 0, from.bytes()?);
+    let (timeout, on_workers, ignores_eof, key_log) = (from.u64()?, from.u64()? != 0, from.u64()? != 0, from.bytes()?);
     let key_log = (!key_log.is_empty()).then(|| PathBuf::from(std::ffi::OsString::from_vec(key_log.to_vec())));
     let options = options.versions(versions).alpn(alpn?).handshake_timeout(Duration::from_millis(timeout));
-    Ok(options.on_workers(on_workers).key_log(key_log))
+    Ok(options.on_workers(on_workers).ignore_unexpected_eof(ignores_eof).key_log(key_log))
 }
 
 fn server(mut from: Saved<'_>) -> Result<Server, Wrong> {
@@ -103,7 +103,7 @@ fn client(mut from: Saved<'_>) -> Result<Client, Wrong> {
     if !name.is_empty() {
         options = options.name(name);
     }
-    options = options.resumes(from.u64()? != 0).ignore_unexpected_eof(from.u64()? != 0);
+    options = options.resumes(from.u64()? != 0);
     Ok(read_common(options, &mut from)?.build()?)
 }
 

@@ -78,7 +78,8 @@ impl Server {
         let pem = |server: &Server| server.options.end.identities.iter().map(|identity| identity.pem.clone()).collect::<Vec<_>>();
         let [one, two] = [self, other].map(|server| &server.options);
         let equal = (&one.versions, &one.alpn, &one.end.clients) == (&two.versions, &two.alpn, &two.end.clients)
-            && (one.handshake_timeout, one.on_workers) == (two.handshake_timeout, two.on_workers)
+            && (one.handshake_timeout, one.on_workers, one.ignores_eof)
+                == (two.handshake_timeout, two.on_workers, two.ignores_eof)
             && (&one.key_log, one.end.tickets.is_some()) == (&two.key_log, two.end.tickets.is_some());
         equal && pem(self) == pem(other)
     }
@@ -174,11 +175,12 @@ impl Filtering for Server {
         if peer.side() == Side::Connected {
             return TlsFilter::clear();
         }
-        TlsFilter::new(Pending::server(self.config.clone()), self.options.on_workers, self.options.observer.clone())
+        let filter = TlsFilter::new(Pending::server(self.config.clone()), self.options.on_workers, self.options.observer.clone());
+        filter.ignoring_eof(self.options.ignores_eof)
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<TlsFilter, CannotRestore> {
-        TlsFilter::restore(from)
+        Ok(TlsFilter::restore(from)?.ignoring_eof(self.options.ignores_eof))
     }
 
     fn handshake_timeout(&self) -> Duration {

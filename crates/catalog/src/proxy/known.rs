@@ -186,6 +186,19 @@ impl TargetState {
         self.health().until.is_some()
     }
 
+    /// It is left out no more, and gets its share step by step. Returns whether it was left out.
+    pub(super) fn recovers(self: &Arc<TargetState>, now: Instant) -> bool {
+        let mut health = self.health();
+        let Health { connects, last_error, .. } = *health;
+        let was_out = health.until.is_some();
+        if was_out {
+            *health = Health { back: Some(now), connects, last_error, ..Health::default() };
+            drop(health);
+            self.fill();
+        }
+        was_out
+    }
+
     pub(super) fn health(&self) -> MutexGuard<'_, Health> {
         locked(&self.health)
     }
@@ -328,6 +341,13 @@ impl Known {
         let mut all: Vec<TargetStatus> = self.all().iter().map(|state| state.status(of(state), now)).collect();
         all.sort_by_key(|one| (one.pool.clone(), one.address.to_string()));
         all
+    }
+
+    /// A target of this pool was found to be well otherwise than by a client: it is left out no more. Returns whether it was left out.
+    #[must_use]
+    pub fn is_well(&self, address: &Address, now: Instant) -> bool {
+        let state = self.in_use().get(&(self.pool.clone(), address.clone())).cloned();
+        state.is_some_and(|state| state.recovers(now))
     }
 
     /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,

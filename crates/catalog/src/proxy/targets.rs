@@ -45,16 +45,8 @@ impl Place {
     /// Counts a connect that succeeded, after this time. Returns true if the target was left out until now.
     pub fn succeeded(&self, now: Instant, took: Duration) -> bool {
         self.shared.tell(TargetEvent::Connected(took));
-        let mut health = self.shared.health();
-        let was_out = health.until.is_some();
-        let Health { connects: [succeeded, failed], last_error, .. } = *health;
-        let back = if was_out { Some(now) } else { health.back };
-        *health = Health { back, connects: [succeeded + 1, failed], last_error, ..Health::default() };
-        drop(health);
-        if was_out {
-            self.shared.fill();
-        }
-        was_out
+        self.shared.health().connects[0] += 1;
+        self.shared.recovers(now)
     }
 
     /// The client has come from the process before this one, with its place.

@@ -262,6 +262,22 @@ fn no_place_and_no_client_is_lost_by_threads() {
 }
 
 #[test]
+fn a_target_that_is_found_to_be_well_is_left_out_no_more() {
+    let known = Known::default().of_pool("a");
+    let options = ["127.0.0.1:1", "127.0.0.1:2"].map(target);
+    let (targets, began) = (Targets::new(options.to_vec(), Balance::Rotate, known.clone()), Instant::now());
+    let place = targets.take(None, &[1], began).expect("it has room");
+    let (address, pause) = (place.address().clone(), place.failed(began, 111));
+    drop(place);
+    assert_eq!(known.status(began)[0].left_out, Some(pause));
+    assert!(!Known::clone(&known).of_pool("b").is_well(&address, began), "another pool finds out by itself");
+    assert!(known.is_well(&address, began) && !known.is_well(&address, began));
+    let status = &known.status(began)[0];
+    assert_eq!((status.left_out, status.failures, status.failed), (None, 0, 1));
+    assert!(targets.take(None, &[1], began).is_ok_and(|place| *place.address() == address));
+}
+
+#[test]
 fn a_target_that_is_back_gets_its_share_step_by_step() {
     for balance in [Balance::Least, Balance::Rotate] {
         let targets = targets(balance, &["", ""]);

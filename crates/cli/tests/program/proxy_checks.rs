@@ -112,7 +112,7 @@ fn a_target_that_answers_wrongly_or_not_at_all_gets_no_new_clients_until_it_does
             [(WRONG, "`LOADING\\n` came in a check, and `PONG` was expected"), (SILENT, "no answer to a check within 2s")]
         {
             one.becomes(state);
-            assert_eq!(found(&mut server), format!("target {}: {why}", one.at));
+            assert_eq!(found(&mut server), format!("target {}: {why}; left out until a check succeeds", one.at));
             server.event(&["Changed"]);
             assert_eq!(targets(&server, &mut clients), [&*other.at], "{model}: {why}");
             let shown = server.says("show targets");
@@ -142,7 +142,10 @@ fn a_target_that_answers_wrongly_or_not_at_all_gets_no_new_clients_until_it_does
         assert_eq!(targets(&server, &mut clients), [&*other.at], "{model}");
         let shown = server.says("show targets");
         assert!(model == "prefork" || shown.contains("check fails"), "{shown}");
-        let wrong = format!("target {}: `LOADING\\n` came in a check, and `PONG` was expected", other.at);
+        let wrong = format!(
+            "target {}: `LOADING\\n` came in a check, and `PONG` was expected; left out until a check succeeds",
+            other.at
+        );
         for (backend, state, finding) in [(&one, GOOD, format!("target {} is back", one.at)), (&other, WRONG, wrong)] {
             backend.becomes(state);
             let told = server.event(&["Checked", "ChangeFailed"]);

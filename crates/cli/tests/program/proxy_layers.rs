@@ -5,8 +5,10 @@ use crate::program::Program;
 use crate::secured::{Asks, Client, connect};
 use crate::tls::{Certificate, certificate};
 use crate::upgrade::tls::came;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A target, which sends every byte back.
@@ -275,5 +277,48 @@ fn a_target_that_ends_without_close_notify_resets_its_client_unless_that_is_to_b
                 false => assert_eq!(ended.expect_err("a reset").kind(), ErrorKind::ConnectionReset),
             }
         }
+    }
+}
+
+/// A target that answers once, and reads nothing more before it is told to. Returns its address, and a thread that returns how many bytes came then, and how they ended.
+fn slow_target(reads: mpsc::Receiver<()>) -> (String, JoinHandle<(usize, io::Result<usize>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let at = listener.local_addr().expect("bound").to_string();
+    let reading = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        client.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let mut asked = [0; 5];
+        client.read_exact(&mut asked).and_then(|()| client.write_all(&asked)).expect("it stands");
+        reads.recv().expect("the test says when");
+        let (mut came, mut bytes) = (0, vec![0; 64 << 10]);
+        loop {
+            match client.read(&mut bytes) {
+                Ok(count) if count > 0 => came += count,
+                ended => return (came, ended),
+            }
+        }
+    });
+    (at, reading)
+}
+
+#[test]
+fn what_a_client_sent_before_an_end_without_close_notify_comes_to_its_target() {
+    const BYTES: usize = 3 << 20;
+    for (model, ignore) in [("loops", false), ("loops", true), ("prefork", false), ("prefork", true)] {
+        let (name, own) = (format!("proxy-cut-{model}-{ignore}"), certificate(|_| {}));
+        let (says, reads) = mpsc::channel();
+        let (at, reading) = slow_target(reads);
+        let tls = format!("tls-cert = \"a.pem\"\ntls-key = \"a.key\"\ntls-ignore-eof = {ignore}\nmodel = \"{model}\"");
+        let server = Operated::told(&name, &file("\"127.0.0.1:0\"", &at, &tls), |server| server.put("a", &own));
+        let client = connect(&server.addresses[0]);
+        let client = client.cuts_off(&vec![7; BYTES]);
+        says.send(()).expect("it waits");
+        let (came, ended) = reading.join().expect("no panic");
+        assert_eq!(came, BYTES, "{model}: {ended:?}");
+        match ignore {
+            true => assert_eq!(ended.expect("an end in order"), 0, "{model}"),
+            false => assert_eq!(ended.expect_err("what was cut off does not look whole").kind(), ErrorKind::ConnectionReset),
+        }
+        drop(client);
     }
 }

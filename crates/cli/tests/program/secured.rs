@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, Proto
 use serde_json::Value;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -74,6 +74,13 @@ impl Client {
 
     fn alpn(&self) -> Option<&[u8]> {
         self.0.conn.alpn_protocol()
+    }
+
+    /// Sends these and its end, but no close_notify.
+    pub(crate) fn cuts_off(mut self, bytes: &[u8]) -> TcpStream {
+        self.0.write_all(bytes).and_then(|()| self.0.flush()).expect("they are taken");
+        self.0.sock.shutdown(Shutdown::Write).expect("it stands");
+        self.0.sock
     }
 
     /// The server ends it, by close_notify: without that it were an error.

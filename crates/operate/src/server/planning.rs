@@ -7,7 +7,7 @@ use crate::moves::{self, Move, Wanted};
 use crate::pool_settings::in_files;
 use crate::revisions::from_to;
 use crate::setting::{Setting, Wrong};
-use crate::tls::PoolTls;
+use crate::tls::{CERTIFICATE, PoolTls};
 use sockdrawer::changing::{Change, How};
 use sockdrawer::{Config, Pool};
 use sockdrawer_catalog::time;
@@ -104,6 +104,8 @@ impl Server {
         (changes, outside): (&[Change], Option<(&'static str, &'static str)>),
     ) -> Vec<Step> {
         let values = |setting: &str| [from, to].map(|one| one.values.set.get(setting));
+        let are_same_layers =
+            values("listen")[0] == values("listen")[1] && outside.is_none_or(|(setting, _)| setting != CERTIFICATE);
         let mut steps = Vec::new();
         for Change { setting, how, detail, .. } in changes {
             let how = Step::how(*how);
@@ -121,6 +123,8 @@ impl Server {
                         steps.push(Step::new(name, differs, how, from_to(from, to)));
                     }
                 }
+                // They are made anew with the protocol, and are what they were.
+                "listeners.layers" if are_same_layers => {}
                 other => {
                     let setting = in_files(other).unwrap_or(other);
                     let [from, to] = values(setting);

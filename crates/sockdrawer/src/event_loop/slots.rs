@@ -78,6 +78,8 @@ pub(super) struct Extra {
     pub(super) remote: Option<Box<SocketAddr>>,
     /// Admission turned it away when its peer was known: it is counted as rejected, and not as closed.
     pub(super) turned_away: bool,
+    /// Its peer is reset once it was sent all that came for it, for that is not whole.
+    pub(super) is_cut_short: bool,
     /// The first side of its pair has ended: whether this one is that.
     pub(super) ended_first: Option<bool>,
 }

@@ -241,6 +241,11 @@ impl System for Faulty {
         Kernel.end_on_close(socket)
     }
 
+    fn has_room_once_sent(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("has_room_once_sent")?;
+        Kernel.has_room_once_sent(socket)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         self.pass("reset")?;
         Kernel.reset(socket)

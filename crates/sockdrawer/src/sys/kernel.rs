@@ -162,6 +162,10 @@ impl System for Kernel {
         sockopt::set_socket_linger(socket, None)
     }
 
+    fn has_room_once_sent(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        options::room_once_sent(socket)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         // TCP sends a reset for a disconnect. A Unix socket has neither.
         rustix::net::connect_unspec(socket).or_else(|_| rustix::net::shutdown(socket, Shutdown::Both))

@@ -191,6 +191,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Undoes [`System::reset_on_close`].
     fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Has epoll tell of room only once everything that was sent has left this machine.
+    fn has_room_once_sent(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Resets the connection at once, although other descriptors of the socket are open.
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;

@@ -105,6 +105,11 @@ pub(super) fn get(socket: BorrowedFd<'_>) -> Result<SocketOptions> {
     Ok(options)
 }
 
+/// `TCP_NOTSENT_LOWAT`: the socket has room once nothing is left that was not sent.
+pub(super) fn room_once_sent(socket: BorrowedFd<'_>) -> Result<()> {
+    set_number(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 1)
+}
+
 /// `IP_BIND_ADDRESS_NO_PORT`: bind fixes the address alone, so that ports are counted per target.
 pub(super) fn bind_address_without_port(socket: BorrowedFd<'_>) -> Result<()> {
     set_flag(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)

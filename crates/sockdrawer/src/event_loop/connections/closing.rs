@@ -95,6 +95,18 @@ impl Connections {
         self.settle(slot, false);
     }
 
+    /// The protocol is gone: the peer is reset once it was sent what is left. A reset drops what the kernel has not sent: epoll tells when that is nothing.
+    pub(super) fn reset_once_sent(&mut self, slot: u32, flush: Duration) {
+        // It fails for a Unix socket alone, whose peer has all that was sent.
+        let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
+        let flags = &mut self.slots.at(slot).flags;
+        flags.enter(Phase::Flushing);
+        flags.set(Flags::UNSENT);
+        let now = Instant::now();
+        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
+        self.settle(slot, false);
+    }
+
     /// All is sent that ever will be: the peer is told.
     pub(super) fn all_sent(&mut self, slot: u32) {
         if self.slots.at(slot).flags.is(Phase::Flushing) && !self.ends_in_order(slot) {

@@ -195,7 +195,10 @@ impl<'c> Pair<'c> {
     /// The first sends no more: looks whether all of it came, and says goodbye to the other. Returns whether the pair is there.
     pub(super) fn says_end(&mut self) -> bool {
         match self.with_filters(self.from, |filters, _| filters.wire_ended()) {
-            Ok(Some(Err(refused))) => self.refuse(&refused.to_string(), false) != Relayed::Over,
+            Ok(Some(Err(refused))) => {
+                self.connections.slots.make_extra(self.to).is_cut_short = true;
+                self.refuse(&refused.to_string(), false) != Relayed::Over
+            }
             called => self.is_there(called, self.from) && self.says_goodbye(),
         }
     }

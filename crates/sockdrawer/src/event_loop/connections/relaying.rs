@@ -265,6 +265,12 @@ impl Connections {
                 let flush = self.generations.active_settings().flush;
                 self.start_closing(other, flush);
             }
+            Closed::Aborted if self.slots.extra(other).is_some_and(|extra| extra.is_cut_short) => {
+                self.io.counters.aborted().add(1);
+                self.forget_protocol(other, why);
+                let flush = self.generations.active_settings().flush;
+                self.reset_once_sent(other, flush);
+            }
             // What came is not whole, and must not look like it.
             Closed::Purged => {
                 self.io.counters.cut().add(1);

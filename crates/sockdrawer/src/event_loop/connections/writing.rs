@@ -76,6 +76,9 @@ impl Connections {
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return;
         }
+        if self.unsent.bytes(slot).is_empty() {
+            return self.leave(slot, true);
+        }
         let bytes = std::mem::take(self.unsent.at(slot));
         let sent = self.with_socket(slot, |system, socket| system.send(socket, bytes.bytes(), false));
         *self.unsent.at(slot) = bytes;
@@ -89,6 +92,10 @@ impl Connections {
             Err(errno) => return self.fail(slot, errno),
         }
         let left = self.unsent.bytes(slot).len();
+        if left == 0 && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
+            // The kernel has it: see `reset_once_sent`.
+            return self.unsent.release(slot);
+        }
         if left == 0 {
             self.forget_unsent(slot);
         }
