@@ -9,7 +9,7 @@ use super::options::{Options, Sabotage};
 use super::report::Books;
 use super::requests::Requests;
 use super::served::{Dish, Props};
-use super::targets::{Ended, Targets};
+use super::targets::{Accounts, Targets};
 use crate::Group;
 use crate::Tally;
 use crate::mix;
@@ -175,7 +175,7 @@ impl Scene {
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
         server.shutdown(Drain::within(PATIENCE));
         self.secure.server.shutdown(Drain::within(PATIENCE));
-        let Ended { accepted, made, open } = self.targets.end();
+        let Accounts { accepted, made, open } = self.targets.end();
         // The proxy is the client of its targets.
         let beside = |group| if group == Group::Proxied { made } else { 0 };
         Books {

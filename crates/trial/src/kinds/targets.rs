@@ -16,9 +16,9 @@ const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::new(127, 0, 9, 2), Ipv4Addr::new(127
 /// The target that dies; connections that stay have the others.
 const MORTAL: usize = 2;
 
-/// What becomes of a target.
+/// The part of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Part {
     /// It gets clients, by this weight.
     Serves(u32),
     /// It keeps its clients and gets no others.
@@ -29,10 +29,10 @@ enum Turn {
     Dead,
 }
 
-use Turn::{Dead, Removed, Rests, Serves};
+use Part::{Dead, Removed, Rests, Serves};
 
 /// The first is the beginning.
-const TURNS: [[Turn; 3]; 5] = [
+const TURNS: [[Part; 3]; 5] = [
     [Serves(1), Serves(1), Removed],
     [Serves(1), Serves(2), Serves(3)],
     [Rests, Serves(1), Serves(1)],
@@ -52,7 +52,7 @@ pub(crate) struct Targets {
 struct Backends {
     behaviour: Behaviour,
     addresses: [Address; 3],
-    now: [Turn; 3],
+    now: [Part; 3],
     pools: [Option<Pool>; 3],
     /// Connections of servers that have ended.
     ended: u64,
@@ -88,7 +88,7 @@ impl Backends {
     }
 
     /// The proxy's settings while its targets are these.
-    fn settings(&self, turns: [Turn; 3], known: &Known) -> Behaviour {
+    fn settings(&self, turns: [Part; 3], known: &Known) -> Behaviour {
         let written = self.addresses.iter().zip(turns).filter_map(|(address, turn)| {
             let text = match turn {
                 Serves(weight) => format!("{address},weight={weight}"),
@@ -162,7 +162,7 @@ impl Targets {
     }
 
     /// Returns what was accepted by the proxy and by its targets, what is open, what waits, and the connections that the proxy made; and ends them.
-    pub(crate) fn end(&self) -> Ended {
+    pub(crate) fn end(&self) -> Accounts {
         let mut backends = self.backends();
         let status = self.proxy.status();
         for pool in backends.pools.iter().flatten() {
@@ -171,7 +171,7 @@ impl Targets {
         self.proxy.shutdown(Drain::within(PATIENCE));
         let open: usize = backends.pools.iter().flatten().map(|pool| pool.status().connections).sum();
         (0..backends.pools.len()).for_each(|number| backends.kill(number));
-        Ended {
+        Accounts {
             accepted: status.counts.accepted + backends.ended,
             made: status.counts.connects - status.counts.connect_failed,
             open: status.connections + open,
@@ -180,7 +180,7 @@ impl Targets {
 }
 
 /// Counts of the proxy and its targets at the end.
-pub(crate) struct Ended {
+pub(crate) struct Accounts {
     pub(crate) accepted: u64,
     pub(crate) made: u64,
     pub(crate) open: usize,

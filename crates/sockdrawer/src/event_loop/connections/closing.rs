@@ -87,21 +87,14 @@ impl Connections {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
         flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
+        if self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
+            // A reset drops what the kernel has not sent: epoll tells of room when that is nothing. It fails for a Unix socket alone, whose peer has it.
+            let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
+            self.slots.at(slot).flags.set(Flags::UNSENT);
+        }
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
         }
-        let now = Instant::now();
-        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
-        self.settle(slot, false);
-    }
-
-    /// The protocol is gone: the peer is reset once it was sent what is left. A reset drops what the kernel has not sent: epoll tells when that is nothing.
-    pub(super) fn reset_once_sent(&mut self, slot: u32, flush: Duration) {
-        // It fails for a Unix socket alone, whose peer has all that was sent.
-        let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
-        let flags = &mut self.slots.at(slot).flags;
-        flags.enter(Phase::Flushing);
-        flags.set(Flags::UNSENT);
         let now = Instant::now();
         self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
         self.settle(slot, false);

@@ -269,7 +269,7 @@ impl Connections {
                 self.io.counters.aborted().add(1);
                 self.forget_protocol(other, why);
                 let flush = self.generations.active_settings().flush;
-                self.reset_once_sent(other, flush);
+                self.start_closing(other, flush);
             }
             // What came is not whole, and must not look like it.
             Closed::Purged => {

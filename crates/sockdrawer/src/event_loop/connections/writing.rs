@@ -93,7 +93,7 @@ impl Connections {
         }
         let left = self.unsent.bytes(slot).len();
         if left == 0 && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
-            // The kernel has it: see `reset_once_sent`.
+            // The kernel has it: see `start_closing`.
             return self.unsent.release(slot);
         }
         if left == 0 {
