@@ -4,7 +4,7 @@ use crate::certificates;
 use crate::failure::Failure;
 use crate::operator::{Operator, spawn};
 use crate::protocol::Checked;
-use crate::revisions::Cause;
+use crate::revisions::{CHECKS, Cause};
 use sockdrawer::Behaviour;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
@@ -38,7 +38,7 @@ fn follow(operator: &Weak<Operator>) {
         if let Ok((name, Checked { again, news })) = result {
             if let Some(news) = news.filter(|_| is_main) {
                 now.server.hub.checked(&name, &news);
-                certificates::look(&now, Cause { what: "checks", by: "its pools" });
+                certificates::look(&now, Cause { what: CHECKS, by: "its pools" });
             }
             due.insert(name, Instant::now() + again);
         }

@@ -104,9 +104,14 @@ impl Operator {
             }
             _ => hub.tell_moment(event),
         });
-        let started = match &self.server.upgrade {
+        let start = |config: Config| match &self.server.upgrade {
             Some(upgrade) => upgrade.start(name, config),
             None => Pool::start(config),
+        };
+        let started = match start(config.clone()) {
+            // A process that may open few descriptors answers fewer clients at once.
+            Err(Error::LimitTooHigh { fits, .. }) if fits > 0 => start(config.limit(fits)),
+            started => started,
         };
         // The pool has the name of its setting.
         started.map_err(|error| {

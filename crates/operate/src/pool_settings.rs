@@ -56,6 +56,9 @@ const fn of_tls(at: usize) -> PoolSetting {
     PoolSetting { setting: tls::SETTINGS[at], models: &[], apply: keeps }
 }
 
+// Each of them is in the table.
+const _: () = assert!(tls::SETTINGS.len() == 11);
+
 /// The longest time that the kernel takes for probes, and the most of them (net/ipv4/tcp.c: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPCNT).
 const MAX_PROBED: u64 = 32_767_000;
 const MAX_PROBES: u64 = 127;
@@ -91,7 +94,7 @@ const SOCKETS: &str = "Sockets";
 const FAULTS: &str = "Faults";
 
 /// All of them, in the order in which they are applied and shown.
-pub(crate) static SETTINGS: [PoolSetting; 49] = [
+pub(crate) static SETTINGS: [PoolSetting; 50] = [
     setting(
         "listen",
         Kind::List(LISTEN),
@@ -119,6 +122,7 @@ pub(crate) static SETTINGS: [PoolSetting; 49] = [
     of_tls(7),
     of_tls(8),
     of_tls(9),
+    of_tls(10),
     setting("model", Kind::Choice(MODELS), "The model that runs the connections", "loops; exec: fork", |draft, value| {
         let model = Model::ALL.into_iter().find(|model| Value::Text(model.name().to_owned()) == *value);
         update(draft, |config| model.map_or(config.clone(), |model| config.model(model)));

@@ -11,6 +11,9 @@ use std::time::UNIX_EPOCH;
 /// Revisions that are listed, and configurations that are kept for a rollback.
 pub(crate) const MAX_REVISIONS: usize = 32;
 
+/// The cause of changes that findings of checks are.
+pub(crate) const CHECKS: &str = "checks";
+
 /// The cause of a change: what asks for it, and who.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause<'a> {
@@ -63,8 +66,12 @@ impl Revisions {
         self.list.drain(..excess);
     }
 
-    /// Notes that other files are in force: the configuration is the same.
+    /// Notes that other files are in force: the configuration is the same. Of findings of checks in a row the last stands: a target that comes and goes
+    /// would push all else out of the list.
     pub(crate) fn other_files(&mut self, revision: u64, cause: Cause<'_>, plan: Vec<Step>) {
+        if cause.what == CHECKS && self.list.back().is_some_and(|last| last.what == CHECKS && last.revision == revision) {
+            self.list.pop_back();
+        }
         self.add(revision, cause, None, plan);
     }
 
@@ -178,6 +185,18 @@ mod tests {
             why.starts_with("revision 67 has the configuration of revision 3, and none before that is kept (the last 32 are)"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn a_target_that_comes_and_goes_has_one_line() {
+        let mut revisions = Revisions::begin(CAUSE);
+        revisions.changed(2, CAUSE, Vec::new(), document(1));
+        let checks = Cause { what: CHECKS, by: "its pools" };
+        (0..100).for_each(|_| revisions.other_files(2, checks, Vec::new()));
+        revisions.other_files(2, Cause { what: "files", by: "a watch" }, Vec::new());
+        revisions.other_files(2, checks, Vec::new());
+        let list: Vec<(u64, &str)> = revisions.list.iter().map(|one| (one.revision, &*one.what)).collect();
+        assert_eq!(list, [(1, "change"), (2, "change"), (2, CHECKS), (2, "files"), (2, CHECKS)]);
     }
 
     #[test]

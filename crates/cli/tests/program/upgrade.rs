@@ -365,7 +365,7 @@ fn bad_places_and_bad_builds_are_told_and_cost_nothing() {
         (&file, "what is there is no socket: choose another path"),
         (&folder, "what is there is no socket: choose another path"),
         (&other, "another program's socket is there: choose another path"),
-        (&missing, "No such file or directory"),
+        (&missing, "No such file or directory (os error 2): make its folder, or choose another path"),
     ] {
         let refused = serve(place.to_str().expect("text"));
         let told = refused.code == Some(1) && refused.stderr.contains(line) && refused.stderr.lines().count() == 1;

@@ -128,9 +128,11 @@ fn each_handshake_that_fails_has_a_line() {
 
 #[test]
 fn codes_of_a_server_that_goes_away_are_counted() {
-    let (pool, at) = serving(WebSocket::new(Echo::default()));
+    let echo = Echo::default();
+    let (pool, at) = serving(WebSocket::new(echo.clone()));
     let run = Program::of(&format!("load ws://{at}/echo -c 12 -d 30 --interval 20ms --json -"));
-    let opened = pool.wait(Duration::from_secs(20), |status| status.connections == 12);
+    // A code is for a client whose handshake is done.
+    let opened = pool.wait(Duration::from_secs(20), |_| echo.0.opened.load(Ordering::Relaxed) == 12);
     assert!(opened, "{:?}", pool.status());
     pool.drain(&Selector::All, Drain::within(Duration::from_secs(5)));
     let report = report(&run.end());

@@ -363,7 +363,14 @@ impl Upgrade {
     }
 
     fn open(&self) -> Result<OwnedFd, Error> {
-        passing::packet_listener(&self.path).map_err(|errno| self.error(std::io::Error::from(errno).to_string()))
+        passing::packet_listener(&self.path).map_err(|errno| {
+            let remedy = match errno {
+                Errno::NOENT => ": make its folder, or choose another path",
+                Errno::ACCESS | Errno::PERM | Errno::ROFS => ": choose a path where this user may make a socket",
+                _ => "",
+            };
+            self.error(format!("{}{remedy}", std::io::Error::from(errno)))
+        })
     }
 
     fn error(&self, reason: String) -> Error {
