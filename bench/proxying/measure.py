@@ -34,7 +34,7 @@ class Row:
 
 ROWS = (
     Row("requests", "Request and reply of 64 B, 50 connections", "µs of CPU for a request", 1e6, 50, 200_000, 20_000),
-    Row("idle", "Pairs at rest, once each has carried 64 B each way", "bytes of the proxy's memory for a pair", 1, 1, 3_500, 500, "pairs/s"),
+    Row("idle", "Pairs at rest", "bytes of memory for a pair", 1, 1, 3_500, 500, "pairs/s"),
     Row("bulk", "There and back over 4 connections", "s of CPU for 1 GB there and back", 1e9, 4, 1_000_000_000, 100_000_000, "MB/s", 1e6),
     Row("shorts", "Connect, 64 B, answer, close, 50 at once", "µs of CPU for a connection", 1e6, 50, 20_000, 3_000, "connections/s"),
     Row("redis", "redis-benchmark, SET and GET of 64 B, 50 connections", "µs of CPU for a request", 1e6, 50, 200_000, 20_000),
