@@ -87,7 +87,7 @@ impl Connections {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
         flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
-        if self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
+        if flags.any(Flags::EXTRA) && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
             // A reset drops what the kernel has not sent: epoll tells of room when that is nothing. It fails for a Unix socket alone, whose peer has it.
             let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
             self.slots.at(slot).flags.set(Flags::UNSENT);

@@ -92,11 +92,11 @@ impl Connections {
             Err(errno) => return self.fail(slot, errno),
         }
         let left = self.unsent.bytes(slot).len();
-        if left == 0 && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
-            // The kernel has it: see `start_closing`.
-            return self.unsent.release(slot);
-        }
         if left == 0 {
+            if self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
+                // The kernel has it: see `start_closing`.
+                return self.unsent.release(slot);
+            }
             self.forget_unsent(slot);
         }
         let (flags, version) = (self.slots.at(slot).flags, self.slots.at(slot).version);
