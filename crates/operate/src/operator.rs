@@ -104,13 +104,9 @@ impl Operator {
             }
             _ => hub.tell_moment(event),
         });
-        let start = |config: Config| match &self.server.upgrade {
-            Some(upgrade) => upgrade.start(name, config),
-            None => Pool::start(config),
-        };
-        let started = match start(config.clone()) {
+        let started = match self.server.start_observed(name, config.clone()) {
             // A process that may open few descriptors answers fewer clients at once.
-            Err(Error::LimitTooHigh { fits, .. }) if fits > 0 => start(config.limit(fits)),
+            Err(Error::LimitTooHigh { fits, .. }) if fits > 0 => self.server.start_observed(name, config.limit(fits)),
             started => started,
         };
         // The pool has the name of its setting.

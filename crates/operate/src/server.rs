@@ -190,7 +190,11 @@ impl Server {
     fn serve_listeners(&self, _: &Document, _: &BTreeMap<String, Pool>) {}
 
     fn start_pool(&self, name: &str, config: Config) -> Result<Pool, Error> {
-        let config = config.observer(self.observer(name));
+        self.start_observed(name, config.observer(self.observer(name)))
+    }
+
+    /// Starts a pool, which a new build takes over if the program can be upgraded.
+    pub(crate) fn start_observed(&self, name: &str, config: Config) -> Result<Pool, Error> {
         match &self.upgrade {
             Some(upgrade) => upgrade.start(name, config),
             None => Pool::start(config),

@@ -104,8 +104,8 @@ impl Server {
         (changes, outside): (&[Change], Option<(&'static str, &'static str)>),
     ) -> Vec<Step> {
         let values = |setting: &str| [from, to].map(|one| one.values.set.get(setting));
-        let are_same_layers =
-            values("listen")[0] == values("listen")[1] && outside.is_none_or(|(setting, _)| setting != CERTIFICATE);
+        let [old, new] = values("listen");
+        let are_same_layers = old == new && outside.is_none_or(|(setting, _)| setting != CERTIFICATE);
         let mut steps = Vec::new();
         for Change { setting, how, detail, .. } in changes {
             let how = Step::how(*how);

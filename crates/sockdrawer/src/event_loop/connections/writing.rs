@@ -77,6 +77,7 @@ impl Connections {
             return;
         }
         if self.unsent.bytes(slot).is_empty() {
+            // The kernel has sent all: see `start_closing`.
             return self.leave(slot, true);
         }
         let bytes = std::mem::take(self.unsent.at(slot));
