@@ -127,6 +127,29 @@ fn what_was_sent_before_a_reset_is_passed_on_before_it() {
     });
 }
 
+/// A side ends and closes its socket, and the other speaks on: the kernel refuses that, and the pair has ended in order all the same.
+#[test]
+fn a_side_that_closes_its_socket_after_its_end_is_no_failure() {
+    in_time(|| {
+        for client_closes in [true, false] {
+            let Scene { script, pool, client, far } = Scene::new();
+            let (closes, mut speaks) = if client_closes { (client, far) } else { (far, client) };
+            drop(closes);
+            assert!(read_all(&mut speaks).expect("an orderly end").is_empty());
+            speaks.write_all(b"late").expect("it stands");
+            let ends = || [Side::Accepted, Side::Connected].map(|side| script.ends(side));
+            assert!(pool.wait(PATIENCE, |_| ends().concat().len() == 2));
+            // It has not ended itself, and is not reset.
+            assert!(read_all(&mut speaks).expect("an orderly end").is_empty());
+            drop(speaks);
+            assert_empty(&pool);
+            let counts = pool.status().counts;
+            assert_eq!((counts.errors, counts.aborted, counts.closed), (0, 0, 2));
+            assert_eq!(ends(), [[Closed::Orderly]; 2]);
+        }
+    });
+}
+
 /// Blocking code that takes a byte.
 fn delegate() -> Step {
     Step::Delegate(Delegate::new(|connection| {
