@@ -21,13 +21,13 @@ use crate::{carry, certificates, checks, control, metrics, print, program_settin
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use sockdrawer::observe::Event;
-use sockdrawer::{Address, Drain, Field, Pool, Upgrade};
+use sockdrawer::{Address, Drain, Error, Field, Pool, Upgrade};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
@@ -286,7 +286,8 @@ impl Operated {
         // Before they are watched.
         let is_unheard = self.origin.is_file() && signals::is_ignored(SIGHUP);
         let unheard = is_unheard.then(|| unheard(self.origin.name));
-        self.watch_signals(&news, log.clone())?;
+        let ended_now = Arc::<OnceLock<Weak<Server>>>::default();
+        self.watch_signals(&news, log.clone(), ended_now.clone())?;
         let since = Instant::now();
         let (hooks, moments) = Hooks::new();
         let upgrade = self.begin_upgrade(&program, &document, hooks.clone())?;
@@ -297,6 +298,7 @@ impl Operated {
         let parts = (Hub::new(log, manager, moments_to(news.clone())), upgrade.clone(), passed);
         let server = Server::new(self.origin.known.clone(), parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
+        ended_now.get_or_init(|| Arc::downgrade(&server));
         server.start(document)?;
         let operator = self.operator(&server, &news, hooks, moments)?;
         let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
@@ -307,7 +309,14 @@ impl Operated {
         operator.hooks.ask(Moment::Started).map_err(refused)?;
         if let Some(upgrade) = &upgrade {
             let replaces = upgrade.predecessor().is_some();
-            upgrade.ready()?;
+            match upgrade.ready() {
+                Err(rehearsed @ Error::Rehearsed { .. }) => {
+                    let line = rehearsed.to_string();
+                    server.hub.note("Rehearsed", &json!(line), &line);
+                    return Ok(());
+                }
+                ready => ready?,
+            }
             if replaces {
                 operator.ledger.upgraded(since.elapsed());
             }
@@ -365,15 +374,23 @@ impl Operated {
         Ok(operator)
     }
 
-    fn watch_signals(&self, news: &Sender<News>, log: Option<Log>) -> Result<(), Failure> {
+    fn watch_signals(&self, news: &Sender<News>, log: Option<Log>, server: Arc<OnceLock<Weak<Server>>>) -> Result<(), Failure> {
         let send = |make: fn() -> News| {
             let news = news.clone();
             move || drop(news.send(make()))
         };
         let reload = self.origin.is_file().then(|| Box::new(send(|| News::Reload)) as Box<dyn Fn() + Send>);
-        let second = move |line: &str| match &log {
-            Some(log) => log.tell_now("EndedNow", serde_json::Value::Null, line),
-            None => print::tell_within(Duration::ZERO, format_args!("error: {line}")),
+        let second = move || {
+            let cut = match server.get().and_then(Weak::upgrade).and_then(|server| server.cut_off()) {
+                Some(1) => "1 connection was ended before it had finished".to_owned(),
+                Some(cut) => format!("{cut} connections were ended before they had finished"),
+                None => "connections were ended before they had finished".to_owned(),
+            };
+            let line = format!("a second signal: {cut}; send one to drain");
+            match &log {
+                Some(log) => log.tell_now("EndedNow", serde_json::Value::Null, &*line),
+                None => print::tell_within(Duration::ZERO, format_args!("error: {line}")),
+            }
         };
         signals::drain_or_end(send(|| News::End), send(|| News::Upgrade), reload, second).map_err(|error| {
             Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"))

@@ -20,6 +20,7 @@ use sockdrawer_catalog::time;
 use sockdrawer_catalog::web::Web;
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -227,6 +228,8 @@ impl Operator {
                 News::Moment(moment) => self.moment(moment, asked),
                 News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
+                // A second signal came: its thread says so, and ends the program.
+                News::Drained(_) if self.server.ends_now.load(Relaxed) => {}
                 News::Drained(drained) => return self.drained(drained),
                 // The drain tells more of the same end.
                 News::Stopped(_, Ok(())) if ending => {}

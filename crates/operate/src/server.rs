@@ -18,15 +18,19 @@ use crate::tls::{self, PoolTls};
 use crate::watched::Watched;
 use planning::Work;
 use sockdrawer::observe::{Event, Observer, Readiness, Status};
-use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Upgrade};
+use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Selector, Upgrade};
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
+
+/// The maximum of what a second signal waits for loops that user code holds.
+const CUT_WITHIN: Duration = Duration::from_millis(250);
 
 /// The pools of a program.
 pub(crate) struct Server {
@@ -47,6 +51,8 @@ pub(crate) struct Server {
     removed: Mutex<Vec<Removed>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
+    /// The thread that hears signals ends the program.
+    pub(crate) ends_now: AtomicBool,
 }
 
 type Started = dyn Fn(&str, &Pool) + Send + Sync;
@@ -114,6 +120,7 @@ impl Server {
             state: Mutex::default(),
             removed: Mutex::default(),
             started: Box::new(started),
+            ends_now: AtomicBool::new(false),
         }
     }
 
@@ -447,6 +454,20 @@ impl Server {
             pool.shutdown(Drain { notice, deadline: deadline.saturating_sub(turn.late) / turn.left, ..*drain })
         };
         at_once(&self.running(), end).into_iter().sum()
+    }
+
+    /// Ends a drain before its deadline: resets what has not ended, as the deadline does. Returns how many those are, where all loops say so in time.
+    pub(crate) fn cut_off(self: &Arc<Self>) -> Option<usize> {
+        self.ends_now.store(true, Relaxed);
+        let (server, (says, cut)) = (self.clone(), mpsc::channel());
+        let cut_off = move || {
+            let now = |(pool, _): &(Pool, Drain), _: Turn| pool.drain(&Selector::All, Drain::within(Duration::ZERO));
+            let drained: Drained = at_once(&server.running(), now).into_iter().sum();
+            // The program ends without it.
+            let _ = says.send(drained.cut);
+        };
+        thread::Builder::new().name("cut off".to_owned()).spawn(cut_off).ok()?;
+        cut.recv_timeout(CUT_WITHIN).ok()
     }
 
     /// The longest time that the end may take.

@@ -4,11 +4,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::{fs, io, thread};
 
-const SECOND: &str = "a second signal: connections were ended before they had finished; send one to drain them";
-
 /// Calls `drain` at the first SIGINT or SIGTERM; a second one ends the program at once, with exit code 1, from here: nothing that another
-/// thread waits for is in its way. Calls `upgrade` for each SIGUSR2. SIGUSR1 means nothing, and must not end a server.
-/// `second` is told what the second signal does, in words, before it does.
+/// thread waits for is in its way, and `second` is called before it does. Calls `upgrade` for each SIGUSR2. SIGUSR1 means nothing, and must not end a
+/// server.
 ///
 /// SIGHUP calls `reload`. Where there is nothing to reload it is one more request to drain, as when a terminal goes away, and never the
 /// second signal: systemd sends it beside SIGTERM.
@@ -19,7 +17,7 @@ pub fn drain_or_end(
     drain: impl Fn() + Send + 'static,
     upgrade: impl Fn() + Send + 'static,
     reload: Option<Box<dyn Fn() + Send>>,
-    second: impl Fn(&str) + Send + 'static,
+    second: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
     let (mut draining, mut ending) = (false, false);
     watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
@@ -30,7 +28,7 @@ pub fn drain_or_end(
             _ => {}
         }
         if ending && signal != SIGHUP {
-            second(SECOND);
+            second();
             // Not `std::process::exit`, which would wait for standard output.
             signal_hook::low_level::exit(1);
         }

@@ -162,6 +162,12 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// This process was to be the next build in a rehearsal, which has ended: the other goes on as it was, and knows what would be taken over.
+    #[error("a rehearsal at {} has ended: nothing was taken over", path.display())]
+    Rehearsed {
+        /// Where the two met.
+        path: std::path::PathBuf,
+    },
     /// The system refused a thread, an epoll or an event descriptor.
     #[error("cannot {what}: {source}{}", remedy(source))]
     System {

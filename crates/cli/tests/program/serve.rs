@@ -5,7 +5,7 @@ mod proxied;
 
 use crate::program::Program;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -286,15 +286,19 @@ fn a_hang_up_that_nohup_ignores_ends_nothing() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let (server, address) = serve("ping");
-    let stream = connect(address);
-    assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
-    server.signal(Signal::TERM);
-    wait_until_refused(address);
-    server.signal(Signal::INT);
-    let end = server.end();
-    assert_eq!((end.code, end.stderr.matches('\n').count()), (Some(1), 1), "{end:?}");
-    assert!(end.stderr.contains("a second signal"), "{end:?}");
+    for model in ["single", "threads", "fork", "prefork", "loops", "tasks"] {
+        let (mut server, address) = serve(&format!("ping --model {model}"));
+        let mut stream = connect(address);
+        assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
+        server.signal(Signal::TERM);
+        assert_eq!(server.error_line(), "draining 1 connection, at most 30 s in all; a second signal ends now");
+        server.signal(Signal::INT);
+        let end = server.end();
+        let told = "error: a second signal: 1 connection was ended before it had finished; send one to drain\n";
+        assert_eq!((end.code, &*end.stderr), (Some(1), told), "{model}");
+        // An end in order would make an answer look whole.
+        assert_eq!(stream.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset, "{model}");
+    }
 }
 
 /// A draining server closes its listeners: it is draining when nobody is let in any more.

@@ -374,7 +374,8 @@ impl Upgrade {
     }
 
     fn error(&self, reason: String) -> Error {
-        Error::Upgrade { path: self.path.clone(), reason }
+        let path = self.path.clone();
+        if reason == REHEARSAL { Error::Rehearsed { path } } else { Error::Upgrade { path, reason } }
     }
 
     fn begun(&self) -> Result<&Begun, Error> {
@@ -488,8 +489,8 @@ impl Upgrade {
     /// background.
     ///
     /// # Errors
-    /// [`Error::Upgrade`] when the predecessor refuses or is gone: it goes on as it was, and this process accepts nothing; when it was called
-    /// before.
+    /// [`Error::Rehearsed`] at the end of a rehearsal: end this process in order. [`Error::Upgrade`] when the predecessor refuses or is gone: it goes
+    /// on as it was, and this process accepts nothing; when it was called before.
     pub fn ready(&self) -> Result<(), Error> {
         let begun = self.begun()?;
         let mut pools =

@@ -20,7 +20,7 @@ fn file(pools: &[(&str, &[&str])], model: &str) -> String {
 
 /// A server with two pools, and where they listen, which is the same from here on.
 fn start(name: &str, model: &str) -> (Operated, String, String) {
-    let server = Operated::start(name, &file(&[("one", &["127.0.0.1:0"]), ("two", &["127.0.0.1:0"])], model));
+    let server = Operated::told(name, &file(&[("one", &["127.0.0.1:0"]), ("two", &["127.0.0.1:0"])], model), |_| {});
     let [one, two] = [0, 1].map(|at: usize| server.addresses[at].clone());
     (server, one, two)
 }
@@ -67,7 +67,7 @@ fn report(end: &End, code: i32) -> serde_json::Value {
 #[test]
 fn a_pool_that_the_next_build_drops_is_named_and_drained_once_that_stands() {
     for model in ["loops", "prefork", "fork"] {
-        let (server, one, two) = start(&format!("changed-dropped-{model}"), model);
+        let (mut server, one, two) = start(&format!("changed-dropped-{model}"), model);
         let (mut kept, mut dropped) = (connected(&one), connected(&two));
         server.write(&file(&[("one", &[&one])], model));
         let rehearsed = upgrade(&server, "--rehearse");
@@ -81,6 +81,8 @@ fn a_pool_that_the_next_build_drops_is_named_and_drained_once_that_stands() {
         let all = upgrade(&server, "--rehearse --require-all");
         assert!(all.code == Some(1) && all.stderr.contains(&format!("two: 1 stay ({stays})")), "{all:?}");
         [&mut kept, &mut dropped].into_iter().for_each(is_served);
+        // Twice, and never as a failure of the server in whose log it stands.
+        (0..2).for_each(|_| assert_eq!(server.event(&["Rehearsed", "Failed"])["event"], "Rehearsed", "{model}"));
         let done = report(&upgrade(&server, ""), 0);
         assert_eq!(done["result"]["staying"], if model == "fork" { 2 } else { 1 }, "{done}");
         [&mut kept, &mut dropped].into_iter().for_each(is_served);

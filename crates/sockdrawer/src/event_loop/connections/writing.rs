@@ -123,7 +123,10 @@ impl Connections {
     /// The socket failed.
     pub(super) fn fail(&mut self, slot: u32, errno: Errno) {
         let flags = self.slots.at(slot).flags;
-        if flags.is(Phase::Relayed) && flags.any(Flags::PEER_ENDED) && matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) {
+        if flags.is(Phase::Relayed)
+            && flags.any(Flags::PEER_ENDED)
+            && matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)
+        {
             // Its peer ended in order and closed its socket, which refuses what the other side says later: no fault of either.
             return self.end(slot, Closed::Orderly, false);
         }

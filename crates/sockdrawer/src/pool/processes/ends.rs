@@ -293,14 +293,17 @@ impl Ends {
         self.gone.push_back((Instant::now() + GONE_WITHIN, pid));
     }
 
-    /// Questions that need wait for nothing any more. The last one waits until no permit is `taken`.
+    /// Questions that need wait for nothing any more. The last one waits until no permit is `taken`, and is answered after all others: the pool hears
+    /// nothing that comes later.
     pub(super) fn answered(&mut self, taken: usize) -> Vec<(u64, Reply)> {
         let last = self.last;
         let over = |number: &u64, asked: &mut Asked| {
             let waits = asked.listener || (Some(*number) == last && taken > 0);
             asked.stage == Stage::Told || (asked.left.is_empty() && !waits)
         };
-        self.open.extract_if(over).map(|(number, asked)| (number, asked.reply())).collect()
+        let mut answered: Vec<_> = self.open.extract_if(over).map(|(number, asked)| (number, asked.reply())).collect();
+        answered.sort_by_key(|(number, _)| Some(*number) == last);
+        answered
     }
 }
 
@@ -337,8 +340,9 @@ mod tests {
         ends.retired(1);
         assert!(ends.answered(1).is_empty(), "one has a permit");
         ends.add_cut(2);
+        (2..10).for_each(|number| ends.drain(number, Vec::new(), Drain::within(Duration::ZERO)));
         let (number, reply) = ends.answered(0).pop().expect("it is over");
-        assert_eq!((number, drained(reply)), (1, Drained::of((1, 2))));
+        assert_eq!((number, drained(reply)), (1, Drained::of((1, 2))), "after all others");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::sys::{Kernel, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Lets this program run pools in processes of their own ([`Model::Fork`](crate::Model::Fork),
 /// [`Model::Prefork`](crate::Model::Prefork)). Call it first of all in `main`, before arguments are parsed and threads started: a
@@ -105,7 +106,12 @@ pub(super) struct Helper {
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
     /// at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
+    /// Each thread that owes the pool an answer has one of it.
+    owed: Arc<()>,
 }
+
+/// The maximum of what the end of a helper waits for its other answers: of drains and purges, whose connections have ended with it.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(50);
 
 impl Helper {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, to_pool: &Arc<ToPool>) -> Result<Helper, Refusal> {
@@ -131,7 +137,15 @@ impl Helper {
         let core = Core::start_on(config, foundation).map_err(refusal)?;
         Manager::set_accept_state(&*core, &start.accept_state);
         let listener_states = ListenerStates::new(Process { most: usize::MAX, ..process });
-        Ok(Helper { core, listener_states, to_pool: to_pool.clone(), sockets: HashMap::new(), turn: 0, next: None })
+        Ok(Helper {
+            core,
+            listener_states,
+            to_pool: to_pool.clone(),
+            sockets: HashMap::new(),
+            turn: 0,
+            next: None,
+            owed: Arc::default(),
+        })
     }
 
     /// What is quick is answered here, the rest by a thread.
@@ -183,14 +197,21 @@ impl Helper {
     }
 
     fn answer_later(&self, number: u64, order: HelperRequest) {
-        let (core, to_pool) = (self.core.clone(), self.to_pool.clone());
+        let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), self.owed.clone());
         let answer = move || {
             if let HelperRequest::Shutdown(how) = order {
-                core.shutdown(how, "its pool ends", |drained| to_pool.reply(number, Reply::Outcome(Box::new(drained.into()))));
+                core.shutdown(how, "its pool ends", |drained| {
+                    let by = Instant::now() + ANSWERED_WITHIN;
+                    // Two are those of this thread and of the helper.
+                    core.own.shared.notifier.wait(by, || Arc::strong_count(&owed) == 2);
+                    to_pool.reply(number, Reply::Outcome(Box::new(drained.into())));
+                });
                 // All that it had is done; the pool closes its end when it has heard so.
                 std::process::exit(0);
             }
             to_pool.reply(number, slow(&core, order));
+            drop(owed);
+            core.own.shared.notifier.notify();
         };
         // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
