@@ -368,8 +368,9 @@ impl Unjoined {
             cx.report("no room for the connection to a target: the pool's limit counts both sides of a pair, raise it");
             return Step::Abort;
         }
-        if let Some(place) = &self.place {
-            let pause = place.failed(cx.now(), failure.errno);
+        if let Some(place) = &self.place
+            && let Some(pause) = place.failed(cx.now(), failure.errno)
+        {
             let why = why_failed(failure.errno);
             let text = format!("target {}: {why}; left out for {}", place.address(), crate::time::format(pause));
             cx.report(Report::new(text).kind("TargetFailed").field("target", place.address().to_string()).field("why", why));

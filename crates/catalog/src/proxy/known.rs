@@ -228,6 +228,8 @@ pub(super) struct Health {
     pub(super) counted: Option<Instant>,
     /// The time until which it is left out. Then one client tries it, and meanwhile it is left out for the next pause.
     pub(super) until: Option<Instant>,
+    /// The time at which a client tried it last while it was left out, or after.
+    pub(super) tried: Option<Instant>,
     /// Time of the first connect that succeeded after a failure.
     pub(super) back: Option<Instant>,
     /// Connects that succeeded, and that failed, in all.
@@ -238,6 +240,16 @@ pub(super) struct Health {
 impl Health {
     pub(super) fn is_left_out(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
+    }
+
+    /// A client tries it. Returns whether that is in its pause; else this is the client that tries it, and others are in the next pause.
+    pub(super) fn is_tried(&mut self, now: Instant) -> bool {
+        let Some(until) = self.until else { return false };
+        self.tried = Some(now);
+        if until <= now {
+            self.until = now.checked_add(self.pause());
+        }
+        now < until
     }
 
     pub(super) fn pause(&self) -> Duration {
@@ -330,7 +342,7 @@ impl Known {
         all
     }
 
-    /// Returns the state of all targets that are named, or that clients have places at, by pools and addresses.
+    /// Returns the state of all targets that are written, or that clients have places at, by pools and addresses.
     #[must_use]
     pub fn status(&self, now: Instant) -> Vec<TargetStatus> {
         let written = self.written();
@@ -339,6 +351,8 @@ impl Known {
             all.iter().find(|(_, other)| Arc::ptr_eq(other, state)).map(|(target, _)| target.clone())
         };
         let mut all: Vec<TargetStatus> = self.all().iter().map(|state| state.status(of(state), now)).collect();
+        // An earlier generation may name it, while clients of others of its targets are there.
+        all.retain(|one| one.target.is_some() || one.open + one.waiting > 0);
         all.sort_by_key(|one| (one.pool.clone(), one.address.to_string()));
         all
     }
@@ -404,7 +418,7 @@ impl Known {
             let HandedOver { failures, connects, last_error, places, .. } = one;
             let (until, back) =
                 (one.left_out.and_then(|left| now.checked_add(left)), one.back.and_then(|back| now.checked_sub(back)));
-            *state.health() = Health { failures, counted: None, until, back, connects, last_error };
+            *state.health() = Health { failures, counted: None, until, tried: None, back, connects, last_error };
             state.places.taken.fetch_add(places, Relaxed);
             state.places.coming.fetch_add(places, Relaxed);
         }

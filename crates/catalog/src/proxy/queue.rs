@@ -109,7 +109,7 @@ impl Queue {
                 otherwise();
                 return false;
             };
-            let place = Place::counted(wanted.number, None, wanted.state.clone());
+            let place = Place::counted(wanted.number, wanted.state.clone());
             drop(first);
             let waiter = waiters.remove(at);
             *locked(&waiter.given) = Some(place);

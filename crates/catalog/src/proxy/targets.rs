@@ -18,6 +18,8 @@ pub struct Place {
     pub number: Option<usize>,
     /// The time at which it was taken; None for a client that came from another process.
     taken: Option<Instant>,
+    /// True of a client that tries a target in its pause, because every other one is left out too: a failure says nothing new.
+    is_early: bool,
     /// False of a client that comes from the process before this one, and has not arrived.
     is_counted: bool,
     has_moved: bool,
@@ -25,15 +27,17 @@ pub struct Place {
 }
 
 impl Place {
+    /// The client that has it connects now.
     pub(super) fn taken_at(mut self, now: Instant) -> Place {
         self.taken = Some(now);
+        self.is_early = self.shared.health().is_tried(now);
         self
     }
 
     /// The place is among those of its target already.
-    pub(super) fn counted(number: Option<usize>, taken: Option<Instant>, shared: Arc<TargetState>) -> Place {
+    pub(super) fn counted(number: Option<usize>, shared: Arc<TargetState>) -> Place {
         shared.tell(TargetEvent::Opened);
-        Place { number, taken, is_counted: true, has_moved: false, shared }
+        Place { number, taken: None, is_early: false, is_counted: true, has_moved: false, shared }
     }
 
     /// Returns where the target listens.
@@ -67,20 +71,21 @@ impl Place {
         self.shared.tell(TargetEvent::Carried(to, from));
     }
 
-    /// Counts a connect that failed. Returns for how long the target is left out. Failures of connects that were under way at the same time double the pause
-    /// once.
-    pub fn failed(&self, now: Instant, errno: i32) -> Duration {
+    /// Counts a connect that failed. Returns the pause that begins with it, for which the target is left out; None where a failure before it, while this connect
+    /// was under way or before it began, has begun one.
+    pub fn failed(&self, now: Instant, errno: i32) -> Option<Duration> {
         let mut health = self.shared.health();
         (health.connects[1], health.last_error) = (health.connects[1] + 1, Some(errno));
-        if health.counted.is_none_or(|counted| self.taken.is_none_or(|taken| taken >= counted)) {
+        let is_news = !self.is_early && health.counted.is_none_or(|counted| self.taken.is_none_or(|taken| taken >= counted));
+        if is_news {
             health.failures = health.failures.saturating_add(1);
             health.counted = Some(now);
             health.until = now.checked_add(health.pause());
         }
-        let left = health.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let pause = is_news.then(|| health.pause());
         drop(health);
         self.shared.tell(TargetEvent::Failed(errno));
-        left
+        pause
     }
 }
 
@@ -129,8 +134,8 @@ impl Targets {
         Targets { balance, all, turns, known, are_asked: AtomicBool::new(false) }
     }
 
-    /// Takes a place for a client at the target that is due, but for those that were `tried`. Where every other one is left out, at that which is left out no
-    /// longer soonest: the last target is never left out.
+    /// Takes a place for a client at the target that is due, but for those that were `tried`. Where every other one is left out, at that which was tried
+    /// longest ago: the last target is never left out.
     ///
     /// # Errors
     /// [`NoPlace`].
@@ -146,7 +151,7 @@ impl Targets {
                 return Err(NoPlace::NoTarget);
             }
             let number = match class.all_left_out {
-                true => with_room.into_iter().min_by_key(|number| health[*number].until),
+                true => with_room.into_iter().min_by_key(|number| health[*number].tried),
                 false if with_room.is_empty() => None,
                 false => Some(self.due(&with_room, &health, peer, now)),
             };
@@ -156,12 +161,7 @@ impl Targets {
                 // Another loop was faster.
                 continue;
             }
-            if health[number].until.is_some() {
-                // This client tries it, and no other does before that is known.
-                let mut health = shared.health();
-                health.until = now.checked_add(health.pause());
-            }
-            return Ok(Place::counted(Some(number), Some(now), shared.clone()));
+            return Ok(Place::counted(Some(number), shared.clone()).taken_at(now));
         }
     }
 
@@ -224,10 +224,10 @@ impl Targets {
         let number = self.all.iter().position(|(target, _)| target.address == *address);
         let shared = number.map_or_else(|| self.known.of(address), |number| self.all[number].1.clone());
         if to_come {
-            return Place { number, taken: None, is_counted: false, has_moved: false, shared };
+            return Place { number, taken: None, is_early: false, is_counted: false, has_moved: false, shared };
         }
         shared.add();
-        Place::counted(number, None, shared)
+        Place::counted(number, shared)
     }
 
     fn due(&self, candidates: &[usize], health: &[Health], peer: Option<IpAddr>, now: Instant) -> usize {

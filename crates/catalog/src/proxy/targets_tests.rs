@@ -106,7 +106,7 @@ fn a_target_that_fails_is_left_out_longer_each_time_and_tried_by_one() {
     for _ in 0..7 {
         let tries = std::iter::repeat_with(|| targets.take(None, &[], now).expect("a target")).take(4);
         let failing: Vec<Place> = tries.filter(|place| place.number == Some(0)).collect();
-        pauses.push(failing[0].failed(now, 111).as_secs());
+        pauses.push(failing[0].failed(now, 111).expect("its turn").as_secs());
         assert!(pauses.len() == 1 || failing.len() == 1, "one client tries it: {failing:?}");
         let left_out = targets.status(now)[0].left_out.expect("it failed");
         assert!((0..4).all(|_| number(targets.take(None, &[], now + left_out / 2)) == Some(1)));
@@ -124,12 +124,12 @@ fn connects_that_fail_at_once_double_the_pause_once() {
     let at = |millis| now + Duration::from_millis(millis);
     let take = |millis| targets.take(None, &[], at(millis)).expect("the last one is never left out");
     let burst: Vec<Place> = (0..60).map(take).collect();
-    let pauses: Vec<u64> =
-        burst.iter().zip(500..).map(|(place, millis)| place.failed(at(millis), 110).as_millis() as u64).collect();
-    assert_eq!(pauses, (0..60).map(|after| 1000 - after).collect::<Vec<_>>());
+    let pauses: Vec<Duration> = burst.iter().zip(500..).filter_map(|(place, millis)| place.failed(at(millis), 110)).collect();
+    assert_eq!((pauses, targets.status(at(559))[0].left_out), (vec![Duration::from_secs(1)], Some(Duration::from_millis(941))));
     assert_eq!(targets.status(at(560))[0].failures, 1);
-    // It began after that.
-    assert_eq!(take(600).failed(at(1100), 110), Duration::from_secs(2));
+    // They began in its pause, as it is the last one; and after it.
+    assert!((600..900).all(|millis| take(millis).failed(at(millis + 1), 110).is_none()));
+    assert_eq!(take(1500).failed(at(1600), 110), Some(Duration::from_secs(2)));
 }
 
 #[test]
@@ -261,6 +261,29 @@ fn no_place_and_no_client_is_lost_by_threads() {
     assert!(targets.status(now).iter().all(|status| status.open == 0));
 }
 
+/// Each client tries one after the other: were each failure counted, both would be left out for 30 s soon.
+#[test]
+fn targets_that_all_fail_under_load_are_left_out_no_longer_than_they_were_down() {
+    let (targets, began) = (targets(Balance::Least, &["", ""]), Instant::now());
+    let (down, mut back) = (Duration::from_secs(2), [None; 2]);
+    for millis in (0..6_000).step_by(20) {
+        let now = began + Duration::from_millis(millis);
+        let mut tried = Vec::new();
+        while let Ok(place) = targets.take(None, &tried, now) {
+            let number = place.number.expect("a target");
+            if now >= began + down {
+                place.succeeded(now, Duration::ZERO);
+                back[number].get_or_insert(now - began);
+                break;
+            }
+            place.failed(now, 111);
+            tried.push(number);
+        }
+    }
+    let [one, other] = back.map(|back| back.expect("both have clients again"));
+    assert!(one.min(other) == down && one.max(other) <= 2 * down, "{one:?} and {other:?}");
+}
+
 #[test]
 fn a_target_that_is_found_to_be_well_is_left_out_no_more() {
     let known = Known::default().of_pool("a");
@@ -269,7 +292,7 @@ fn a_target_that_is_found_to_be_well_is_left_out_no_more() {
     let place = targets.take(None, &[1], began).expect("it has room");
     let (address, pause) = (place.address().clone(), place.failed(began, 111));
     drop(place);
-    assert_eq!(known.status(began)[0].left_out, Some(pause));
+    assert_eq!(known.status(began)[0].left_out, pause);
     assert!(!Known::clone(&known).of_pool("b").is_well(&address, began), "another pool finds out by itself");
     assert!(known.is_well(&address, began) && !known.is_well(&address, began));
     let status = &known.status(began)[0];
@@ -283,7 +306,7 @@ fn a_target_that_is_back_gets_its_share_step_by_step() {
         let targets = targets(balance, &["", ""]);
         let mut now = Instant::now();
         let failing = targets.take(None, &[], now).expect("a target");
-        now += failing.failed(now, 111);
+        now += failing.failed(now, 111).expect("its turn");
         drop(failing);
         let mut busy: Vec<Place> = (0..100).map(|_| targets.take(None, &[0], now).expect("a target")).collect();
         let tries =
@@ -312,8 +335,8 @@ fn a_backup_is_for_when_all_others_are_left_out_and_the_last_is_never() {
     let second = targets.take(None, &[], now).expect("a target");
     assert_eq!(second.number, Some(1));
     second.failed(now + Duration::from_millis(1), 111);
-    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(2))), Some(0), "its pause ends first");
-    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(3))), Some(1), "the other is being tried");
+    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(2))), Some(0), "it was tried before the other");
+    assert_eq!(number(targets.take(None, &[], now + Duration::from_millis(3))), Some(1), "and now the other was");
 }
 
 #[test]

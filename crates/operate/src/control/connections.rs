@@ -66,7 +66,6 @@ pub(super) fn are_there(selector: &Selector, pools: &[(String, Pool)]) -> Result
             format!("generation {number} has not begun: the newest is {newest}")
         }
         Selector::Id(ConnectionId(id)) if !matches() => format!("no connection has the number {id}: it may have ended"),
-        Selector::Tag(tag) if !matches() => format!("no connection has the tag {tag}: it may have ended"),
         _ => return Ok(()),
     };
     Err(Answer::error(404, why))
