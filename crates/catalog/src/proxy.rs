@@ -253,6 +253,8 @@ pub struct Unjoined {
     waits_since: Option<Instant>,
     /// When the connect to it began.
     since: Option<Instant>,
+    /// Why it gets no target.
+    failed: Option<&'static str>,
 }
 
 /// Note to a client that waits for a place.
@@ -265,7 +267,18 @@ impl Unjoined {
             _ => None,
         });
         let (proxy, peer) = (proxy.clone(), peer.remote());
-        Unjoined { proxy, peer, at, not: Vec::new(), tries: 0, place: None, waiting: None, waits_since, since: None }
+        Unjoined {
+            proxy,
+            peer,
+            at,
+            not: Vec::new(),
+            tries: 0,
+            place: None,
+            waiting: None,
+            waits_since,
+            since: None,
+            failed: None,
+        }
     }
 
     fn begin(&mut self, cx: &mut Context<'_>) -> Step {
@@ -301,12 +314,18 @@ impl Unjoined {
         Step::Close
     }
 
+    /// Resets the client. Its last call says why: this one may say of a target that it failed.
+    fn fail(&mut self, why: &'static str) -> Step {
+        self.failed = Some(why);
+        Step::Abort
+    }
+
     /// Connects to the next target, or resets the client.
     fn connect(&mut self, cx: &mut Context<'_>) -> Step {
         self.place = None;
         let Parts { options, targets } = &*self.proxy.0;
         if self.tries >= options.tries {
-            return Step::Abort;
+            return self.fail("no target accepts a client, of those that were tried for it");
         }
         match targets.take(self.peer.map(|peer| peer.ip()), &self.not, cx.now()) {
             Ok(place) => self.connect_to(place, cx),
@@ -317,12 +336,8 @@ impl Unjoined {
                 cx.set_timer(options.queue_timeout.saturating_sub(cx.now().saturating_duration_since(since)));
                 Step::Continue
             }
-            Err(NoPlace::NoTarget) => {
-                if self.tries == 0 {
-                    cx.report(Report::new("each target has weight=0: new clients are reset").kind("TargetsFailed"));
-                }
-                Step::Abort
-            }
+            Err(NoPlace::NoTarget) if self.tries == 0 => self.fail("each target has weight=0: new clients are reset"),
+            Err(NoPlace::NoTarget) => self.fail("no target accepts a client"),
         }
     }
 
@@ -365,8 +380,7 @@ impl Unjoined {
 
     fn not_connected(&mut self, failure: &ConnectFailure, cx: &mut Context<'_>) -> Step {
         if failure.errno == EAGAIN {
-            cx.report("no room for the connection to a target: the pool's limit counts both sides of a pair, raise it");
-            return Step::Abort;
+            return self.fail("no room for the connection to a target: the pool's limit counts both sides of a pair, raise it");
         }
         if let Some(place) = &self.place
             && let Some(pause) = place.failed(cx.now(), failure.errno)
@@ -431,10 +445,7 @@ impl Protocol for PairSide {
         }
         match client.waiting.take().and_then(|waiting| waiting.time_out(cx.now())) {
             Some(place) => client.connect_to(place, cx),
-            None => {
-                cx.report("each target has as many clients as its limit, and no place came free in time");
-                Step::Abort
-            }
+            None => client.fail("each target has as many clients as its limit, and no place came free in time"),
         }
     }
 
@@ -468,6 +479,11 @@ impl Protocol for PairSide {
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        if let PairSide::Unjoined(client) = self
+            && let Some(failed) = client.failed
+        {
+            cx.report(Report::new(failed).kind("PairFailed"));
+        }
         let PairSide::Joined(Joined { place, log }) = self else { return };
         if why == Closed::Adopted {
             return place.moved();

@@ -1,6 +1,7 @@
 //! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
 
 use crate::log::{Entry, Log};
+use crate::metric_family::{Counter, MetricFamily};
 use crate::notify::Manager;
 use crate::print::PATIENCE;
 use crate::{print, words};
@@ -13,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+/// The family of reports by kind.
+pub(crate) const REPORTS: &str = "sockdrawer_reports";
+
 /// Where events go.
 pub(crate) struct Hub {
     log: Option<Log>,
@@ -22,6 +26,8 @@ pub(crate) struct Hub {
     /// Events that watching connections did not get.
     pub(crate) lost: AtomicU64,
     pub(crate) manager: Arc<Manager>,
+    /// Reports of protocols, also those that the log leaves out.
+    pub(crate) reports: MetricFamily<Counter, 2>,
     /// Hears of events that are moments in the life of the program.
     moments: Box<dyn Fn(&Event) + Send + Sync>,
 }
@@ -36,8 +42,9 @@ pub(crate) fn value(field: &Field) -> Value {
 
 impl Hub {
     pub(crate) fn new(log: Option<Log>, manager: Manager, moments: impl Fn(&Event) + Send + Sync + 'static) -> Arc<Hub> {
+        let reports = Counter::family(REPORTS, "Reports of protocols, by their kind.", ["pool", "kind"]);
         let (watching, number, lost) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager), moments: Box::new(moments) })
+        Arc::new(Hub { log, watching, number, lost, manager: Arc::new(manager), reports, moments: Box::new(moments) })
     }
 
     pub(crate) fn watching(&self) -> Group {
@@ -76,6 +83,7 @@ impl Hub {
             data[&**name] = self::value(value);
         }
         let kind = if report.kind.is_empty() { "Reported" } else { &*report.kind };
+        self.reports.at([pool, kind]).add(1);
         self.put(Entry { is_record: report.is_record, ..self.entry(Some(pool), kind.to_owned(), data, text) });
     }
 

@@ -295,8 +295,10 @@ impl Operated {
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
         let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
-        let parts = (Hub::new(log, manager, moments_to(news.clone())), upgrade.clone(), passed);
-        let server = Server::new(self.origin.known.clone(), parts, !self.origin.is_file(), started);
+        let (hub, mut known) = (Hub::new(log, manager, moments_to(news.clone())), self.origin.known.clone());
+        known.metrics.push(Arc::new(hub.reports.clone()));
+        let parts = (hub, upgrade.clone(), passed);
+        let server = Server::new(known, parts, !self.origin.is_file(), started);
         let server = Arc::new(server);
         ended_now.get_or_init(|| Arc::downgrade(&server));
         server.start(document)?;

@@ -7,7 +7,7 @@ mod top;
 use crate::arguments::{ApplyArguments, At, Chosen, Ctl, CtlArguments, Named, UpgradeBy};
 use crate::outcome::{Exit, Failure};
 use crate::table::{Table, plain};
-use crate::{print, terminal};
+use crate::{print, signals, terminal};
 use serde::Deserialize;
 use serde_json::Value;
 use sockdrawer_catalog::count::thousands;
@@ -19,6 +19,7 @@ use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 /// Rows of which the widths of columns are measured at once.
 const ROWS: usize = 1_000;
@@ -307,6 +308,11 @@ impl Asking {
     fn end(&mut self, path: &str, chosen: Chosen, more: [(&'static str, Option<String>); 2]) -> Result<Exit, Failure> {
         let more = more.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let mut exit = Exit::Ok;
+        let what = path.trim_start_matches('/').to_owned();
+        signals::watch(move |signal| {
+            print::tell_within(Duration::ZERO, format_args!("the {what} goes on in the server"));
+            signal_hook::low_level::exit(signal.exit().code().into());
+        })?;
         self.chosen(path, chosen, more, |of| {
             if of["cut"] != 0 {
                 exit = Exit::Failed;

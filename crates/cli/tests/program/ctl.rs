@@ -279,6 +279,20 @@ fn connections_are_ended_by_selectors_and_pools_are_suspended() {
 }
 
 #[test]
+fn a_drain_goes_on_when_the_operator_leaves_and_says_so() {
+    let server = Operated::start("ctl-leaves", TWO_POOLS);
+    let mut stays = TcpStream::connect(&server.addresses[1]).expect("it accepts");
+    stays.write_all(b"PingPi").and_then(|()| stays.read_exact(&mut [0; 4])).expect("half a ping keeps it from ending");
+    let drains = Program::run(server.command("drain --all --within 20s"));
+    until("a drain", || server.says("connections --json").contains("\"draining\":true"));
+    drains.signal(Signal::INT);
+    let end = drains.end();
+    assert_eq!((end.code, end.stderr.as_str()), (Some(130), "the drain goes on in the server\n"), "{end:?}");
+    stays.write_all(b"ng").and_then(|()| stays.read_exact(&mut [0; 4])).expect("it is answered first");
+    assert_eq!(stays.read(&mut [0]).expect("an end in order"), 0);
+}
+
+#[test]
 fn a_server_that_is_not_there_denied_or_stopped_is_told_in_one_line() {
     let server = Operated::start("ctl-absent", TWO_POOLS);
     let told = |words: &str| {

@@ -180,8 +180,9 @@ fn clients_wait_for_a_place_at_a_full_target() {
     server.says("reload");
     let mut late = connect(&at);
     assert_eq!(late.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
-    let told = server.event(&["Reported"])["text"].as_str().expect("a text").to_owned();
+    let told = server.event(&["PairFailed"])["text"].as_str().expect("a text").to_owned();
     assert!(told.ends_with(": each target has as many clients as its limit, and no place came free in time"), "{told}");
+    assert!(server.metrics().contains("sockdrawer_reports_total{pool=\"proxy\",kind=\"PairFailed\"} 1\n"));
     eventually(&server, "proxy_target_queue_timeouts_total", &two_at, 1);
     eventually(&server, "proxy_target_limit", &one_at, 2);
     assert!(served.iter_mut().enumerate().all(|(number, client)| echoes(client, number)), "they stay");

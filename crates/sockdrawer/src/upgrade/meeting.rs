@@ -99,7 +99,8 @@ impl Meeting {
             Ok(successor) => successor,
             Err(reason) => return refuse(reason),
         };
-        match successor.come(&place, until, |asking, asks| self.answer_beside(asking, asks)) {
+        let starts = successor.child.id();
+        match successor.come(&place, until, |asking, asks| self.answer_beside(starts, asking, asks)) {
             Ok((talk, pid, hello)) => {
                 let replacing = Replacing { asking: asking.clone(), rehearsal, since };
                 if let Some(reason) = self.conversation(talk, pid, place, Some(replacing)).hold(&hello) {
@@ -119,8 +120,8 @@ impl Meeting {
     }
 
     /// Another program asks while a successor starts.
-    fn answer_beside(&self, asking: Talk, asks: &Replace) {
-        let refused = "a new build is being started already: wait for it".to_owned();
+    fn answer_beside(&self, successor: u32, asking: Talk, asks: &Replace) {
+        let refused = format!("a new build is being started already, as pid {successor}: wait for it, or end that process");
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
         asking.end(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
     }
