@@ -242,8 +242,8 @@ impl Health {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// A client tries it. Returns whether that is in its pause; else this is the client that tries it, and others are in the next pause.
-    pub(super) fn is_tried(&mut self, now: Instant) -> bool {
+    /// Notes that a client tries it. Returns true in its pause; else this client is the one that tries it, and the next pause holds for others.
+    pub(super) fn begin_try(&mut self, now: Instant) -> bool {
         let Some(until) = self.until else { return false };
         self.tried = Some(now);
         if until <= now {

@@ -30,7 +30,7 @@ impl Place {
     /// The client that has it connects now.
     pub(super) fn taken_at(mut self, now: Instant) -> Place {
         self.taken = Some(now);
-        self.is_early = self.shared.health().is_tried(now);
+        self.is_early = self.shared.health().begin_try(now);
         self
     }
 
