@@ -252,7 +252,16 @@ impl Health {
         now < until
     }
 
-    pub(super) fn pause(&self) -> Duration {
+    /// A failure is counted: it is left out for the pause that is returned.
+    pub(super) fn begin_pause(&mut self, now: Instant) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        self.counted = Some(now);
+        let pause = self.pause();
+        self.until = now.checked_add(pause);
+        pause
+    }
+
+    fn pause(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
     }
 

@@ -77,12 +77,7 @@ impl Place {
         let mut health = self.shared.health();
         (health.connects[1], health.last_error) = (health.connects[1] + 1, Some(errno));
         let is_news = !self.is_early && health.counted.is_none_or(|counted| self.taken.is_none_or(|taken| taken >= counted));
-        if is_news {
-            health.failures = health.failures.saturating_add(1);
-            health.counted = Some(now);
-            health.until = now.checked_add(health.pause());
-        }
-        let pause = is_news.then(|| health.pause());
+        let pause = is_news.then(|| health.begin_pause(now));
         drop(health);
         self.shared.tell(TargetEvent::Failed(errno));
         pause

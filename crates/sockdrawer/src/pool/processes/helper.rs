@@ -16,7 +16,7 @@ use crate::listen::listener::Listener;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
 use crate::observe::Event;
-use crate::operation::Op;
+use crate::operation::{Drain, Op};
 use crate::pool::control::Core;
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::{Foundation, Loops};
@@ -191,30 +191,34 @@ impl Helper {
             HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
             HelperRequest::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
             HelperRequest::Crash(..) => Reply::Refused(other("there is no such part")),
-            slow => return self.answer_later(number, slow),
+            HelperRequest::Shutdown(how) => return self.end(number, how),
+            order => return self.answer_later(number, |core| slow(core, order)),
         };
         self.to_pool.reply(number, reply);
     }
 
-    fn answer_later(&self, number: u64, order: HelperRequest) {
+    /// Answers by a thread of its own.
+    fn answer_later(&self, number: u64, answer: impl FnOnce(&Core<Loops>) -> Reply + Send + 'static) {
         let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), self.owed.clone());
-        let answer = move || {
-            if let HelperRequest::Shutdown(how) = order {
-                core.shutdown(how, "its pool ends", |drained| {
-                    let by = Instant::now() + ANSWERED_WITHIN;
-                    // Two are those of this thread and of the helper.
-                    core.own.shared.notifier.wait(by, || Arc::strong_count(&owed) == 2);
-                    to_pool.reply(number, Reply::Outcome(Box::new(drained.into())));
-                });
-                // All that it had is done; the pool closes its end when it has heard so.
-                std::process::exit(0);
-            }
-            to_pool.reply(number, slow(&core, order));
+        on_a_thread(move || {
+            to_pool.reply(number, answer(&core));
             drop(owed);
             core.own.shared.notifier.notify();
-        };
-        // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
-        let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
+        });
+    }
+
+    fn end(&self, number: u64, how: Drain) {
+        let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), Arc::downgrade(&self.owed));
+        on_a_thread(move || {
+            core.shutdown(how, "its pool ends", |drained| {
+                let by = Instant::now() + ANSWERED_WITHIN;
+                // The helper itself has one.
+                core.own.shared.notifier.wait(by, || owed.strong_count() == 1);
+                to_pool.reply(number, Reply::Outcome(Box::new(drained.into())));
+            });
+            // All that it had is done; the pool closes its end when it has heard so.
+            std::process::exit(0);
+        });
     }
 
     fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
@@ -293,22 +297,25 @@ impl Helper {
         control.listeners.listening = stay;
         let retired = self.core.retire(&control, gone);
         drop(control);
-        let to_pool = self.to_pool.clone();
-        let answer = move || {
+        self.answer_later(number, move |_| {
             // Until the last socket was given up.
             retired.for_each(drop);
-            to_pool.reply(number, Reply::Done);
-        };
-        let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
+            Reply::Done
+        });
     }
 }
 
+/// Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
+fn on_a_thread(answer: impl FnOnce() + Send + 'static) {
+    let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
+}
+
 /// What may take as long as connections take to end.
-fn slow(core: &Arc<Core<Loops>>, order: HelperRequest) -> Reply {
+fn slow(core: &Core<Loops>, order: HelperRequest) -> Reply {
     match order {
         HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
         _ => {
-            let status = Manager::status(&**core);
+            let status = Manager::status(core);
             Reply::Status(Box::new(PartStatus {
                 counts: None,
                 generations: status.generations,
