@@ -180,9 +180,9 @@ fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
 
 #[test]
 fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
-    let (path, server, mut client) = connected("upgrade-ending", "http");
+    let (path, server, mut client) = connected("upgrade-ending", "http --linger 10m");
     let at = path.to_str().expect("text");
-    // More than the server reads: it cannot close before this side has ended.
+    // More than the server reads: it cannot close before this side has ended, or it has lingered for its time.
     let unread = [&b"GET / HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n"[..], &[b'x'; 80_000]].concat();
     client.write_all(&unread).expect("it stands");
     let mut answer = String::new();
