@@ -71,7 +71,7 @@ impl Scene {
 
 #[test]
 fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate() {
-    sockdrawer::raise_descriptor_limit().expect("it may");
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let pool = Pool::start(example::config("127.0.0.1:0").loops(2)).expect("it starts");
     let stop = example::Stop::default();
@@ -120,6 +120,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
 /// The end of a program: connections that wait for a request end at once, and a WebSocket with its goodbye.
 #[test]
 fn a_shutdown_of_pool_and_app_waits_for_no_idle_connection() {
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let pool = Pool::start(example::config("127.0.0.1:0").loops(2)).expect("it starts");
     let stop = example::Stop::default();

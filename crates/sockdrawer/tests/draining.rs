@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, role, say, start};
+use common::{PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, raise_descriptors, role, say, start};
 use rustix::net::sockopt;
 use sockdrawer::{
     Closed, Config, Context, Drain, Drained, Input, Job, JobResult, Peer, Pool, Protocol, Selector, Service, Settings, Step,
@@ -157,7 +157,7 @@ impl Protocol for Client {
 
 /// The clients, in a process of their own, because both ends would need more descriptors than one may have.
 fn be_clients() {
-    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    raise_descriptors();
     let at: SocketAddr = hear().expect("told").parse().expect("an address");
     let count: usize = hear().expect("told").parse().expect("a number");
     let told = Arc::new(Told::default());
@@ -177,7 +177,6 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
         return be_clients();
     }
     let (count, rate) = if is_long() { (10_000, 500.0) } else { (500, 250.0) };
-    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     let seen = Arc::new(Seen::default());
     let (pool, at) = start(Config::accept(Server(seen.clone())).loops(2).workers(1));
     let mut clients = play("a_drain_keeps_its_rate_and_cuts_no_request", "clients");
@@ -271,7 +270,6 @@ impl Protocol for Speaker {
 
 /// A thousand clients that were answered, have not read it, and have sent so much more that the server will not read.
 fn purge_with_unread_input(count: usize, length: usize, more: usize) {
-    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     let mut settings = Settings::default();
     settings.options.send_buffer = Some(16 * 1024);
     let (pool, at) = start(Config::accept(Speaker(length)).loops(2).settings(|to| *to = settings));

@@ -55,7 +55,6 @@ impl Protocol for Relay {
 
 /// The clients, in a process of their own, because both ends would need more descriptors than one may have.
 fn listen() {
-    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     let at: SocketAddr = hear().expect("told").parse().expect("an address");
     let count: usize = hear().expect("told").parse().expect("a number");
     let mut streams: Vec<_> = (0..count).map(|_| connect(at)).collect();
@@ -153,7 +152,6 @@ impl Audience {
 #[test]
 fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     let (mut with, mut without) = (Audience::gather(), Audience::gather());
     let lazy: Vec<_> = (0..LAZY).map(|_| connect(with.at)).collect();
     // Their kernel takes little for them, so that they are soon full and stay so.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many};
+use common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many, raise_descriptors};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Error, Input, Keepalive, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
@@ -132,6 +132,7 @@ fn soon(within: Duration, holds: impl Fn() -> bool) {
 }
 
 fn with_descriptors<T>(most: u64, run: impl FnOnce() -> T) -> T {
+    raise_descriptors();
     let before = getrlimit(Resource::Nofile);
     let mut fewer = getrlimit(Resource::Nofile);
     fewer.current = Some(most);

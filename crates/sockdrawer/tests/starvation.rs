@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, Player, connect, echoes, hear, play, role, say, start};
+use common::{Echo, PATIENCE, Player, connect, echoes, hear, play, raise_descriptors, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sockdrawer::{Config, observe::Event};
 use std::io::{ErrorKind, Read, Write};
@@ -99,6 +99,7 @@ const SPARE: usize = 10;
 
 /// Two pools without limits in a process that may have 200 descriptors. Told to, it says how many are open.
 fn serve_sparing() {
+    raise_descriptors();
     set_descriptor_limit(std::process::id(), 200);
     let pools = [1, 2].map(|loops| start(Config::accept(Echo).loops(loops).spare(SPARE)));
     pools.iter().for_each(|(_, at)| say(&at.to_string()));

@@ -34,11 +34,11 @@ mod place;
 mod pools;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
-#[path = "relays/records.rs"]
+#[path = "pools/relays/records.rs"]
 mod records;
 #[path = "upgrade/relayed.rs"]
 mod relayed;
-#[path = "relays/script.rs"]
+#[path = "pools/relays/script.rs"]
 mod script;
 #[path = "upgrade/shaking.rs"]
 mod shaking;

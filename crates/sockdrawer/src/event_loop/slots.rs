@@ -431,6 +431,8 @@ mod tests {
 
     #[test]
     fn seats_grow_and_are_used_again() {
+        // A shell gives 1,024 to all tests of this process.
+        crate::sys::raise_descriptor_limit().expect("the hard limit is allowed");
         for capacity in [0, 1, 3, 64, 1024] {
             grow_and_use_again(capacity);
         }

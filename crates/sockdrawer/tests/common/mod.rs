@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
@@ -59,8 +59,15 @@ pub(crate) fn start(config: Config) -> (Pool, SocketAddr) {
     (pool, at)
 }
 
+/// Raises the limit of descriptors, once: the tests of a program run at once, and a shell gives 1,024 to all of them.
+pub(crate) fn raise_descriptors() {
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| _ = sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed"));
+}
+
 /// A free port, once it is bound.
 pub(crate) fn any_port() -> Address {
+    raise_descriptors();
     Address::Tcp(([127, 0, 0, 1], 0).into())
 }
 
@@ -95,6 +102,7 @@ pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
 }
 
 pub(crate) fn try_connect_from(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<TcpStream> {
+    raise_descriptors();
     // Processes that tests start must not have it.
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
     if source != Ipv4Addr::LOCALHOST {
@@ -174,6 +182,7 @@ pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
 
 /// Runs `test` where no other program has a port, and where the system's settings are its own.
 pub(crate) fn alone(test: impl FnOnce() + Send + 'static) {
+    raise_descriptors();
     let tested = std::thread::spawn(|| match private_network() {
         Ok(()) => test(),
         Err(why) => println!("skipped, for want of a network of its own: {why}"),

@@ -107,6 +107,7 @@ fn a_pool_makes_room_for_its_descriptors_when_it_starts() {
     if !alone("a_pool_makes_room_for_its_descriptors_when_it_starts") {
         return;
     }
+    crate::sys::raise_descriptor_limit().expect("the hard limit is allowed");
     let room = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("the kernel tells it");

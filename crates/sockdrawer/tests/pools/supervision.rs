@@ -1,10 +1,8 @@
 //! What breaks in one place stays there: a panic ends one connection, a dead loop is replaced, a stuck one is left aside.
 
-mod common;
-
-use common::{
-    Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start, turned_away,
-    without_place,
+use crate::common::{
+    self, Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start,
+    turned_away, without_place,
 };
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
@@ -374,7 +372,7 @@ fn a_panic_of_a_visitor_ends_nothing() {
 
 #[test]
 fn a_storm_of_panics_prints_nothing_and_tells_little() {
-    const NAME: &str = "a_storm_of_panics_prints_nothing_and_tells_little";
+    const NAME: &str = "supervision::a_storm_of_panics_prints_nothing_and_tells_little";
     if role().is_some() {
         let told = Arc::new(AtomicU64::new(0));
         let events = told.clone();
@@ -563,7 +561,7 @@ fn panics_once(name: &str, role: &str) -> (String, String) {
 
 #[test]
 fn a_panic_is_printed_where_no_observer_is_told_of_it_and_has_its_place() {
-    const NAME: &str = "a_panic_is_printed_where_no_observer_is_told_of_it_and_has_its_place";
+    const NAME: &str = "supervision::a_panic_is_printed_where_no_observer_is_told_of_it_and_has_its_place";
     if let Some(role) = role() {
         let (tell, told) = mpsc::channel();
         let observer = move |event: &Event| {

@@ -1,8 +1,6 @@
 //! Addresses with layers of their own: one pool and one service at a plain port and at ports behind a filter.
 
-mod common;
-
-use common::{PATIENCE, assert_empty, connect, read, read_all, start, tcp};
+use crate::common::{PATIENCE, assert_empty, connect, read, read_all, start, tcp};
 use sockdrawer::changing::How;
 use sockdrawer::layer::{Filter, Filtering, Progress, Refused};
 use sockdrawer::listening::Listening;
@@ -193,6 +191,8 @@ fn an_address_with_layers_comes_and_goes_and_becomes_plain() {
     // The address stays, its layers go: its sockets are replaced, and none is lost.
     pool.update(|config| config.listeners(|listeners| listeners[1] = Listening::new(secret))).expect("valid");
     Client(connect(secret), 0).hears(&format!("one 1 at {secret}"));
+    // It has left when the pool has seen its end.
+    assert!(pool.wait(PATIENCE, |status| status.connections == 2));
     pool.update(|config| config.behaviour(Named("two"))).expect("valid");
     let adopted = pool.adopt(&Selector::All);
     assert_eq!((adopted.moved, adopted.stayed), (1, 1), "the other's peer speaks to the layers: {adopted:?}");

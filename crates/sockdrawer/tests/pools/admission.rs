@@ -1,8 +1,8 @@
 //! Who is let in: the policy is swapped, counts stay, and each limit is exact.
 
-mod common;
-
-use common::{Echo, PATIENCE, Stops, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
+use crate::common::{
+    self, Echo, PATIENCE, Stops, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp,
+};
 use sockdrawer::{
     Config, Drain, Error, Pool,
     admission::{

@@ -1,10 +1,10 @@
 //! Two rare things at once in a relay under layers: a peer that does not read and its filter's answers, an end and a panic, a panic and bytes that
 //! were to go first.
 
+use super::filtered::Scene;
+use super::records::{ASK, End, HELLO, Records, record};
+use super::script::{Call, accept, backend, joins, script};
 use crate::common::{PATIENCE, assert_empty, assert_reset, connect, in_time, read, read_all, start};
-use crate::filtered::Scene;
-use crate::records::{ASK, End, HELLO, Records, record};
-use crate::script::{Call, accept, backend, joins, script};
 use sockdrawer::connecting::{ConnectFailure, Connecting};
 use sockdrawer::layer::Layer;
 use sockdrawer::{Address, Closed, Config, Context, Handle, Input, Peer, Pool, Protocol, Selector, Service, Side, Step};

@@ -1,11 +1,7 @@
 //! Groups: what is published reaches every member, once and in order, and slows its publisher down in the place of being lost.
 
-mod common;
-#[path = "relays/script.rs"]
-mod script;
-
-use common::{PATIENCE, assert_empty, connect, in_time, is_long, read, start};
-use script::{Call, script};
+use crate::common::{self, PATIENCE, assert_empty, connect, in_time, is_long, read, start};
+use crate::relays::script::{Call, script};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     After, CannotRestore, CannotSave, Closed, Config, Context, Delegate, Drain, Error, Group, Groups, Input, Note, NotifyError,
@@ -124,7 +120,6 @@ fn publications(topic: u8, from: usize, to: usize) -> Vec<u8> {
 #[test]
 fn pipelined_messages_all_arrive_in_order_at_a_thousand_members() {
     in_time(|| {
-        sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
         const MEMBERS: usize = 1000;
         let messages = if is_long() { 500 } else { 200 };
         // An inbox for far fewer than are published at once.

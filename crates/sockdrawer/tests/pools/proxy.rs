@@ -1,11 +1,10 @@
 //! The example `proxy`: two connections joined, and every way in which one of them ends.
 
-mod common;
-#[path = "../examples/proxy.rs"]
+#[path = "../../examples/proxy.rs"]
 #[allow(dead_code)]
 mod example;
 
-use common::{PATIENCE, address_of_its_own, assert_reset, connect, in_time, pattern, read, read_all, reset, start};
+use crate::common::{PATIENCE, address_of_its_own, assert_reset, connect, in_time, pattern, read, read_all, reset, start};
 use sockdrawer::{Config, Drain, Pool, Selector};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,7 @@
 //! What is special to the model `threads`: each connection has a thread, which is used again, ends when it is idle, and is never
 //! one more than the limit.
 
-mod common;
-
-use common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, in_time, read, read_all, start};
+use crate::common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     Config, Context, Drain, Drained, Error, Input, Local, Model, Peer, Pool, Protocol, Selector, Service, Side, Step,

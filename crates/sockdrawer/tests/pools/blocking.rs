@@ -1,8 +1,6 @@
 //! Blocking handlers in the models that run them.
 
-mod common;
-
-use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read_all, start};
+use crate::common::{self, Echo, PATIENCE, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
     Behaviour, Config, Drain, Model, Pool, Selector,
     blocking::{Connection, Wakeup},

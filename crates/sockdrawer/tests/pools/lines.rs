@@ -1,8 +1,6 @@
 //! Lines and messages over a socket, in pieces of one byte and in bursts.
 
-mod common;
-
-use common::{PATIENCE, assert_empty, connect, in_time, read, read_all, start};
+use crate::common::{PATIENCE, assert_empty, connect, in_time, read, read_all, start};
 use sockdrawer::codec::{Codec, Lines, Prefixed};
 use sockdrawer::{Config, Context, Input, Job, JobResult, Model, Peer, Protocol, Service, Step};
 use std::io::Write;

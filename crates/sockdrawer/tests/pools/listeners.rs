@@ -1,8 +1,6 @@
 //! Where a pool listens: paths of Unix sockets, inherited sockets, addresses that come and go, and who accepts from them.
 
-mod common;
-
-use common::{Echo, Holding, PATIENCE, address_of_its_own, any_port, connect, in_time, start};
+use crate::common::{Echo, Holding, PATIENCE, address_of_its_own, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, Config, Drain, Error, Local, Model, Peer, Pool, Service, observe::Readiness};
 use std::io::{Read, Write};

@@ -1,8 +1,6 @@
 //! Only permits limit, exactly, and nobody who waits for one is passed over.
 
-mod common;
-
-use common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, is_long, read_all, reset, start};
+use crate::common::{self, Echo, PATIENCE, Stops, assert_empty, connect, echoes, is_long, read_all, reset, start};
 use rustix::net::{AddressFamily, SocketType};
 use sockdrawer::{
     Address, Closing, Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,

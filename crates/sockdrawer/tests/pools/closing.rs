@@ -1,8 +1,6 @@
 //! What is written before a close arrives, whatever the peer does meanwhile, and no closed connection stays.
 
-mod common;
-
-use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
+use crate::common::{self, PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
 use sockdrawer::{
     Closed, Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step,
     observe::Event,

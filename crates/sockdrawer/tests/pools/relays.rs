@@ -1,16 +1,13 @@
 //! Connects that connections ask for, and relays: what is misuse, what comes of either at an end, and that neither costs turns while it waits.
 
-mod common;
-#[path = "relays/filtered.rs"]
 mod filtered;
-#[path = "relays/meeting.rs"]
 mod meeting;
-#[path = "relays/records.rs"]
 mod records;
-#[path = "relays/script.rs"]
-mod script;
+pub(crate) mod script;
 
-use common::{PATIENCE, any_port, assert_empty, assert_reset, connect, echoes, in_time, read, read_all, reset, start};
+use crate::common::{
+    self, PATIENCE, any_port, assert_empty, assert_reset, connect, echoes, in_time, read, read_all, reset, start,
+};
 use script::{Call, accept, assert_sleeps, backend, full_backend, joins, script};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, After, Closed, Config, Delegate, Drain, Job, Model, Pool, Selector, Side, Step};

@@ -1,8 +1,6 @@
 //! Methods of a pool, called by code that the pool waits for: they say so at once, and never hang.
 
-mod common;
-
-use common::{Echo, PATIENCE, connect, echoes, start};
+use crate::common::{Echo, PATIENCE, connect, echoes, start};
 use sockdrawer::{
     Config, Context, Drain, Input, Job, JobResult, Model, Peer, Pool, Protocol, Selector, Service, Step,
     admission::{Limits, PerPeer, Reject},

@@ -1,8 +1,6 @@
 //! Unix sockets: the mode and the owner of their paths, how one takes the path of another while clients connect, and names without a file.
 
-mod common;
-
-use common::{Echo, PATIENCE, percentile};
+use crate::common::{Echo, PATIENCE, percentile};
 use sockdrawer::changing::How;
 use sockdrawer::layer::proxy_header::Accepts;
 use sockdrawer::listening::{ListenOptions, Listening};

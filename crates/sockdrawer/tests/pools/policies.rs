@@ -1,8 +1,6 @@
 //! Policies of the user's own that answer, or end, in ways nobody thinks of.
 
-mod common;
-
-use common::{Echo, PATIENCE, assert_empty, connect, echoes, start};
+use crate::common::{self, Echo, PATIENCE, assert_empty, connect, echoes, start};
 use sockdrawer::{
     Config, Context, Input, Peer, Protocol, Service, Step,
     admission::{AcceptRequest, Admission, BeforeAccept, Capacity, Reject},

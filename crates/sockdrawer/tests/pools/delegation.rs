@@ -1,10 +1,8 @@
 //! Connections given away to blocking code: they come back or end, and the pool has them all the while.
 
-mod common;
-#[path = "delegation/scene.rs"]
 mod scene;
 
-use common::{PATIENCE, Random, assert_empty, assert_reset, connect, echoes, in_time, read, read_all, reset, start};
+use crate::common::{self, PATIENCE, Random, assert_empty, assert_reset, connect, echoes, in_time, read, read_all, reset, start};
 use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{

@@ -1,8 +1,6 @@
 //! What `Pool::adopt` says of the connections that it does not move.
 
-mod common;
-
-use common::{PATIENCE, connect, echoes, read, start};
+use crate::common::{PATIENCE, connect, echoes, read, start};
 use sockdrawer::{CannotRestore, CannotSave, Config, Context, Input, Peer, Protocol, Saved, Saver, Selector, Service, Step};
 use std::io::Write;
 use std::sync::mpsc;

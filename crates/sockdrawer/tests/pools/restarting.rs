@@ -1,8 +1,6 @@
 //! How often parts that die are replaced, after which pauses, and the end of a pool in which too many die.
 
-mod common;
-
-use common::{Echo, PATIENCE, connect, echoes, in_time, start};
+use crate::common::{Echo, PATIENCE, connect, echoes, in_time, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
     Config, Error, Model, Pool,

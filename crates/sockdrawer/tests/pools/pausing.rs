@@ -1,11 +1,7 @@
 //! Input that a protocol has paused, and waking for room: by nothing else than what asks for it, and always.
 
-mod common;
-#[path = "relays/script.rs"]
-mod script;
-
-use common::{PATIENCE, assert_empty, assert_reset, connect, in_time, read, read_all, reset, start};
-use script::{Call, assert_sleeps, script};
+use crate::common::{PATIENCE, assert_empty, assert_reset, connect, in_time, read, read_all, reset, start};
+use crate::relays::script::{Call, assert_sleeps, script};
 use sockdrawer::testing::Driver;
 use sockdrawer::{Closed, Config, Context, Handle, Input, Job, Note, Peer, Pool, Protocol, Selector, Service, Step};
 use std::io::{Read, Write};

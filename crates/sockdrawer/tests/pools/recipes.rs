@@ -1,32 +1,32 @@
 //! The examples of docs/guide/recipes.md, over real sockets.
 
-mod common;
-
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/broker.rs"]
+#[path = "../../examples/broker.rs"]
 mod broker;
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/clients.rs"]
+#[path = "../../examples/clients.rs"]
 mod clients;
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/keepalive.rs"]
+#[path = "../../examples/keepalive.rs"]
 mod keepalive;
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/operated.rs"]
+#[path = "../../examples/operated.rs"]
 mod operated;
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/signals.rs"]
+#[path = "../../examples/signals.rs"]
 mod signals;
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/stats.rs"]
+#[path = "../../examples/stats.rs"]
 mod stats;
 
-#[path = "../examples/telemetry.rs"]
+#[path = "../../examples/telemetry.rs"]
 mod telemetry;
 
+use crate::common::{
+    PATIENCE, address, address_of_its_own, connect, echoes, in_time, play, read, read_all, role, say, start, tcp,
+};
 use broker::Broker;
 use clients::Clients;
-use common::{PATIENCE, address, address_of_its_own, connect, echoes, in_time, play, read, read_all, role, say, start, tcp};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::testing::Driver;
 use sockdrawer::{Closed, Config, Drain, Pool, Selector, Upgrade};
@@ -43,7 +43,7 @@ fn what_happens_is_traced_and_counters_are_exported() {
 
 #[test]
 fn sigterm_ends_a_server_in_order() {
-    const NAME: &str = "sigterm_ends_a_server_in_order";
+    const NAME: &str = "recipes::sigterm_ends_a_server_in_order";
     if role().is_some() {
         signals::run("127.0.0.1:0", |pool| say(&address(pool).to_string())).expect("it serves");
         return say("ended");

@@ -1,8 +1,8 @@
 //! Relays under layers: a filter with a handshake, records, answers of its own and a goodbye, at either side or at both.
 
+use super::records::{ASK, End, HELLO, Records, SIDES, record};
+use super::script::{Call, Script, accept, assert_sleeps, backend, joins, script};
 use crate::common::{PATIENCE, assert_empty, assert_reset, connect, in_time, pattern, read, read_all, start};
-use crate::records::{ASK, End, HELLO, Records, SIDES, record};
-use crate::script::{Call, Script, accept, assert_sleeps, backend, joins, script};
 use sockdrawer::layer::Layer;
 use sockdrawer::observe::Event;
 use sockdrawer::{Closed, Config, Context, Pool, Side, Step};

@@ -1,9 +1,7 @@
 //! Connections that are over in the turn that accepted them: what one was counted by is the next one's, and nobody is let in by it
 //! who would not be otherwise.
 
-mod common;
-
-use common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
+use crate::common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
 use sockdrawer::{
     Closed, Closing, Config, Context, Input, Peer, Protocol, Selector, Service, Step,
     admission::{AcceptRate, Limits},

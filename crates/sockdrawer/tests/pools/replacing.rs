@@ -1,8 +1,6 @@
 //! The listening sockets of an address are replaced under traffic, and nobody notices.
 
-mod common;
-
-use common::{Echo, PATIENCE, Stops, address, alone, connect, echoes, percentile, start};
+use crate::common::{Echo, PATIENCE, Stops, address, alone, connect, echoes, percentile, start};
 use sockdrawer::{
     Address, Config, Drain, Error, Model, Pool,
     changing::How,

@@ -1,8 +1,6 @@
 //! What is special to the model `single`: one connection at a time, each to its end, in the order in which they came.
 
-mod common;
-
-use common::{Echo, PATIENCE, assert_empty, connect, echoes, read, read_all, reset, start};
+use crate::common::{Echo, PATIENCE, assert_empty, connect, echoes, read, read_all, reset, start};
 use sockdrawer::{
     Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step, connecting::Connecting, observe::Event,
 };

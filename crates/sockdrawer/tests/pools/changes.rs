@@ -1,8 +1,6 @@
 //! What a start or a change may ask for, and what it leaves behind: odd numbers are refused in one line or do no harm.
 
-mod common;
-
-use common::{Echo, PATIENCE, Stops, address, assert_empty, connect, echoes, in_time, read_all, start};
+use crate::common::{Echo, PATIENCE, Stops, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
     CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver, Selector,
     Service, Step,

@@ -1,8 +1,6 @@
 //! Input of a connection whose peer does not read.
 
-mod common;
-
-use common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
+use crate::common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
 use sockdrawer::observe::Event;
 use sockdrawer::{Config, Context, Input, Model, Peer, Protocol, Receiving, Service, Step};
 use std::io::Write;

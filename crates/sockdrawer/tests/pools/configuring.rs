@@ -1,9 +1,7 @@
 //! What a program writes to configure a pool: addresses as text, the number that a connect pool keeps, settings by a closure; and what it
 //! is told where that is wrong.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use sockdrawer::changing::How;
 use sockdrawer::connecting::{Connecting, Late};
 use sockdrawer::listening::{ListenOptions, Listening};

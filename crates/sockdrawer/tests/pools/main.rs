@@ -1,0 +1,32 @@
+//! Pools in one process, through the public interface: a file for each subject.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod admission;
+mod adopting;
+mod blocking;
+mod changes;
+mod closing;
+mod configuring;
+mod delegation;
+mod groups;
+mod inside;
+mod limits;
+mod lines;
+mod listener_layers;
+mod listeners;
+mod pausing;
+mod policies;
+mod proxy;
+mod receiving;
+mod recipes;
+mod relays;
+mod remote;
+mod replacing;
+mod restarting;
+mod short_connections;
+mod single;
+mod supervision;
+mod threads;
+mod unix_paths;
