@@ -154,6 +154,8 @@ impl Scene {
     }
 
     fn with(behaviour: Behaviour, case: &Case, counts: Arc<Counts>) -> Scene {
+        // A shell gives 1,024 to all tests of this process.
+        sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
         let loops = if matches!(case.model, Model::Loops | Model::Tasks) { 2 } else { 1 };
         let config = Config::accept(behaviour).model(case.model).loops(loops).workers(0);
         let server = Pool::start(config.clone().listen(Address::Tcp((ip_of_its_own(), 0).into()))).expect("it starts");
