@@ -145,6 +145,8 @@ fn losses_make_the_assertion_fail() {
 
 #[test]
 fn every_model_that_changes_alive_is_tried() {
+    // A thread has three for each connection; a shell gives 1,024 to all tests of this process.
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     for model in [Model::Threads, Model::Loops] {
         let limit = Change::new("limit", |pool| pool.reconfigure(pool.config().limit(500)));
         let report = trial(sound(), vec![limit]).model(model).rounds(2).run().expect("it starts");
