@@ -30,7 +30,7 @@ pub(crate) struct TrialArguments {
     pub(crate) changes: Option<u64>,
     /// End after this time [default: 10s].
     ///
-    /// A change that has begun is finished.
+    /// A change that has begun is finished. Without TARGET, the ten upgrades of this program come after it.
     #[arg(short, long, value_name = "T", value_parser = positive_time, alias = "seconds")]
     pub(crate) duration: Option<Duration>,
     /// Break the server inside this program on purpose, to see that the trial detects it.
