@@ -57,9 +57,11 @@ impl Protocol for Remembered {
 
 fn pool() -> &'static dyn Movable {
     static POOL: OnceLock<Arc<dyn Movable>> = OnceLock::new();
-    crate::sys::raise_descriptor_limit().expect("the hard limit is allowed");
     let config = || Config::accept(Remembering).loops(1).limit(1000).listen("127.0.0.1:0");
-    &**POOL.get_or_init(|| start(config(), None).expect("it starts"))
+    &**POOL.get_or_init(|| {
+        crate::sys::raise_descriptor_limit().expect("the hard limit is allowed");
+        start(config(), None).expect("it starts")
+    })
 }
 
 /// Takes a message of another process as a successor does.

@@ -1,7 +1,7 @@
 //! Changes while it runs: new connections get what is new, and nobody notices otherwise.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, address_of_its_own, connect, read_all};
+use crate::common::{PATIENCE, Stops, address_of_its_own, connect, read_all};
 use crate::services::{Actor, frame};
 use sockdrawer::{Address, Config, Drain, Error, Pool, Selector, changing::How};
 use std::io::{ErrorKind, Read, Write};
@@ -78,15 +78,6 @@ fn visit_path(path: &Path) -> Result<(), String> {
     if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
 }
 
-/// Ends the traffic, also when a change fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 /// Calls `change` again and again while clients come and go, none of which may fail.
 fn under_traffic(pool: &Pool, at: SocketAddr, change: impl FnMut(u32) -> Outcome) -> Outcome {
     under_visits(pool, || visit(at), change)
@@ -103,7 +94,7 @@ fn under_visits(pool: &Pool, visit: impl Fn() -> Result<(), String> + Sync, mut 
     };
     let outcome = thread::scope(|scope| {
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
-        let ends = Over(&over);
+        let ends = Stops(&over);
         let outcome = (1..=20).try_for_each(|round| {
             change(round)?;
             // Some connections for each change; a client that failed comes no more, and says why below.

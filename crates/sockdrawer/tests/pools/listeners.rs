@@ -1,37 +1,16 @@
 //! Where a pool listens: paths of Unix sockets, inherited sockets, addresses that come and go, and who accepts from them.
 
 use crate::common::{Echo, Holding, PATIENCE, address_of_its_own, any_port, connect, in_time, start};
+use crate::folder::Folder;
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, Config, Drain, Error, Local, Model, Peer, Pool, Service, observe::Readiness};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder for temporary files is writable");
-        Folder(path)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left lies in the folder for temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn at_path(path: &Path) -> Config {
     Config::accept(Echo).listen(Address::Unix(path.to_owned())).loops(2)

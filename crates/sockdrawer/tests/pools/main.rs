@@ -10,6 +10,7 @@ mod changes;
 mod closing;
 mod configuring;
 mod delegation;
+mod folder;
 mod groups;
 mod inside;
 mod limits;

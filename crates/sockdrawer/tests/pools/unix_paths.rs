@@ -1,6 +1,7 @@
 //! Unix sockets: the mode and the owner of their paths, how one takes the path of another while clients connect, and names without a file.
 
-use crate::common::{Echo, PATIENCE, percentile};
+use crate::common::{Echo, PATIENCE, Stops, percentile};
+use crate::folder::Folder;
 use sockdrawer::changing::How;
 use sockdrawer::layer::proxy_header::Accepts;
 use sockdrawer::listening::{ListenOptions, Listening};
@@ -8,41 +9,13 @@ use sockdrawer::{Address, Config, Drain, Error, Model, Pool};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Clients that connect all the time.
 const CLIENTS: usize = 16;
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder for temporary files is writable");
-        Folder(path)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-
-    /// The names in it.
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).expect("it is there");
-        entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned()).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left lies in the folder for temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn with(change: impl FnOnce(&mut ListenOptions)) -> ListenOptions {
     let mut options = ListenOptions::default();
@@ -140,16 +113,9 @@ fn what_has_no_file_has_no_mode_and_no_owner() {
 
 /// While clients connect all the time, `change` is done `times` times, each after some visits. What failed.
 fn under_churn(path: &Path, times: usize, mut change: impl FnMut(usize)) -> (u64, Vec<String>) {
-    /// Ends the clients, also when a change fails.
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let (stop, visits, failures) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        let _over = Over(&stop);
+        let _stops = Stops(&stop);
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {

@@ -150,7 +150,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 153),
     ("program", 14),
-    ("sockdrawer", 1012),
+    ("sockdrawer", 1011),
     ("tls", 64),
     ("trial", 44),
 ];

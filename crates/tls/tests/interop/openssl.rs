@@ -29,7 +29,7 @@ fn suite<'w>(version: &'w str, suite: &'w str) -> [&'w str; 3] {
 fn client(openssl: &Path, certificates: &Certificates, at: SocketAddr, words: &[&str]) -> Talk {
     let (at, authority) = (at.to_string(), certificates.word("authority.pem"));
     let always = ["s_client", "-connect", &at, "-CAfile", &authority, "-verify_return_error", "-servername", "localhost"];
-    // What it says of certificates goes to standard error, which on a busy machine comes amid the data.
+    // OpenSSL writes about certificates to standard error, which on a busy machine comes amid the data.
     Talk::start(openssl, &[&always[..], &["-verify_quiet"], words].concat())
 }
 
