@@ -64,6 +64,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 const MEETS_AGAIN: Duration = Duration::from_millis(10);
 /// The helpers of a process that has died have its listening sockets until the kernel has ended them, too.
 const HELPERS_END_WITHIN: Duration = Duration::from_secs(1);
+/// Why neither a successor nor a program that asks goes on to meet a process.
+const HANGS_UP: &str = "the process that serves there hangs up each time: see what it is short of";
 /// Why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
 /// How many processes before this one may still have connections.
@@ -331,9 +333,7 @@ impl Upgrade {
                     died = Some(Instant::now());
                     // It may have died a moment ago: then there is none. Or it is short of something, and hangs up.
                     if Instant::now() >= until {
-                        return Err(
-                            self.error("the process that serves there hangs up each time: see what it is short of".to_owned())
-                        );
+                        return Err(self.error(HANGS_UP.to_owned()));
                     }
                     std::thread::sleep(MEETS_AGAIN);
                 }

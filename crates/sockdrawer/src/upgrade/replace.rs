@@ -2,7 +2,8 @@
 
 use super::meeting::GREETS_WITHIN;
 use super::talk::{Room, Talk};
-use super::{REHEARSAL, WITHIN};
+use super::{HANGS_UP, MEETS_AGAIN, REHEARSAL, WITHIN};
+use crate::clock::deadline;
 use crate::error::Error;
 use crate::ipc::messages::{self, Said};
 use crate::sys::{Errno, passing};
@@ -174,17 +175,22 @@ impl Replace {
     }
 
     fn see(&self, asks: messages::Replace) -> Result<Takeover, Error> {
-        match self.connect(asks)?.answer(Some(ANSWERS_AFTER)) {
-            Ok(Said::Planned(planned)) => Ok(takeover(planned)),
-            answer => Err(self.not_understood(answer)),
+        let until = deadline(Instant::now(), self.within);
+        loop {
+            match self.connect(&asks)?.answer(Some(ANSWERS_AFTER)) {
+                Ok(Said::Planned(planned)) => return Ok(takeover(planned)),
+                // A question may be asked twice.
+                Err(Errno::PIPE) if Instant::now() < until => std::thread::sleep(MEETS_AGAIN),
+                answer => return Err(self.not_understood(answer)),
+            }
         }
     }
 
     fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::Replaced, Error> {
         let command = self.command.iter().map(|word| word.clone().into_vec()).collect();
         let within = u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX);
-        let talk = self.connect(messages::Replace { command, within, rehearsal, look: false, build: false })?;
-        let until = crate::clock::deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
+        let talk = self.connect(&messages::Replace { command, within, rehearsal, look: false, build: false })?;
+        let until = deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
         loop {
             match talk.answer(Some(until.saturating_duration_since(Instant::now()))) {
                 Ok(Said::Planned(planned)) => plan(takeover(planned)),
@@ -194,16 +200,27 @@ impl Replace {
         }
     }
 
-    fn connect(&self, replace: messages::Replace) -> Result<Talk, Error> {
-        let connected = passing::packet_connect(&self.path).and_then(Talk::new);
-        let talk = connected.map_err(|errno| match errno {
-            Errno::NOENT | Errno::CONNREFUSED => self.error("no program that can be replaced runs there".to_owned()),
-            Errno::PROTOTYPE => self.error("another program's socket is there".to_owned()),
-            errno => self.error(std::io::Error::from(errno).to_string()),
-        })?;
-        let said = talk.say_until(&Said::Replace(replace), &[], Room::Soon, Some(talk.now() + GREETS_WITHIN));
-        said.map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
-        Ok(talk)
+    fn connect(&self, asks: &messages::Replace) -> Result<Talk, Error> {
+        self.connect_by(asks, || passing::packet_connect(&self.path).and_then(Talk::new))
+    }
+
+    /// Connects until what is asked for is taken. A process hangs up that has waited for this one's word in vain, as on a machine that gives this one no
+    /// turn for that long, or that is short of something: nothing has begun then.
+    fn connect_by(&self, asks: &messages::Replace, connects: impl Fn() -> crate::sys::Result<Talk>) -> Result<Talk, Error> {
+        let until = deadline(Instant::now(), self.within);
+        loop {
+            let talk = connects().map_err(|errno| match errno {
+                Errno::NOENT | Errno::CONNREFUSED => self.error("no program that can be replaced runs there".to_owned()),
+                Errno::PROTOTYPE => self.error("another program's socket is there".to_owned()),
+                errno => self.error(std::io::Error::from(errno).to_string()),
+            })?;
+            match talk.say_until(&Said::Replace(asks.clone()), &[], Room::Soon, Some(talk.now() + GREETS_WITHIN)) {
+                Ok(()) => return Ok(talk),
+                Err(Errno::PIPE) if Instant::now() < until => std::thread::sleep(MEETS_AGAIN),
+                Err(Errno::PIPE) => return Err(self.error(HANGS_UP.to_owned())),
+                Err(errno) => return Err(self.error(std::io::Error::from(errno).to_string())),
+            }
+        }
     }
 
     fn not_understood(&self, answer: crate::sys::Result<Said>) -> Error {
@@ -246,4 +263,55 @@ fn takeover(planned: messages::Planned) -> Takeover {
     let to = planned.to.unwrap_or_else(|| planned.from.clone());
     let pools = planned.pools.into_iter().map(pool).collect();
     Takeover { from: build(planned.from), to: build(to), pools, dropped: planned.dropped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::os::fd::AsFd;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn pair() -> (Talk, Talk) {
+        let (one, two) = passing::packet_pair(LONG).expect("a pair");
+        (Talk::new(one).expect("a socket"), Talk::new(two).expect("a socket"))
+    }
+
+    #[test]
+    fn a_word_that_a_process_did_not_wait_for_is_said_again() {
+        let (gone, heard) = (pair(), pair());
+        drop(gone.1);
+        let lines = RefCell::new(vec![heard.0, gone.0]);
+        let asks = messages::Replace { look: true, ..messages::Replace::default() };
+        let replace = Replace::at("/none").within(LONG);
+        replace.connect_by(&asks, || Ok(lines.borrow_mut().pop().expect("two are enough"))).expect("the second one hears it");
+        assert_eq!(heard.1.answer(None), Ok(Said::Replace(asks)));
+    }
+
+    #[test]
+    fn a_process_that_always_hangs_up_is_told_as_that_in_time() {
+        let replace = Replace::at("/none").within(Duration::from_millis(50));
+        let refused = replace.connect_by(&messages::Replace::default(), || Ok(pair().0)).err().expect("none hears it");
+        assert!(refused.to_string().contains(HANGS_UP), "{refused}");
+    }
+
+    #[test]
+    fn a_question_that_got_no_answer_is_asked_again() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-replace-{}", std::process::id()));
+        let place = passing::packet_listener(&path).expect("a free path");
+        let runs = std::thread::spawn(move || {
+            let comes = || Talk::new(passing::packet_accept(place.as_fd()).expect("it comes")).expect("a socket");
+            let asked = comes().answer(None).expect("a question");
+            assert!(matches!(&asked, Said::Replace(asks) if asks.build), "{asked:?}");
+            let from = messages::Build { version: "chat 2".to_owned(), pid: 7 };
+            let again = comes();
+            assert_eq!(again.answer(None), Ok(asked));
+            again.end(Said::Planned(messages::Planned { from, ..messages::Planned::default() }));
+        });
+        let build = Replace::at(&path).within(LONG).build().expect("the second question is answered");
+        assert_eq!((build.version.as_str(), build.pid), ("chat 2", 7));
+        std::fs::remove_file(&path).expect("it is there");
+        runs.join().expect("both were questions");
+    }
 }
