@@ -165,6 +165,17 @@ impl<S: MessageService> Connection<S> {
         Step::Close
     }
 
+    /// Closes a connection whose peer reads more slowly than others send to it, where it is open: what it was sent before still arrives.
+    fn is_overloaded(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_behind = cx.out().unsent() > self.shared.max_behind;
+        if is_behind && !self.link.close_sent {
+            let why = "too slow";
+            cx.report(format!("{why}: closed with {}", code::OVERLOAD));
+            self.link.close(code::OVERLOAD, why, &self.shared.times, cx);
+        }
+        is_behind
+    }
+
     /// The connection's own time has come.
     fn due(&mut self, cx: &mut Context<'_>) -> Step {
         if self.link.close_sent {
@@ -315,6 +326,7 @@ impl<S: MessageService> Protocol for Connection<S> {
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         match Frame::of(note) {
+            Ok(_) if self.is_overloaded(cx) => Step::Continue,
             Ok(frame) => self.call(cx, |protocol, socket| protocol.published(frame, socket)),
             Err(note) => self.call(cx, |protocol, socket| protocol.notified(note, socket)),
         }

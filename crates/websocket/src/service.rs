@@ -24,7 +24,9 @@ impl<S: MessageService> WebSocket<S> {
             pong_within: Duration::from_secs(20),
             close_within: Duration::from_secs(5),
         };
-        WebSocket { shared: Arc::new(Shared { service, max_message: 1 << 20, deflates: false, times, asked: Asked::default() }) }
+        let (max_message, max_behind) = (1 << 20, 768 << 10);
+        let shared = Shared { service, max_message, max_behind, deflates: false, times, asked: Asked::default() };
+        WebSocket { shared: Arc::new(shared) }
     }
 
     /// A client, for a pool that connects: this URL, such as `ws://example.org/chat?room=1`, says the host and the target of the request. The address
@@ -57,6 +59,14 @@ impl<S: MessageService> WebSocket<S> {
     #[must_use]
     pub fn max_message(self, bytes: usize) -> WebSocket<S> {
         self.with(|shared| shared.max_message = bytes)
+    }
+
+    /// Sets the maximum of unsent bytes at which a connection still gets frames that are published or sent by a handle. At one above it the peer, which
+    /// reads too slowly, is closed with 1013 behind what was sent to it before. Give it less than the pool's
+    /// [`max_unsent`](sockdrawer::Settings::max_unsent), which is a reset. Default: 768 KiB.
+    #[must_use]
+    pub fn max_behind(self, bytes: usize) -> WebSocket<S> {
+        self.with(|shared| shared.max_behind = bytes)
     }
 
     /// Compresses messages from 64 bytes on (permessage-deflate, RFC 7692): a server for clients that offer it, as browsers do, a client if the server agrees. Each message is compressed by

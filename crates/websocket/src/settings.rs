@@ -8,6 +8,7 @@ use std::time::Duration;
 pub(crate) struct Shared<S> {
     pub(crate) service: S,
     pub(crate) max_message: usize,
+    pub(crate) max_behind: usize,
     /// Compression is agreed on with clients that offer it.
     pub(crate) deflates: bool,
     pub(crate) times: Times,

@@ -290,6 +290,42 @@ fn a_client_and_a_server_agree_speak_and_close() {
 }
 
 #[test]
+fn a_peer_that_reads_too_slowly_gets_what_was_sent_before_and_is_told() {
+    let recorder = Recorder::default();
+    let mut server = Driver::open(WebSocket::new(recorder.clone()).max_behind(1_000));
+    server.receive(REQUEST);
+    server.sent();
+    server.block_output(true);
+    let lines = ["x".repeat(496), "y".repeat(496), "z".repeat(496)];
+    lines.iter().for_each(|line| server.notify(Frame::text(line)));
+    assert_eq!((server.backlog(), server.reports().len()), (1500, 0), "1000 bytes were no more than the maximum");
+    (0..3).for_each(|_| server.notify(Frame::text("too much")));
+    assert_eq!(server.reports(), ["too slow: closed with 1013"]);
+    assert_eq!(server.closed(), None, "what is unsent may still be read");
+    server.block_output(false);
+    let before: Vec<u8> =
+        lines.iter().flat_map(|line| [b"\x81\x7e", &(line.len() as u16).to_be_bytes()[..], line.as_bytes()].concat()).collect();
+    assert_eq!(server.sent(), [before, says(code::OVERLOAD, "too slow")].concat());
+    server.receive(&close(code::OVERLOAD, b""));
+    assert_eq!(
+        (server.closed(), recorder.take()),
+        (Some(Closed::Orderly), vec!["open ".to_owned(), "closed 1013 \"\" true".to_owned()])
+    );
+}
+
+/// A peer that reads nothing any more is not waited for longer than for any other close.
+#[test]
+fn a_peer_that_never_reads_ends_when_it_has_not_closed_in_time() {
+    let mut server = Driver::open(WebSocket::new(Recorder::default()).max_behind(0).close_within(Duration::from_secs(5)));
+    server.receive(REQUEST);
+    server.block_output(true);
+    (0..2).for_each(|_| server.notify(Frame::text("more than nothing")));
+    assert_eq!((server.reports().len(), server.closed()), (1, None));
+    server.advance(Duration::from_secs(5));
+    assert_eq!(server.closed(), Some(Closed::Orderly));
+}
+
+#[test]
 fn a_client_ends_where_the_answer_opens_nothing() {
     for (answer, why) in [
         ("HTTP/1.1 403 Forbidden\r\n\r\n", "the server refused the WebSocket with status 403"),

@@ -222,7 +222,7 @@ impl Context<'_> {
 
     /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        (out.backlog, out.leaves) = (self.out.backlog + self.out.bytes.len(), self.out.leaves);
+        (out.backlog, out.leaves) = (self.out.unsent(), self.out.leaves);
         let result = call(&mut Context { out: &mut *out, ..self.reborrow() });
         if let Some(inner) = out.said.take() {
             self.out.say().join(*inner);

@@ -80,10 +80,15 @@ impl Output {
         self.bytes.clear();
     }
 
+    /// Unsent bytes of this connection: those from before, and those that were appended since.
+    pub fn unsent(&self) -> usize {
+        self.backlog + self.bytes.len()
+    }
+
     /// Bytes left below the high-water mark, unsent bytes counted. Advice: more is kept too, but `received` then waits until the
     /// peer has read, unless the service is [`Receiving::Always`](super::Receiving::Always); [`Protocol::writable`](super::Protocol::writable) tells when it has.
     pub fn room(&self) -> usize {
-        self.high_water.saturating_sub(self.backlog + self.bytes.len())
+        self.high_water.saturating_sub(self.unsent())
     }
 }
 
@@ -133,7 +138,7 @@ mod tests {
         written(&mut bytes, &mut text).expect("it never fails");
         assert_eq!((bytes.bytes(), text.bytes()), (&b"   7a"[..], "ü".as_bytes()));
         writeln!(text, "{}:{:02}", 1, 2);
-        assert_eq!((text.bytes(), text.room()), ("ü1:02\n".as_bytes(), 93));
+        assert_eq!((text.bytes(), text.unsent(), text.room()), ("ü1:02\n".as_bytes(), 7, 93));
     }
 
     /// Both traits may be in scope.
