@@ -76,7 +76,7 @@ impl Terminal {
 
     pub(crate) fn resize(&mut self, size: (usize, usize)) {
         set_size(self.end.as_ref().expect("it is there"), size);
-        let _ = self.take(Duration::ZERO);
+        self.takes_all();
         // Terminals differ in what becomes of the text: this one is empty then.
         self.size = size;
         self.since = self.bytes.len();
@@ -95,7 +95,7 @@ impl Terminal {
 
     /// As another program would, that cleared it.
     pub(crate) fn clear(&mut self) {
-        let _ = self.take(Duration::ZERO);
+        self.takes_all();
         self.since = self.bytes.len();
     }
 
@@ -105,6 +105,24 @@ impl Terminal {
         self.bytes.extend(std::iter::once(first).chain(self.shows.try_iter()).flatten());
         self.all = String::from_utf8_lossy(&self.bytes).into_owned();
         Ok(())
+    }
+
+    /// Takes all that was written so far: it stands before a mark that is written now.
+    fn takes_all(&mut self) {
+        const MARK: &[u8] = b"\0mark\0";
+        std::fs::File::from(self.end.as_ref().and_then(|end| end.try_clone().ok()).expect("it is there"))
+            .write_all(MARK)
+            .expect("a terminal takes it");
+        let deadline = Instant::now() + PATIENCE;
+        let at = loop {
+            if let Some(at) = self.bytes.windows(MARK.len()).position(|bytes| bytes == MARK) {
+                break at;
+            }
+            assert!(Instant::now() < deadline, "the mark never comes:\n{}", self.screen());
+            let _ = self.take(Duration::from_millis(100));
+        };
+        self.bytes.drain(at..at + MARK.len());
+        self.all = String::from_utf8_lossy(&self.bytes).into_owned();
     }
 
     /// What is to be seen.
@@ -126,10 +144,11 @@ impl Terminal {
         }
     }
 
-    /// Waits until the program is stopped.
-    pub(crate) fn until_stopped(&self) {
+    /// Waits until the program is stopped, and all that it wrote is there.
+    pub(crate) fn until_stopped(&mut self) {
         let status = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child").expect("it waits").1;
         assert!(status.stopped(), "{status:?}");
+        self.takes_all();
     }
 
     /// Its exit code, when it has ended and all that it wrote is there.
@@ -142,7 +161,7 @@ impl Terminal {
             }
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.screen());
         };
-        while self.take(Duration::from_millis(100)).is_ok() {}
+        self.takes_all();
         status.code()
     }
 
