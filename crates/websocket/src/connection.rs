@@ -10,7 +10,7 @@ use crate::partial::Partial;
 use crate::received::{self, Received};
 use crate::settings::Shared;
 use crate::socket::Socket;
-use crate::{Close, Frame, code};
+use crate::{Close, Frame, Part, code};
 use serde::{Deserialize, Serialize};
 use sockdrawer::{CannotRestore, CannotSave, Closed, Context, Input, JobResult, Note, Peer, Protocol, Saved, Saver, Side, Step};
 use sockdrawer_catalog::web::Request;
@@ -122,21 +122,36 @@ impl<S: MessageService> Connection<S> {
     /// Takes what comes next.
     fn next<'a>(&mut self, input: &mut Input<'a>) -> Result<Received<'a>, Fault> {
         let mut partial = self.link.take(|extra| extra.partial.take());
-        let received = received::next(input, &mut partial, self.link.side, self.link.deflates.is_some(), self.shared.max_message);
+        let (of, bounds) = ((self.link.side, self.link.deflates.is_some()), (self.shared.max_message, self.shared.parts));
+        let received = received::next(input, &mut partial, of, bounds);
         if partial.is_some() {
             self.link.extra_mut().partial = partial;
         }
         received
     }
 
+    /// Gives a message away, or a part of one where parts are asked for.
+    fn give(&mut self, part: Part<'_>, cx: &mut Context<'_>) -> Step {
+        let parts = self.shared.parts;
+        self.call(cx, |protocol, socket| match parts {
+            true => protocol.part(part, socket),
+            false => protocol.message(part.message, socket),
+        })
+    }
+
     /// Does what was received asks for. None: there is nothing.
     fn handle(&mut self, received: Received<'_>, cx: &mut Context<'_>) -> Result<Option<Step>, Fault> {
         Ok(Some(match received {
             Received::Nothing => return Ok(None),
-            Received::Data(message) => self.call(cx, |protocol, socket| protocol.message(message, socket)),
-            Received::Joined(partial) => {
-                let message = partial.message()?;
-                self.call(cx, |protocol, socket| protocol.message(message, socket))
+            Received::Data(message) => self.give(Part { message, is_first: true, is_last: true }, cx),
+            Received::Part => {
+                let Some(mut partial) = self.link.take(|extra| extra.partial.take()) else { return Ok(None) };
+                let step = self.give(partial.part(), cx);
+                partial.forget_part();
+                if !partial.is_whole() {
+                    self.link.extra_mut().partial = Some(partial);
+                }
+                step
             }
             Received::Ping(payload) => {
                 if !self.link.close_sent {

@@ -210,6 +210,18 @@ impl<'a> Message<'a> {
     }
 }
 
+/// A part of a message, for [`MessageProtocol::part`](crate::MessageProtocol::part).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Part<'a> {
+    /// The bytes that come next; of text, whole characters. None in a last part that only ends the message.
+    pub message: Message<'a>,
+    /// The message begins with this part.
+    pub is_first: bool,
+    /// The message ends with this part.
+    pub is_last: bool,
+}
+
 /// A message that was encoded once, for any number of receivers: publish it to a [`Group`](sockdrawer::Group), or send it by a
 /// [`Handle`](sockdrawer::Handle), from any thread. Clones share the bytes.
 ///

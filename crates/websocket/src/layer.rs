@@ -40,13 +40,12 @@ pub struct Carrier {
 struct Carried {
     asked: Asked,
     opcode: Opcode,
-    max_message: usize,
 }
 
 impl Carrier {
     /// A layer for a pool that accepts, at any path.
     pub fn server() -> Carrier {
-        Carrier { shared: Arc::new(Carried { asked: Asked::default(), opcode: Opcode::Binary, max_message: 1 << 20 }) }
+        Carrier { shared: Arc::new(Carried { asked: Asked::default(), opcode: Opcode::Binary }) }
     }
 
     /// A layer for a pool that connects: the URL says the host and the target of the request. None: it is no URL such as `ws://example.org/chat`.
@@ -71,12 +70,6 @@ impl Carrier {
     #[must_use]
     pub fn field(self, name: impl Into<String>, value: impl Into<String>) -> Carrier {
         self.with(|carried| carried.asked.fields.push((name.into(), value.into())))
-    }
-
-    /// Sets the maximum of bytes in a message of the peer. Default: 1 MiB.
-    #[must_use]
-    pub fn max_message(self, bytes: usize) -> Carrier {
-        self.with(|carried| carried.max_message = bytes)
     }
 
     fn with(mut self, set: impl FnOnce(&mut Carried)) -> Carrier {
@@ -177,13 +170,20 @@ impl CarrierFilter {
     }
 
     fn read(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Fault> {
-        let (side, max) = (self.side(), self.shared.max_message);
+        let side = self.side();
         loop {
             let before = plain.len();
-            match received::next(wire, &mut self.own.partial, side, false, max)? {
+            // Messages have no end here, and so no maximum.
+            match received::next(wire, &mut self.own.partial, (side, false), (usize::MAX, true))? {
                 Received::Nothing => return Ok(Progress::NeedMore),
                 Received::Data(message) => plain.extend_from_slice(message.bytes()),
-                Received::Joined(partial) => plain.extend_from_slice(partial.message()?.bytes()),
+                Received::Part => {
+                    if let Some(mut partial) = self.own.partial.take() {
+                        plain.extend_from_slice(partial.part().message.bytes());
+                        partial.forget_part();
+                        self.own.partial = Some(partial).filter(|partial| !partial.is_whole());
+                    }
+                }
                 Received::Ping(payload) if !self.own.close_sent => frame::write(Opcode::Pong, payload, side, back),
                 Received::Ping(_) | Received::Pong => {}
                 Received::Close(code, _) => {

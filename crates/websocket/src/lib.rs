@@ -37,15 +37,17 @@
 //! assert!(guest.sent().starts_with(b"HTTP/1.1 404 Not Found\r\n"));
 //! ```
 //!
-//! - Whole frames are unmasked where they were received, and are not copied; fragments are joined up to [`WebSocket::max_message`]. Text is checked as
-//!   it comes.
+//! - Whole frames are unmasked where they were received, and are not copied; fragments are joined up to [`WebSocket::max_message`], or
+//!   [given away as they come](WebSocket::parts). Text is checked as it comes.
 //! - A [`Carrier`] is a layer that carries any protocol of bytes.
 //! - A [`Frame`] is encoded once for all members of a [`Group`](sockdrawer::Group).
+//! - Compression ([`WebSocket::deflate`]) keeps nothing for an idle connection.
+//! - A peer that reads more slowly than others publish is closed with 1013 ([`WebSocket::max_behind`]).
 //! - Silent peers are sent pings, and end without a pong; both have their [times](WebSocket::ping_after).
 //! - A drain closes with 1001, and waits for the peer's close frame up to [`WebSocket::close_within`].
 //! - Requests that ask for no WebSocket are answered by [`MessageService::page`].
 //!
-//! Not spoken: extensions, `permessage-deflate` among them, and WebSocket over HTTP/2 (RFC 8441). TLS and PROXY headers are layers of the pool.
+//! Not spoken: extensions but `permessage-deflate`, and WebSocket over HTTP/2 (RFC 8441). TLS and PROXY headers are layers of the pool.
 
 mod close;
 mod connection;
@@ -66,7 +68,7 @@ mod socket;
 pub use close::{Close, code};
 pub use connection::Connection;
 pub use echo::{Echo, EchoConnection};
-pub use frame::{Frame, Message};
+pub use frame::{Frame, Message, Part};
 pub use handshake::Opening;
 pub use layer::{Carrier, CarrierFilter};
 pub use message::{MessageProtocol, MessageService};

@@ -1,7 +1,7 @@
 //! The traits of a user: a protocol of messages, and the service that makes one for each WebSocket.
 
 use crate::handshake;
-use crate::{Close, Frame, Message, Opening, Socket, code};
+use crate::{Close, Frame, Message, Opening, Part, Socket, code};
 use sockdrawer::connecting::ConnectFailure;
 use sockdrawer::{CannotRestore, CannotSave, JobResult, Local, Note, Peer, Recipe, Saved, Saver, State, Step};
 use sockdrawer_catalog::web::{Answer, Request};
@@ -16,8 +16,16 @@ pub trait MessageProtocol: Send + 'static {
         Step::Continue
     }
 
-    /// A whole message arrived. Messages that the peer sent before it heard of a [close](Socket::close) arrive after it.
+    /// A whole message arrived. Messages that the peer sent before it heard of a [close](Socket::close) arrive after it. Not called where the service
+    /// gives away [parts](crate::WebSocket::parts).
     fn message(&mut self, message: Message<'_>, socket: &mut Socket<'_>) -> Step;
+
+    /// A part of a message arrived, where the service gives away [parts](crate::WebSocket::parts): each message has a first and a last one, which may be one. Default: the
+    /// connection is aborted, and says so in a report.
+    fn part(&mut self, _part: Part<'_>, socket: &mut Socket<'_>) -> Step {
+        socket.report("its service gives away parts of messages, and its protocol takes none: write MessageProtocol::part");
+        Step::Abort
+    }
 
     /// A message was published to a group of this connection, or sent by a handle. Default: it is sent to the peer as it is.
     fn published(&mut self, frame: Frame, socket: &mut Socket<'_>) -> Step {

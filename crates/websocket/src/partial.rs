@@ -2,7 +2,7 @@
 
 use crate::close::Fault;
 use crate::deflate;
-use crate::frame::{Header, Message, Opcode};
+use crate::frame::{Header, Message, Opcode, Part};
 use crate::mask;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Input;
@@ -22,14 +22,16 @@ pub(crate) struct Partial {
     /// Bytes of that frame which have come: the place in the mask.
     place: u8,
     compressed: bool,
+    /// A part of it was given away.
+    is_begun: bool,
 }
 
 impl Partial {
     /// A message that begins with this frame.
     pub(crate) fn begun_by(header: &Header) -> Partial {
         let (is_text, compressed) = (header.opcode == Opcode::Text, header.compressed);
-        let mut partial =
-            Partial { is_text, bytes: Vec::new(), checked: 0, fin: false, left: 0, mask: [0; 4], place: 0, compressed };
+        let (bytes, checked, fin, left, mask, place) = (Vec::new(), 0, false, 0, [0; 4], 0);
+        let mut partial = Partial { is_text, bytes, checked, fin, left, mask, place, compressed, is_begun: false };
         partial.next_frame(header);
         partial
     }
@@ -45,6 +47,11 @@ impl Partial {
     /// Bytes that the message has at least.
     pub(crate) fn length(&self) -> u64 {
         self.left.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// Returns whether it is joined, because it is decompressed as a whole.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.compressed
     }
 
     /// Returns whether the bytes that come next belong to a frame that began.
@@ -84,6 +91,26 @@ impl Partial {
         Ok(())
     }
 
+    /// Returns whether a part is there, of a message that is not whole.
+    pub(crate) fn has_part(&self) -> bool {
+        let is_there = if self.is_text { self.checked > 0 } else { !self.bytes.is_empty() };
+        is_there && !self.compressed
+    }
+
+    /// The bytes that have come and were not given away, but for those of a character that has not come whole.
+    pub(crate) fn part(&self) -> Part<'_> {
+        let text = std::str::from_utf8(&self.bytes[..self.checked]).unwrap_or_default();
+        let message = if self.is_text { Message::Text(text) } else { Message::Binary(&self.bytes) };
+        Part { message, is_first: !self.is_begun, is_last: self.is_whole() }
+    }
+
+    /// The part was given away.
+    pub(crate) fn forget_part(&mut self) {
+        let count = if self.is_text { self.checked } else { self.bytes.len() };
+        self.bytes.drain(..count);
+        (self.checked, self.is_begun) = (0, true);
+    }
+
     /// Decompresses the whole message, which may have so many bytes.
     ///
     /// # Errors
@@ -91,16 +118,8 @@ impl Partial {
     pub(crate) fn decompress(&mut self, max: usize) -> Result<(), Fault> {
         if std::mem::take(&mut self.compressed) {
             self.bytes = deflate::unpack(&self.bytes, max)?;
+            self.check()?;
         }
         Ok(())
-    }
-
-    /// The whole message.
-    pub(crate) fn message(&self) -> Result<Message<'_>, Fault> {
-        if !self.is_text {
-            return Ok(Message::Binary(&self.bytes));
-        }
-        // Looked at piece by piece already; what is left is at most the last character.
-        std::str::from_utf8(&self.bytes).map(Message::Text).map_err(|_| Fault::not_utf8())
     }
 }

@@ -9,7 +9,8 @@ use sockdrawer::{Input, Side};
 /// A piece of the input, in order.
 pub(crate) enum Received<'a> {
     Data(Message<'a>),
-    Joined(Partial),
+    /// The message of which a part has come has one to give away: a part, or all of it.
+    Part,
     Ping(&'a [u8]),
     Pong,
     Close(u16, String),
@@ -20,20 +21,22 @@ pub(crate) enum Received<'a> {
 /// Takes what comes next, on this side of the connection, compressed perhaps where that was agreed on. Of a message of which a part has come, `partial` has that.
 ///
 /// # Errors
-/// When the peer broke the protocol, or a message has more than `max` bytes.
+/// When the peer broke the protocol, or a message that is joined, as all are but those whose parts are given away, has more than `max` bytes.
 pub(crate) fn next<'a>(
     input: &mut Input<'a>,
     partial: &mut Option<Partial>,
-    side: Side,
-    deflates: bool,
-    max: usize,
+    (side, deflates): (Side, bool),
+    (max, parts): (usize, bool),
 ) -> Result<Received<'a>, Fault> {
     loop {
         if let Some(there) = partial {
             there.take(input)?;
             if there.is_whole() {
                 there.decompress(max)?;
-                return Ok(partial.take().map_or(Received::Nothing, Received::Joined));
+                return Ok(Received::Part);
+            }
+            if parts && there.has_part() {
+                return Ok(Received::Part);
             }
             if there.is_within_frame() {
                 return Ok(Received::Nothing);
@@ -46,7 +49,8 @@ pub(crate) fn next<'a>(
             return control(header.opcode, unmasked(&header, payload, input));
         }
         let before = partial.as_ref().map_or(0, Partial::length);
-        if before.saturating_add(header.payload) > max as u64 {
+        let is_joined = !parts || header.compressed || partial.as_ref().is_some_and(Partial::is_compressed);
+        if is_joined && before.saturating_add(header.payload) > max as u64 {
             return Err(Fault::too_long(max));
         }
         match (&mut *partial, header.opcode, whole) {

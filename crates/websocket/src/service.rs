@@ -25,7 +25,7 @@ impl<S: MessageService> WebSocket<S> {
             close_within: Duration::from_secs(5),
         };
         let (max_message, max_behind) = (1 << 20, 768 << 10);
-        let shared = Shared { service, max_message, max_behind, deflates: false, times, asked: Asked::default() };
+        let shared = Shared { service, max_message, max_behind, parts: false, deflates: false, times, asked: Asked::default() };
         WebSocket { shared: Arc::new(shared) }
     }
 
@@ -59,6 +59,13 @@ impl<S: MessageService> WebSocket<S> {
     #[must_use]
     pub fn max_message(self, bytes: usize) -> WebSocket<S> {
         self.with(|shared| shared.max_message = bytes)
+    }
+
+    /// Has messages of any length given to [`MessageProtocol::part`](crate::MessageProtocol::part) as their bytes come, in the place of whole ones, such as files that are
+    /// sent to the service. A compressed message is one part, and keeps its maximum. Default: false.
+    #[must_use]
+    pub fn parts(self, parts: bool) -> WebSocket<S> {
+        self.with(|shared| shared.parts = parts)
     }
 
     /// Sets the maximum of unsent bytes at which a connection still gets frames that are published or sent by a handle. At one above it the peer, which

@@ -9,6 +9,8 @@ pub(crate) struct Shared<S> {
     pub(crate) service: S,
     pub(crate) max_message: usize,
     pub(crate) max_behind: usize,
+    /// Messages are given away part by part.
+    pub(crate) parts: bool,
     /// Compression is agreed on with clients that offer it.
     pub(crate) deflates: bool,
     pub(crate) times: Times,

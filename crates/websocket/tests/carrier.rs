@@ -37,7 +37,6 @@ fn bytes_pass_in_messages_however_they_are_split_and_moved() {
         &frame(0x81, b"three"),
     ]
     .concat();
-    let expected = [ANSWER, b"\x82\x03one\x8a\x01p\x82\x03two\x82\x05three"].concat();
     for at in 0..=stream.len() {
         let mut connection = Driver::open(server());
         connection.receive(&stream[..at]);
@@ -45,7 +44,16 @@ fn bytes_pass_in_messages_however_they_are_split_and_moved() {
         let mut connection = connection.save_and_restore(server()).expect("it moves");
         connection.receive(&stream[at..]);
         sent.extend(connection.sent());
-        assert_eq!(sent, expected, "moved at {at}");
+        assert!(sent.starts_with(ANSWER), "moved at {at}");
+        // In which messages the bytes come back depends on the reads; each is one of bytes.
+        let (mut frames, mut bytes, mut pongs) = (&sent[ANSWER.len()..], Vec::new(), Vec::new());
+        while let [kind, length, rest @ ..] = frames {
+            let (payload, next) = rest.split_at((*length).into());
+            if *kind == 0x8a { &mut pongs } else { &mut bytes }.extend_from_slice(payload);
+            assert!([0x82, 0x8a].contains(kind), "moved at {at}: {kind}");
+            frames = next;
+        }
+        assert_eq!((&bytes[..], &pongs[..]), (&b"onetwothree"[..], &b"p"[..]), "moved at {at}");
         connection.receive(&frame(0x88, b"\x03\xe8"));
         assert_eq!((connection.sent(), connection.closed()), (b"\x88\x02\x03\xe8".to_vec(), Some(Closed::Orderly)));
     }

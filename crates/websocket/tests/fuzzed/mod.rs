@@ -5,7 +5,8 @@
 //! bit), and the stream.
 
 use sockdrawer::testing::Driver;
-use sockdrawer_websocket::{Echo, WebSocket};
+use sockdrawer::{CannotRestore, CannotSave, Peer, Saved, Saver, State, Step};
+use sockdrawer_websocket::{Answer, Echo, Message, MessageProtocol, MessageService, Opening, Part, Socket, WebSocket};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -16,8 +17,55 @@ fn service() -> WebSocket<Echo> {
     WebSocket::new(Echo::default()).max_message(MAX_MESSAGE)
 }
 
+/// An echo of its own, which joins the parts of messages.
+#[derive(Clone, Default)]
+struct Joins(Vec<u8>);
+
+impl MessageService for Joins {
+    type Protocol = Joins;
+
+    fn open(&self, _opening: &mut Opening<'_>) -> Result<Joins, Answer> {
+        Ok(Joins::default())
+    }
+
+    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Joins, CannotRestore> {
+        Ok(Joins(from.value()?))
+    }
+
+    fn state(&self) -> State {
+        State::of("joins", 1)
+    }
+}
+
+impl MessageProtocol for Joins {
+    fn message(&mut self, _message: Message<'_>, _socket: &mut Socket<'_>) -> Step {
+        panic!("parts were asked for")
+    }
+
+    fn part(&mut self, part: Part<'_>, socket: &mut Socket<'_>) -> Step {
+        assert!(!part.is_first || self.0.is_empty(), "a message begins once the one before has ended");
+        self.0.extend(part.message.bytes());
+        if part.is_last {
+            let bytes = std::mem::take(&mut self.0);
+            socket.send(match part.message {
+                Message::Text(_) => Message::Text(std::str::from_utf8(&bytes).expect("parts of texts are texts")),
+                Message::Binary(_) => Message::Binary(&bytes),
+            });
+        }
+        Step::Continue
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.value(&self.0)
+    }
+}
+
 /// Gives the stream in pieces. Returns what the server sent after its handshake, and whether it ended.
-fn given<'a>(pieces: impl Iterator<Item = &'a [u8]>, moves: bool) -> (Vec<u8>, bool) {
+fn given<'a, S: MessageService>(
+    service: impl Fn() -> WebSocket<S>,
+    pieces: impl Iterator<Item = &'a [u8]>,
+    moves: bool,
+) -> (Vec<u8>, bool) {
     let mut server = Driver::open(service());
     server.receive(REQUEST);
     server.sent();
@@ -40,7 +88,14 @@ pub(crate) fn check(input: &[u8]) {
     let Some((how, stream)) = input.split_first() else { return };
     let (expected, ends) = reference(stream);
     let size = usize::from(how % 8) + 1;
-    for (sent, closed) in [given([stream].into_iter(), false), given(stream.chunks(size), how & 8 != 0)] {
+    let (whole, moves) = (|| [stream].into_iter(), how & 8 != 0);
+    let mut all = vec![given(service, whole(), false), given(service, stream.chunks(size), moves)];
+    // Parts have no maximum.
+    if !matches!(ends, End::Fault(1009)) {
+        let parts = || WebSocket::new(Joins::default()).parts(true);
+        all.extend([given(parts, whole(), false), given(parts, stream.chunks(size), moves)]);
+    }
+    for (sent, closed) in all {
         let (code, same) = (|bytes: &[u8]| bytes.get(..4).map(<[u8]>::to_vec), sent == expected);
         // A close frame for a fault is compared by its code, and not by its words.
         let tail = sent.strip_prefix(&expected[..]).and_then(code);
