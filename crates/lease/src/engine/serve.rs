@@ -32,8 +32,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         self.targets.get_mut(id).leased -= 1;
         slot.uses -= 1;
         self.close(now, slot, connection, reason);
-        if matches!(self.rules.mode, Mode::Draining(_) | Mode::Closed) {
-            self.settle(now, id);
+        if self.rules.mode == Mode::Closed {
             return Err(Error::Closed);
         }
         self.ask_from(now, id, place, request)
