@@ -32,7 +32,9 @@ impl<K: Target, C: Send + 'static> Lease<K, C> {
     fn of(shared: &Arc<Shared<K, C>>, mut leased: Leased<C>) -> Result<Self, (Leased<C>, Reason)> {
         match shared.look(&mut leased) {
             Some(reason) => Err((leased, reason)),
-            None => Ok(Lease { read_before: shared.read_count(&leased.connection), shared: shared.clone(), leased: Some(leased) }),
+            None => {
+                Ok(Lease { read_before: shared.read_count(&leased.connection), shared: shared.clone(), leased: Some(leased) })
+            }
         }
     }
 

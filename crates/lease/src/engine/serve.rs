@@ -23,7 +23,13 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
     }
 
     /// Puts the holder of a connection that has gone back to its place in line.
-    pub(super) fn ask_again(&mut self, now: Instant, leased: Leased<C>, reason: Reason, request: Request) -> Result<Asked<C>, Error> {
+    pub(super) fn ask_again(
+        &mut self,
+        now: Instant,
+        leased: Leased<C>,
+        reason: Reason,
+        request: Request,
+    ) -> Result<Asked<C>, Error> {
         let Leased { mut slot, connection, place, watch, taken } = leased;
         let id = slot.target;
         // It was no lease.

@@ -170,7 +170,11 @@ impl Sockets {
     /// # Errors
     ///
     /// A [`ConnectError`].
-    pub fn connect_async(&self, target: &Address, timeout: Duration) -> impl Future<Output = Result<Socket, ConnectError>> + Send + use<> {
+    pub fn connect_async(
+        &self,
+        target: &Address,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Socket, ConnectError>> + Send + use<> {
         let (tell, told) = oneshot::channel();
         let target = target.clone();
         self.begin(&target, timeout, move |result| _ = tell.send(result));

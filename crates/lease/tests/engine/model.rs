@@ -76,6 +76,8 @@ pub(crate) struct Model {
     served: [Option<u64>; TARGETS as usize],
     /// Moments at which the line was last seen not to be above the target of CoDel.
     calm: [Instant; TARGETS as usize],
+    /// Moments at which a waiter came back to its place.
+    came_back: [Instant; TARGETS as usize],
     /// Longest connects.
     longest: [Duration; TARGETS as usize],
     /// Replacements that may be connected for those near their end.
@@ -117,6 +119,7 @@ impl Model {
             connections: BTreeMap::new(),
             served: Default::default(),
             calm: [now; TARGETS as usize],
+            came_back: [now; TARGETS as usize],
             longest: Default::default(),
             owed: Default::default(),
             asks: 0,
@@ -258,11 +261,9 @@ impl Model {
     }
 
     pub(crate) fn waits(&mut self, id: WaiterId, target: Target, request: Request, since: Instant) {
-        if let Policy::CoDel { target: wait, .. } = self.settings.policy
-            && self.line(target).next().is_none_or(|oldest| self.now - oldest.since < wait)
-        {
-            // One that comes back with an old wait makes the line late from now on, not from before.
-            self.calm[target as usize] = self.now;
+        if since < self.now {
+            // It makes the line late from now on at the latest, and not from when it asked first.
+            self.came_back[target as usize] = self.now;
         }
         let at = self.waiters.iter().position(|waiter| waiter.id > id).unwrap_or(self.waiters.len());
         self.waiters.insert(at, Waiter { id, target, since, request });

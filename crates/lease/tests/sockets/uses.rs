@@ -119,7 +119,10 @@ fn a_refused_connect_says_where_and_why() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let sockets = Sockets::new().expect("a pool");
     let error = sockets.connect(&Target::Tcp(closed), LONG).expect_err("nothing listens there");
-    assert!(matches!(&error, ConnectError::Failed { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused), "{error}");
+    assert!(
+        matches!(&error, ConnectError::Failed { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused),
+        "{error}"
+    );
     assert!(error.to_string().starts_with(&format!("cannot connect to {closed}: Connection refused")), "{error}");
     let pool = Pool::new(sockets, quiet()).expect("a thread");
     match pool.lease(&Target::Tcp(closed), Instant::now() + Duration::from_millis(200)) {

@@ -72,7 +72,6 @@ impl Extra {
             Asker::Code(_) => None,
         }
     }
-
 }
 
 /// What few connections have.

@@ -413,7 +413,12 @@ impl Pool {
     /// or the loop, ends before that, it is dropped. Models that run in other processes, and `threads`, answer with `EOPNOTSUPP`. A pool of
     /// [`Connecting::on_request`](crate::connecting::Connecting::on_request) makes no other connections.
     #[track_caller]
-    pub fn connect(&self, target: &Address, within: Duration, told: impl FnOnce(Result<Handle, ConnectFailure>) + Send + 'static) {
+    pub fn connect(
+        &self,
+        target: &Address,
+        within: Duration,
+        told: impl FnOnce(Result<Handle, ConnectFailure>) + Send + 'static,
+    ) {
         self.locks("connect");
         self.manager.connect(Connect { target: target.clone(), within, first: Vec::new() }, Box::new(told));
     }

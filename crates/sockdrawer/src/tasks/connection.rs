@@ -255,7 +255,11 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.watched = None;
         if let Some(lease) = self.lease.take() {
-            if std::thread::panicking() { let_fall(lease) } else { drop(lease) }
+            if std::thread::panicking() {
+                let_fall(lease)
+            } else {
+                drop(lease)
+            }
             // Tasks that wait for notes, or for the request to end, see that the connection has ended.
             self.info.leased.end();
         }

@@ -264,7 +264,7 @@ impl Model {
         let oldest = self.line(target).next().map(|waiter| waiter.since);
         let calm = match (self.settings.policy, oldest) {
             (Policy::CoDel { target: wait, interval }, Some(since)) if self.mode == Mode::Open && now - since >= wait => {
-                let above = self.calm[target as usize].max(since + wait);
+                let above = self.calm[target as usize].max(since + wait).max(self.came_back[target as usize]);
                 let is_late = now - since >= wait * 2 && now - above >= interval;
                 let comes = self.jobs.iter().any(|job| job.target == target && "ck".contains(job.kind) && !job.late);
                 assert!(!is_late || comes, "not dropped");

@@ -96,9 +96,9 @@ impl Connections {
     fn connect_asked(&mut self, by: Asker, Connect { target, within, first }: Connect) {
         let began = Instant::now();
         self.io.counters.connects().add(1);
-        let begun = self.open_connecting(&target).and_then(|(socket, permit)| {
-            self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, true)
-        });
+        let begun = self
+            .open_connecting(&target)
+            .and_then(|(socket, permit)| self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, true));
         match begun {
             Ok(slot) => {
                 let asked = AskedConnect { by, target, first, began, shaking: false };
