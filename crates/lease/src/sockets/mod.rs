@@ -91,6 +91,11 @@ struct Arriving {
 }
 
 impl Arrivals {
+    /// Returns whether sockets move: they have a pool to go to, and so in a next build that is alike.
+    fn are_taken(&self) -> bool {
+        self.0.lock().expect("nothing that panics is done under the lock").pool.is_some()
+    }
+
     fn take(&self, socket: Socket) {
         let pool = {
             let mut arriving = self.0.lock().expect("nothing that panics is done under the lock");
@@ -139,7 +144,8 @@ impl Sockets {
         Ok(Sockets { pool, arrivals })
     }
 
-    /// Gives the pool those free sockets that come from the process before this one, and that came already.
+    /// Gives the pool those free sockets that come from the process before this one, and that came already; and has sockets that are made from now
+    /// on move to the process after this one, when they are free.
     pub fn arrive_in(&self, pool: &Pool<Address, Socket>) {
         let waiting = {
             let mut arriving = self.arrivals.0.lock().expect("nothing that panics is done under the lock");

@@ -49,9 +49,14 @@ pub(super) struct Back(pub(super) Address);
 
 impl Resting {
     fn give(&self, target: Address, told: Box<dyn FnOnce(Socket) + Send>, cx: &mut Context<'_>) -> Step {
-        let (handle, watch) = (cx.handle(), Arc::<Watch>::default());
+        let (handle, watch, moves) = (cx.handle(), Arc::<Watch>::default(), self.arrivals.are_taken());
         let watched = watch.clone();
-        let take = move |connection| told(Socket::new(connection, handle, target, watched));
+        let take = move |connection: Connection| {
+            if moves {
+                connection.may_move();
+            }
+            told(Socket::new(connection, handle, target, watched));
+        };
         Step::Delegate(Delegate::watched(take, move |change| watch.hear(change)))
     }
 }
