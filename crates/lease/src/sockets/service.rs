@@ -3,6 +3,7 @@
 use super::Arrivals;
 use super::socket::Socket;
 use super::watch::Watch;
+use sockdrawer::blocking::Connection;
 use sockdrawer::{Address, CannotRestore, CannotSave, Context, Delegate, Input, Note, Peer, Protocol, Saved, Saver, State, Step};
 use std::sync::Arc;
 use std::time::Duration;

@@ -36,7 +36,6 @@ const HELD: &str = "a socket has its connection until it is dropped";
 
 impl Socket {
     pub(super) fn new(connection: blocking::Connection, handle: Handle, target: Address, watch: Arc<Watch>) -> Self {
-        connection.may_move();
         let blocking = Some(connection);
         Socket { blocking, tasks: None, handle, target, watch, is_open: true, rests: true, read: 0 }
     }
