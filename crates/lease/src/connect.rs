@@ -1,6 +1,8 @@
 //! The two traits by which users say how connections are made.
 
 use crate::engine::Returned;
+use crate::gone::Gone;
+use crate::stats::Reason;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -15,8 +17,8 @@ pub trait Target: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Target for K {}
 
-/// Connections that are made by blocking code, for [`Pool::new`](crate::Pool::new). All calls but [`returned`](Connect::returned) and
-/// [`read_count`](Connect::read_count) are made in threads of the pool's own, at most one for each connection that is being connected,
+/// Connections that are made by blocking code, for [`Pool::new`](crate::Pool::new). All calls but [`returned`](Connect::returned), [`look`](Connect::look)
+/// and [`read_count`](Connect::read_count) are made in threads of the pool's own, at most one for each connection that is being connected,
 /// checked, reset or closed; these threads also drop the connections. A call that panics counts as one that failed.
 pub trait Connect: Send + Sync + 'static {
     /// Name of what is connected to.
@@ -40,6 +42,20 @@ pub trait Connect: Send + Sync + 'static {
     fn reset(&self, connection: &mut Self::Connection, timeout: Duration) -> Result<(), BoxError> {
         let _ = (connection, timeout);
         Ok(())
+    }
+
+    /// Receives, with each connection that was made, the way to tell the pool that it has gone: for code that hears of its end while it is free, as
+    /// a task that drives it. Called before the connection can be leased.
+    fn watch(&self, connection: &mut Self::Connection, gone: Gone) {
+        let _ = (connection, gone);
+    }
+
+    /// Looks at a connection that is about to be leased, in the thread or task that gets it: this must be quick, and must not wait for the
+    /// peer. A connection with a reason not to lease it is closed, and the caller gets another, with its place in line. Unless implemented,
+    /// none has a reason.
+    fn look(&self, connection: &mut Self::Connection) -> Option<Reason> {
+        let _ = connection;
+        None
     }
 
     /// Returns how many bytes, messages or answers were read from the connection so far, for [`Lease::unused`](crate::Lease::unused): any
@@ -78,6 +94,17 @@ pub trait ConnectAsync: Send + Sync + 'static {
     fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = connection;
         std::future::ready(Ok(()))
+    }
+
+    /// Receives, with each connection that was made, the way to tell the pool that it has gone, as [`Connect::watch`] does.
+    fn watch(&self, connection: &mut Self::Connection, gone: Gone) {
+        let _ = (connection, gone);
+    }
+
+    /// Looks at a connection that is about to be leased, as [`Connect::look`] does.
+    fn look(&self, connection: &mut Self::Connection) -> Option<Reason> {
+        let _ = connection;
+        None
     }
 
     /// Returns how much was read from the connection so far, as [`Connect::read_count`] does.

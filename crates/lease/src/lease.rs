@@ -5,10 +5,11 @@ use crate::engine::{Asked, Leased, WaiterId};
 use crate::error::Error;
 use crate::request::Request;
 use crate::shared::{Shared, Wait, Wake};
+use crate::stats::Reason;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::Instant;
 
@@ -26,9 +27,15 @@ pub struct Lease<K: Target, C: Send + 'static> {
 const GIVEN_BACK: &str = "a lease has its connection until it is given back";
 
 impl<K: Target, C: Send + 'static> Lease<K, C> {
-    fn new(shared: &Arc<Shared<K, C>>, leased: Leased<C>) -> Self {
-        let read_before = shared.read_count(&leased.connection);
-        Lease { shared: shared.clone(), leased: Some(leased), read_before }
+    /// Makes a lease of a connection, unless it has gone. This is the last look at it before its user has it, and no lock is held: a connection whose
+    /// end has arrived by now is not handed out, however long its holder took to wake up.
+    fn of(shared: &Arc<Shared<K, C>>, mut leased: Leased<C>) -> Result<Self, (Leased<C>, Reason)> {
+        match shared.look(&mut leased) {
+            Some(reason) => Err((leased, reason)),
+            None => {
+                Ok(Lease { read_before: shared.read_count(&leased.connection), shared: shared.clone(), leased: Some(leased) })
+            }
+        }
     }
 
     /// Gives the connection back to be closed, as one that is of no use any more: after an error, or in the middle of an answer.
@@ -90,14 +97,26 @@ pub(crate) fn block<K: Target, C: Send + 'static>(
     target: &K,
     request: Request,
 ) -> Result<Lease<K, C>, Error> {
-    match shared.ask(target, request, || Wake::Thread(thread::current()))? {
-        Asked::Leased(leased) => Ok(Lease::new(shared, leased)),
-        Asked::Waits(waiter) => loop {
-            if let Some(result) = take(shared, waiter) {
-                break result.map(|leased| Lease::new(shared, leased));
-            }
-            thread::park();
-        },
+    let wake = || Wake::Thread(thread::current());
+    let mut asked = shared.ask(target, request, wake)?;
+    loop {
+        let leased = match asked {
+            Asked::Leased(leased) => leased,
+            Asked::Waits(waiter) => wait(shared, waiter)?,
+        };
+        match Lease::of(shared, leased) {
+            Ok(lease) => break Ok(lease),
+            Err(gone) => asked = shared.ask_again(gone, request, wake)?,
+        }
+    }
+}
+
+fn wait<K: Target, C: Send + 'static>(shared: &Shared<K, C>, waiter: WaiterId) -> Result<Leased<C>, Error> {
+    loop {
+        if let Some(result) = take(shared, waiter) {
+            break result;
+        }
+        thread::park();
     }
 }
 
@@ -135,29 +154,46 @@ impl<K: Target, C: Send + 'static> Future for LeaseFuture<K, C> {
     type Output = Result<Lease<K, C>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let waker = cx.waker().clone();
         let this = &mut *self;
-        let Some(waiter) = this.waiter else {
-            return match this.shared.ask(&this.target, this.request, || Wake::Task(waker)) {
-                Ok(Asked::Leased(leased)) => Poll::Ready(Ok(Lease::new(&this.shared, leased))),
+        // Cloned without the lock: it is code of the executor's.
+        let mut waker = cx.waker().clone();
+        let mut asked = match this.waiter {
+            Some(waiter) => ready!(this.poll_wait(waiter, waker)).map(Asked::Leased),
+            None => this.shared.ask(&this.target, this.request, || Wake::Task(waker)),
+        };
+        loop {
+            let leased = match asked {
+                Ok(Asked::Leased(leased)) => leased,
                 Ok(Asked::Waits(waiter)) => {
                     this.waiter = Some(waiter);
-                    Poll::Pending
+                    return Poll::Pending;
                 }
-                Err(error) => Poll::Ready(Err(error)),
+                Err(error) => return Poll::Ready(Err(error)),
             };
-        };
-        let mut state = this.shared.lock();
+            match Lease::of(&this.shared, leased) {
+                Ok(lease) => return Poll::Ready(Ok(lease)),
+                Err(gone) => {
+                    waker = cx.waker().clone();
+                    asked = this.shared.ask_again(gone, this.request, || Wake::Task(waker));
+                }
+            }
+        }
+    }
+}
+
+impl<K: Target, C: Send + 'static> LeaseFuture<K, C> {
+    fn poll_wait(&mut self, waiter: WaiterId, waker: Waker) -> Poll<Result<Leased<C>, Error>> {
+        let mut state = self.shared.lock();
         // An old waker is dropped without the lock: it is code of the executor's.
         let before = state.waits.insert(waiter, Wait::Waits(Wake::Task(waker)));
-        if let Some(Wait::Done(result)) = before {
-            let _unused = state.waits.remove(&waiter);
+        let Some(Wait::Done(result)) = before else {
             drop(state);
-            this.waiter = None;
-            return Poll::Ready(result.map(|leased| Lease::new(&this.shared, leased)));
-        }
+            return Poll::Pending;
+        };
+        let _unused = state.waits.remove(&waiter);
         drop(state);
-        Poll::Pending
+        self.waiter = None;
+        Poll::Ready(result)
     }
 }
 
@@ -169,7 +205,7 @@ impl<K: Target, C: Send + 'static> Drop for LeaseFuture<K, C> {
             state.waits.remove(&waiter)
         });
         if let Some(Wait::Done(Ok(leased))) = wait {
-            drop(Lease::new(&self.shared, leased));
+            self.shared.give_back(leased, false);
         }
     }
 }

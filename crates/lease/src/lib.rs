@@ -59,6 +59,7 @@
 mod connect;
 pub mod engine;
 mod error;
+mod gone;
 mod histogram;
 mod lease;
 mod policy;
@@ -68,12 +69,15 @@ mod request;
 mod runners;
 mod settings;
 mod shared;
+#[cfg(feature = "sockets")]
+pub mod sockets;
 mod stats;
 mod workers;
 
 pub use connect::{BoxError, Connect, ConnectAsync, Target};
 pub use engine::{Returned, Status};
 pub use error::{ConnectError, Error};
+pub use gone::Gone;
 pub use histogram::Histogram;
 pub use lease::{Lease, LeaseFuture};
 pub use policy::Policy;

@@ -194,6 +194,11 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         self.call(|state, now| state.engine.drain(now, now));
     }
 
+    #[cfg(feature = "sockets")]
+    pub(crate) fn weak(&self) -> std::sync::Weak<Shared<K, C>> {
+        Arc::downgrade(&self.handle.shared)
+    }
+
     fn call<R>(&self, call: impl FnOnce(&mut State<K, C>, Instant) -> R) -> R {
         self.handle.shared.call(call)
     }

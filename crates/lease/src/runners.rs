@@ -2,7 +2,9 @@
 
 use crate::connect::{BoxError, Connect, ConnectAsync};
 use crate::engine::{Job, JobId, Returned};
+use crate::gone::Gone;
 use crate::shared::{Run, Shared, Task};
+use crate::stats::Reason;
 use crate::workers::Workers;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,6 +33,14 @@ impl<M: Connect> Run<M::Target, M::Connection> for Threads<M> {
 
     fn returned(&self, connection: &mut M::Connection) -> Returned {
         self.connect.returned(connection)
+    }
+
+    fn watch(&self, connection: &mut M::Connection, gone: Gone) {
+        self.connect.watch(connection, gone);
+    }
+
+    fn look(&self, connection: &mut M::Connection) -> Option<Reason> {
+        self.connect.look(connection)
     }
 
     fn read_count(&self, connection: &M::Connection) -> Option<u64> {
@@ -71,6 +81,14 @@ impl<M: ConnectAsync, S: Fn(Spawned) + Send + Sync + 'static> Run<M::Target, M::
 
     fn returned(&self, connection: &mut M::Connection) -> Returned {
         self.connect.returned(connection)
+    }
+
+    fn watch(&self, connection: &mut M::Connection, gone: Gone) {
+        self.connect.watch(connection, gone);
+    }
+
+    fn look(&self, connection: &mut M::Connection) -> Option<Reason> {
+        self.connect.look(connection)
     }
 
     fn read_count(&self, connection: &M::Connection) -> Option<u64> {

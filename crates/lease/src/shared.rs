@@ -3,8 +3,9 @@
 use crate::connect::{BoxError, Target};
 use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};
 use crate::error::Error;
+use crate::gone::Gone;
 use crate::request::Request;
-use crate::stats::Event;
+use crate::stats::{Event, Reason};
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 pub(crate) trait Run<K: Target, C: Send + 'static>: Send + Sync {
     fn run(&self, task: Task<K, C>);
     fn returned(&self, connection: &mut C) -> Returned;
+    fn watch(&self, connection: &mut C, gone: Gone);
+    fn look(&self, connection: &mut C) -> Option<Reason>;
     fn read_count(&self, connection: &C) -> Option<u64>;
 }
 
@@ -97,13 +100,46 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
     }
 
     pub(crate) fn ask(self: &Arc<Self>, target: &K, request: Request, wake: impl FnOnce() -> Wake) -> Result<Asked<C>, Error> {
+        self.asked(wake, |engine, now| engine.ask(now, target, request))
+    }
+
+    /// Asks again for the holder of a connection that had gone before it could be used.
+    pub(crate) fn ask_again(
+        self: &Arc<Self>,
+        (leased, reason): (Leased<C>, Reason),
+        request: Request,
+        wake: impl FnOnce() -> Wake,
+    ) -> Result<Asked<C>, Error> {
+        self.asked(wake, |engine, now| engine.ask_again(now, leased, reason, request))
+    }
+
+    fn asked(
+        self: &Arc<Self>,
+        wake: impl FnOnce() -> Wake,
+        ask: impl FnOnce(&mut Engine<K, C>, Instant) -> Result<Asked<C>, Error>,
+    ) -> Result<Asked<C>, Error> {
         self.call(|state, now| {
-            let asked = state.engine.ask(now, target, request)?;
+            let asked = ask(&mut state.engine, now)?;
             if let Asked::Waits(waiter) = asked {
                 state.waits.insert(waiter, Wait::Waits(wake()));
             }
             Ok(asked)
         })
+    }
+
+    /// Looks at a connection that its holder is about to get. A look that panics is a reason not to lease it.
+    pub(crate) fn look(&self, leased: &mut Leased<C>) -> Option<Reason> {
+        let look = AssertUnwindSafe(|| self.runner.look(&mut leased.connection));
+        catch_unwind(look).unwrap_or(Some(Reason::Broken))
+    }
+
+    /// Notes that a connection has gone. A loop that tells it is not held up by what follows: the timer thread does that.
+    pub(crate) fn gone(&self, connection: JobId, reason: Reason) {
+        let mut state = self.lock();
+        state.engine.gone(Instant::now(), connection, reason);
+        if state.sleeps_until.take().is_some() {
+            self.timer.notify_one();
+        }
     }
 
     pub(crate) fn give_back(self: &Arc<Self>, mut leased: Leased<C>, is_broken: bool) {
@@ -197,18 +233,22 @@ pub(crate) struct Task<K: Target, C: Send + 'static> {
     pub(crate) timeout: Duration,
     /// None once it is begun.
     pub(crate) job: Option<Job<K, C>>,
+    is_connect: bool,
     is_close: bool,
     is_told: bool,
 }
 
 impl<K: Target, C: Send + 'static> Task<K, C> {
     fn new(shared: Arc<Shared<K, C>>, id: JobId, job: Job<K, C>, timeout: Duration) -> Self {
-        let is_close = matches!(job, Job::Close(_));
-        Task { shared, id, timeout, job: Some(job), is_close, is_told: false }
+        let (is_connect, is_close) = (matches!(job, Job::Connect(_)), matches!(job, Job::Close(_)));
+        Task { shared, id, timeout, job: Some(job), is_connect, is_close, is_told: false }
     }
 
     /// Tells the result. After an error the connection must be gone.
-    pub(crate) fn tell(mut self, result: Result<C, BoxError>) {
+    pub(crate) fn tell(mut self, mut result: Result<C, BoxError>) {
+        if let (true, Ok(connection)) = (self.is_connect, &mut result) {
+            self.shared.runner.watch(connection, Gone::new(&self.shared, self.id));
+        }
         self.is_told = true;
         self.shared.call(|state, now| state.done(now, self.id, result));
     }

@@ -32,6 +32,12 @@ pub struct Stats {
 pub enum Reason {
     /// Its holder discarded it or panicked, or it came back as [`Returned::Broken`](crate::Returned::Broken).
     Broken,
+    /// Its peer had ended or reset it: told while it was free or leased, or seen when it was about to be leased.
+    PeerEnded,
+    /// Its peer had sent something that was not asked for, seen when it was about to be leased.
+    Unasked,
+    /// It went to a new build of the program.
+    Moved,
     /// Its check failed.
     CheckFailed,
     /// Its reset failed.

@@ -51,6 +51,8 @@ mod failure;
 mod hooks;
 mod hub;
 mod layers;
+#[cfg(feature = "lease")]
+mod leases;
 mod listen;
 mod lock;
 mod log;
@@ -87,6 +89,8 @@ pub mod written;
 pub use document::{Document, Format, MAX_BYTES, Mistake, Places, PoolDocument, pool_default};
 pub use failure::{Failure, Fault};
 pub use hooks::Moment;
+#[cfg(feature = "lease")]
+pub use leases::Leases;
 pub use metric_family::{Counter, Gauge, Histogram, MetricFamily};
 pub use operated::Operated;
 pub use protocol::{Checked, Protocol};

@@ -137,6 +137,25 @@ pub enum Counted {
     Times(Times),
 }
 
+#[cfg(feature = "lease")]
+impl Counted {
+    /// Adds what was counted elsewhere; a build that counted something else added nothing.
+    pub(crate) fn add(&mut self, other: &Counted) {
+        match (self, other) {
+            (Counted::Count(count), Counted::Count(other)) => *count += other,
+            (Counted::Times(times), Counted::Times(other)) => times.merge(other),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn write(&self, labels: &[(&str, &str)], to: &mut Writer) {
+        match self {
+            Counted::Count(count) => to.sample(labels, float(*count)),
+            Counted::Times(times) => to.histogram(labels, times.up_to(), times.count, times.sum),
+        }
+    }
+}
+
 /// The numbers of a family by the values of its labels.
 pub(crate) type Numbers = Vec<(Vec<String>, Counted)>;
 

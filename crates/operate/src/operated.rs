@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// A program that is operated: protocols by name, and a configuration that says which pools there are.
 #[derive(Clone)]
 pub struct Operated {
-    origin: Origin,
+    pub(crate) origin: Origin,
     hooks: Vec<Hook>,
     carries: Vec<Carry>,
 }

@@ -27,6 +27,19 @@ impl Times {
         self.sum += seconds;
     }
 
+    /// Makes them of counts of times, and of their sum.
+    #[cfg(feature = "lease")]
+    pub(crate) fn of(counts: impl Iterator<Item = (Duration, u64)>, sum: Duration) -> Times {
+        let mut times = Times { sum: sum.as_secs_f64(), buckets: vec![0; BOUNDS.len()], ..Times::default() };
+        for (time, count) in counts {
+            if let Some(bucket) = BOUNDS.iter().position(|bound| time.as_secs_f64() <= *bound) {
+                times.buckets[bucket] += count;
+            }
+            times.count += count;
+        }
+        times
+    }
+
     /// Adds the values of another one.
     pub(crate) fn merge(&mut self, other: &Times) {
         self.buckets.resize(BOUNDS.len(), 0);

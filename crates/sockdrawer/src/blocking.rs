@@ -2,7 +2,10 @@
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
-use crate::event_loop::lease::{self, Lease, LeaseEnd};
+pub use crate::event_loop::lease::Change;
+use crate::event_loop::lease::{self, Lease, LeaseEnd, Leased};
+#[cfg(feature = "tokio")]
+use crate::protocol::Handle;
 use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
 use crate::sys::{Errno, Interest, Woken, panics, passing};
 use std::cell::RefCell;
@@ -34,8 +37,9 @@ thread_local! {
 /// it refuses what came; such a connection ends with what the layer says of it, such as an alert, or with a reset. [`Connection::finish`], and the end of the connection, say goodbye.
 #[must_use = "the connection ends when this is dropped"]
 pub struct Connection {
+    /// Dropped first: the event is rung for this thread.
+    event: Option<Ringing>,
     lease: Lease,
-    event: Option<Arc<OwnedFd>>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
 }
@@ -64,8 +68,21 @@ pub enum Wakeup {
     Draining,
 }
 
+/// The event of this thread, while changes of a connection ring it.
+struct Ringing {
+    event: Arc<OwnedFd>,
+    leased: Arc<Leased>,
+}
+
+impl Drop for Ringing {
+    fn drop(&mut self) {
+        self.leased.ring_on_change(None);
+        EVENT.set(Some(self.event.clone()));
+    }
+}
+
 impl Connection {
-    fn new(lease: Lease) -> Connection {
+    pub(crate) fn new(lease: Lease) -> Connection {
         Connection { lease, event: None, read_timeout: None, write_timeout: None }
     }
 
@@ -172,6 +189,35 @@ impl Connection {
         }
     }
 
+    /// Returns why [`Connection::wait`] would return at once; None where it would wait. A look at the socket, for code that keeps connections
+    /// for later use and is about to use one.
+    pub fn wakeup(&mut self) -> Option<Wakeup> {
+        if self.lease.leased.is_draining() {
+            return Some(Wakeup::Draining);
+        }
+        let has_notes = self.lease.leased.has_notes();
+        self.lease.has_input().then_some(Wakeup::Input).or_else(|| has_notes.then_some(Wakeup::Note))
+    }
+
+    /// Has [`Change::Moving`] told when a new build takes over, for code that then gives the connection [back](Connection::give_back).
+    pub fn may_move(&self) {
+        self.lease.leased.may_move();
+    }
+
+    /// Gives the connection back to its protocol: [`Protocol::notified`] gets this note, as after [`After::Return`].
+    pub fn give_back(mut self, note: Note) {
+        self.lease.outcome = LeaseEnd::Note(note);
+    }
+
+    /// Makes it a connection for async code, whose info has this handle.
+    #[cfg(feature = "tokio")]
+    pub fn into_async(self, handle: Handle) -> crate::tasks::Connection {
+        let Connection { mut lease, event, .. } = self;
+        drop(event);
+        lease.handle = Some(handle);
+        crate::tasks::Connection::new(lease)
+    }
+
     /// Repeats `call` until it does not fail with EAGAIN, waiting for `interest` in between.
     fn patiently<T>(
         &mut self,
@@ -206,14 +252,14 @@ impl Connection {
             };
             system.unring(event.as_fd())?;
             self.lease.leased.ring_on_change(Some(event.clone()));
-            self.event = Some(event);
+            self.event = Some(Ringing { event, leased: self.lease.leased.clone() });
         }
         Ok(())
     }
 
     /// Waits for the socket, the event or the time.
     fn sleep(&mut self, interest: Interest, until: Option<Instant>) -> io::Result<Woken> {
-        let (system, Some(event)) = (&self.lease.leased.system, &self.event) else { return Ok(Woken::Rung) };
+        let (system, Some(Ringing { event, .. })) = (&self.lease.leased.system, &self.event) else { return Ok(Woken::Rung) };
         // A write that timed out has left what a layer encoded.
         let unsent = self.lease.has_unsent();
         let interest = Interest { write: interest.write || unsent, ..interest };
@@ -258,15 +304,6 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(event) = self.event.take() {
-            self.lease.leased.ring_on_change(None);
-            EVENT.set(Some(event));
-        }
-    }
-}
-
 impl Delegate {
     /// A delegate of a closure that reads, writes and may block. A panic in it ends the connection with a reset.
     ///
@@ -277,6 +314,17 @@ impl Delegate {
                 After::Return(note) => LeaseEnd::Note(note),
                 After::End => LeaseEnd::End,
             });
+        })
+    }
+}
+
+impl Delegate {
+    /// A delegate that is given the connection itself, to keep it anywhere: it ends when it is dropped. The loop watches it for its peer's
+    /// end meanwhile. Both closures are called on the loop's thread, first `take`, and must be quick; `told` is called at each [`Change`].
+    pub fn watched(take: impl FnOnce(Connection) + Send + 'static, told: impl Fn(Change) + Send + Sync + 'static) -> Delegate {
+        lease::delegate(false, |lease| {
+            lease.leased.watch(Box::new(told));
+            take(Connection::new(lease));
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Free connections to a target.
 
+use super::ids::JobId;
 use super::rules::Rules;
 use super::slot::Slot;
 use super::timers::{after, earliest};
@@ -86,6 +87,12 @@ impl<C> FreeList<C> {
     pub(super) fn take_oldest(&mut self) -> Option<Free<C>> {
         let born = self.born()?;
         let at = self.all.iter().position(|free| free.slot.born == born)?;
+        self.take_at(at)
+    }
+
+    /// Takes the one out that has this name. All are looked at, so that no other use of the list pays for names: a microsecond for some hundred.
+    pub(super) fn take_named(&mut self, name: JobId) -> Option<Free<C>> {
+        let at = self.all.iter().position(|free| free.slot.name == name)?;
         self.take_at(at)
     }
 

@@ -1,7 +1,7 @@
 //! Line of waiters for a target, in one structure for all policies.
 
 use super::ids::WaiterId;
-use super::timers::after;
+use super::timers::{after, earliest};
 use crate::policy::Policy;
 use crate::request::Request;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ pub(super) struct Line {
     by_age: BTreeMap<WaiterId, Waiter>,
     by_lane: BTreeSet<(u64, WaiterId)>,
     policy: Policy,
-    /// Moment since which there was always a waiter.
+    /// Moment since which there was always a waiter; one that came back to its place counts from when it asked first.
     pub(super) busy_since: Option<Instant>,
     /// Key served last, after which the next one's turn comes.
     served: Option<u64>,
@@ -62,7 +62,7 @@ impl Line {
     }
 
     pub(super) fn join(&mut self, id: WaiterId, waiter: Waiter) {
-        self.busy_since = self.busy_since.or(Some(waiter.since));
+        self.busy_since = earliest(self.busy_since, Some(waiter.since));
         self.by_lane.insert((lane(self.policy, &waiter.request), id));
         self.by_age.insert(id, waiter);
     }
@@ -122,7 +122,8 @@ impl Line {
         let crosses = self.since().filter(|_| is_served).and_then(|since| after(since, target));
         self.above = match (crosses, self.above) {
             (Some(crosses), _) if crosses > now => Some(crosses),
-            (Some(_), above) => above.or(Some(now)),
+            // One that comes back to its place may be above already, before those that are here.
+            (Some(_), above) => Some(above.map_or(now, |above| above.min(now))),
             (None, _) => None,
         };
     }

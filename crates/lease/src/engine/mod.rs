@@ -3,7 +3,7 @@
 //! All calls take the time. A call may leave [`Action`]s: take them with [`Engine::poll_action`] until there is none, and do them in any
 //! order. Call [`Engine::handle_timeout`] when the moment of [`Engine::poll_timeout`] has come. A connection is always in one place: with
 //! the engine while it is free, in a [`Leased`], or in a [`Job`]. Each [`Leased`] and each job must come back, or its place within the
-//! limits is lost.
+//! limits is lost. The job that connected a connection is its name: a driver that hears of its end elsewhere tells it by [`Engine::gone`].
 //!
 //! Equal calls with equal seeds give equal actions.
 
@@ -13,6 +13,7 @@ mod held;
 mod ids;
 mod jobs;
 mod line;
+mod lives;
 mod reports;
 mod rules;
 mod serve;
@@ -34,6 +35,7 @@ use crate::stats::{Event, Reason, Stats};
 use held::Watched;
 use ids::Ids;
 use jobs::Jobs;
+use lives::Lives;
 use reports::Reports;
 use rules::{Mode, Rules};
 use std::hash::Hash;
@@ -138,6 +140,7 @@ struct Core<K, C> {
     waiting: usize,
     deadlines: Timers<WaiterId>,
     jobs: Jobs,
+    lives: Lives,
     watched: Watched,
     ids: Ids,
     reports: Reports<K, C>,
@@ -154,6 +157,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
             waiting: 0,
             deadlines: Timers::new(),
             jobs: Jobs::new(),
+            lives: Lives::default(),
             watched: Watched::default(),
             ids: Ids::default(),
             reports: Reports::new(),
@@ -179,12 +183,30 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         let id = slot.target;
         match state {
             Returned::Broken => core.close(now, slot, connection, Reason::Broken),
-            Returned::NeedsReset if core.rules.worn(now, &slot).is_none() => {
+            Returned::NeedsReset if core.lives.gone(slot.name).is_none() && core.rules.worn(now, &slot).is_none() => {
                 core.start(now, id, Some(slot), Job::Reset(connection));
             }
             Returned::NeedsReset | Returned::Reusable => core.arrive(now, slot, connection),
         }
         core.settle(now, id);
+    }
+
+    /// Tells that a connection has gone, or is of no use any more, wherever it is: a free one is closed now, others when they come back from
+    /// their lease or job. Of those that are not the pool's any more nothing is to be told; it does no harm.
+    pub fn gone(&mut self, now: Instant, connection: JobId, reason: Reason) {
+        self.core.gone(now, connection, reason);
+    }
+
+    /// Takes a connection that was made elsewhere: it goes to the waiter whose turn it is, or becomes free, or is closed as any that has come back
+    /// is. Returns its name.
+    pub fn add(&mut self, now: Instant, target: &K, connection: C) -> JobId {
+        self.core.add(now, target, connection)
+    }
+
+    /// Gives a connection back that had gone before its holder could use it, and asks again on these terms: the caller is where it was in line.
+    pub fn ask_again(&mut self, now: Instant, leased: Leased<C>, reason: Reason, request: Request) -> Result<Asked<C>, Error> {
+        let answer = self.core.ask_again(now, leased, reason, request);
+        answer.map_err(|error| self.core.reports.refuse(error))
     }
 
     /// Takes a leased connection out of the pool: it counts for no limit any more.

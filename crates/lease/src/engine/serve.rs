@@ -4,13 +4,13 @@ use super::held::Held;
 use super::ids::TargetId;
 use super::line::Waiter;
 use super::rules::Mode;
-use super::slot::Slot;
+use super::slot::{Place, Slot};
 use super::{Action, Asked, Core, Job, Leased, WaiterId};
 use crate::error::Error;
 use crate::request::Request;
-use crate::stats::Refusal;
+use crate::stats::{Reason, Refusal};
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 impl<K: Clone + Eq + Hash, C> Core<K, C> {
     pub(super) fn ask(&mut self, now: Instant, target: &K, request: Request) -> Result<Asked<C>, Error> {
@@ -18,23 +18,50 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             return Err(Error::Closed);
         }
         let id = self.targets.keep(target, &mut self.ids, &self.rules);
+        let place = Place { number: self.ids.next(), since: now };
+        self.ask_from(now, id, place, request)
+    }
+
+    /// Puts the holder of a connection that has gone back to its place in line.
+    pub(super) fn ask_again(
+        &mut self,
+        now: Instant,
+        leased: Leased<C>,
+        reason: Reason,
+        request: Request,
+    ) -> Result<Asked<C>, Error> {
+        let Leased { mut slot, connection, place, watch, taken } = leased;
+        let id = slot.target;
+        // It was no lease.
+        self.reports.stats.waiting.unrecord(taken.saturating_duration_since(place.since));
+        self.watched.end(watch);
+        self.targets.get_mut(id).leased -= 1;
+        slot.uses -= 1;
+        self.close(now, slot, connection, reason);
+        if self.rules.mode == Mode::Closed {
+            return Err(Error::Closed);
+        }
+        self.ask_from(now, id, place, request)
+    }
+
+    fn ask_from(&mut self, now: Instant, id: TargetId, place: Place, request: Request) -> Result<Asked<C>, Error> {
         if self.rules.mode == Mode::Open
             && self.targets.get(id).line.is_empty()
             && self.next_is_stale(now, id) == Some(false)
-            && let Some(leased) = self.lease_free(now, id, request)
+            && let Some(leased) = self.lease_free(now, id, place, request)
         {
-            self.reports.stats.waiting.record(Duration::ZERO);
+            self.reports.stats.waiting.record(now.saturating_duration_since(place.since));
             if self.rules.settings.min_free > 0 || self.targets.get(id).owed > 0 {
                 self.settle(now, id);
             }
             return Ok(Asked::Leased(leased));
         }
-        let answer = self.stand_in_line(now, id, request);
+        let answer = self.stand_in_line(now, id, place, request);
         self.settle(now, id);
         answer
     }
 
-    fn stand_in_line(&mut self, now: Instant, id: TargetId, request: Request) -> Result<Asked<C>, Error> {
+    fn stand_in_line(&mut self, now: Instant, id: TargetId, place: Place, request: Request) -> Result<Asked<C>, Error> {
         let (tries, mode) = (request.deadline <= now, self.rules.mode);
         if tries && mode == Mode::Suspended {
             return Err(Error::Suspended);
@@ -50,7 +77,8 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             return Err(down);
         }
         if tries {
-            let error = target.timed_out(Duration::ZERO, target.line.len() + 1, self.targets.total);
+            let waited = now.saturating_duration_since(place.since);
+            let error = target.timed_out(waited, target.line.len() + 1, self.targets.total);
             // Who tries next finds it checked.
             if target.line.is_empty()
                 && let Some(free) = self.targets.get_mut(id).free.take(self.rules.settings.order)
@@ -62,10 +90,10 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         if self.waiting >= self.rules.settings.max_waiters {
             return Err(Error::Full { waiting: self.waiting });
         }
-        let waiter = WaiterId { number: self.ids.next(), target: id };
+        let waiter = WaiterId { number: place.number, target: id };
         self.waiting += 1;
         self.deadlines.change(waiter, None, Some(request.deadline));
-        self.targets.get_mut(id).line.join(waiter, Waiter { since: now, request });
+        self.targets.get_mut(id).line.join(waiter, Waiter { since: place.since, request });
         Ok(Asked::Waits(waiter))
     }
 
@@ -108,7 +136,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         self.settle(now, id);
     }
 
-    fn lease(&mut self, now: Instant, mut slot: Slot, connection: C, request: Request) -> Leased<C> {
+    fn lease(&mut self, now: Instant, mut slot: Slot, connection: C, place: Place, request: Request) -> Leased<C> {
         slot.uses += 1;
         self.age(now, &mut slot);
         let target = slot.target;
@@ -117,19 +145,20 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         state.used_since = state.used_since.or(Some(now));
         let held = Held { target, since: now, caller: request.caller };
         let watch = self.watched.begin(held, self.rules.settings.held_after);
-        Leased { connection, slot, taken: now, watch }
+        Leased { connection, slot, taken: now, watch, place }
     }
 
-    fn lease_free(&mut self, now: Instant, id: TargetId, request: Request) -> Option<Leased<C>> {
+    fn lease_free(&mut self, now: Instant, id: TargetId, place: Place, request: Request) -> Option<Leased<C>> {
         let free = self.targets.get_mut(id).free.take(self.rules.settings.order)?;
-        Some(self.lease(now, free.slot, free.connection, request))
+        Some(self.lease(now, free.slot, free.connection, place, request))
     }
 
     /// Gives a connection to a waiter.
     pub(super) fn hand_over(&mut self, now: Instant, waiter: WaiterId, slot: Slot, connection: C) {
         let left = self.leave(waiter, true).expect("it waits until it is served");
         self.reports.stats.waiting.record(now.saturating_duration_since(left.since));
-        let leased = self.lease(now, slot, connection, left.request);
+        let place = Place { number: waiter.number, since: left.since };
+        let leased = self.lease(now, slot, connection, place, left.request);
         self.reports.actions.push_back(Action::Wake { waiter, result: Ok(leased) });
     }
 

@@ -1,13 +1,15 @@
 //! A connection's place within the limits.
 
 use super::held::Watch;
-use super::ids::TargetId;
+use super::ids::{JobId, TargetId};
 use crate::random::Random;
 use std::time::Instant;
 
 /// Place of a connection within the limits, which goes with it.
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// The job that connected it, which is its name.
+    pub(super) name: JobId,
     pub(super) target: TargetId,
     pub(super) born: Instant,
     pub(super) uses: u64,
@@ -18,8 +20,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(target: TargetId, now: Instant, random: &mut Random) -> Self {
-        Slot { target, born: now, uses: 0, jitter: random.next() as u32, is_old: false }
+    pub(super) fn new(name: JobId, target: TargetId, now: Instant, random: &mut Random) -> Self {
+        Slot { name, target, born: now, uses: 0, jitter: random.next() as u32, is_old: false }
     }
 }
 
@@ -33,6 +35,15 @@ pub struct Leased<C> {
     pub(super) slot: Slot,
     pub(super) taken: Instant,
     pub(super) watch: Option<Watch>,
+    /// Place in line of its holder, and since when.
+    pub(super) place: Place,
+}
+
+/// Place by age of a caller among those that ask.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) number: u64,
+    pub(super) since: Instant,
 }
 
 impl<C> Leased<C> {

@@ -53,6 +53,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             full && waiter.is_some_and(starves) && self.jobs.closing(false) == 0
         };
         let reason = None
+            .or_else(|| self.lives.gone(slot.name))
             .or_else(|| of_no_use.then_some(Reason::Unneeded))
             .or_else(|| above().then_some(Reason::Surplus))
             .or_else(|| self.rules.worn(now, &slot))
@@ -77,10 +78,30 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
 
     /// Counts and tells the end of a connection.
     pub(super) fn ended(&mut self, now: Instant, slot: &Slot, reason: Reason) {
+        self.lives.end(slot.name);
         *self.reports.stats.ends.entry(reason).or_default() += 1;
         let target = &self.targets.get(slot.target).name;
         let (age, uses) = (now.saturating_duration_since(slot.born), slot.uses);
         self.reports.tell(|| Event::Ended { target: target.clone(), reason, age, uses });
+    }
+
+    pub(super) fn add(&mut self, now: Instant, target: &K, connection: C) -> JobId {
+        let (id, name) = (self.targets.keep(target, &mut self.ids, &self.rules), JobId(self.ids.next()));
+        self.lives.begin(name, id);
+        self.targets.total += 1;
+        let slot = Slot::new(name, id, now, &mut self.random);
+        self.arrive(now, slot, connection);
+        self.settle(now, id);
+        name
+    }
+
+    /// Closes a connection that has gone if it is free, and notes it if it is away.
+    pub(super) fn gone(&mut self, now: Instant, name: JobId, reason: Reason) {
+        let Some(id) = self.lives.go(name, reason) else { return };
+        if let Some(free) = self.targets.get_mut(id).free.take_named(name) {
+            self.close(now, free.slot, free.connection, reason);
+            self.settle(now, id);
+        }
     }
 
     /// Closes the connection that is free for longest, of any target but this. Returns whether there was one.
@@ -117,6 +138,9 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             Job::Close(_) => Kind::Close,
         };
         let (name, timeout) = (JobId(self.ids.next()), self.rules.settings.connect_timeout);
+        if kind == Kind::Connect {
+            self.lives.begin(name, id);
+        }
         self.targets.get_mut(id).begin(now, kind, timeout);
         self.jobs.begin(name, Running { target: id, kind, slot, began: now, due: after(now, timeout), late: false });
         self.reports.actions.push_back(Action::Run { id: name, job, timeout });
@@ -128,11 +152,12 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         self.targets.get_mut(id).end(ended.kind, ended.late);
         match (result, ended.slot) {
             (Ok(connection), slot) => {
-                let slot = slot.unwrap_or_else(|| self.connected(now, id, ended.began));
+                let slot = slot.unwrap_or_else(|| self.connected(now, job, id, ended.began));
                 self.arrive(now, slot, connection);
                 self.settle(now, id);
             }
             (Err(error), None) => {
+                self.lives.end(job);
                 // A late connect was counted as failed when it became late.
                 if !ended.late {
                     self.failed(now, id, error);
@@ -146,13 +171,13 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
     }
 
-    fn connected(&mut self, now: Instant, id: TargetId, began: Instant) -> Slot {
+    fn connected(&mut self, now: Instant, name: JobId, id: TargetId, began: Instant) -> Slot {
         let (target, took) = (self.targets.get_mut(id), now.saturating_duration_since(began));
         target.health = Default::default();
         target.connects.add(took);
         self.reports.stats.connecting.record(took);
         self.reports.tell(|| Event::Connected { target: target.name.clone(), took });
-        Slot::new(id, now, &mut self.random)
+        Slot::new(name, id, now, &mut self.random)
     }
 
     fn failed(&mut self, now: Instant, id: TargetId, error: ConnectError) {

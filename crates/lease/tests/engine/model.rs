@@ -34,6 +34,8 @@ pub(crate) struct Pending {
     pub(crate) kind: char,
     /// The connection; None for a connect.
     pub(crate) connection: Option<u64>,
+    /// Its connection was told to have gone before it was there.
+    is_gone: bool,
     began: Instant,
     due: Instant,
     pub(crate) late: bool,
@@ -42,6 +44,11 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 struct Facts {
     target: Target,
+    name: JobId,
+    /// Told to have gone.
+    is_gone: bool,
+    /// Moment at which its holder asked.
+    asked: Instant,
     born: Instant,
     uses: u64,
     /// Set once it may have been near its end.
@@ -69,6 +76,8 @@ pub(crate) struct Model {
     served: [Option<u64>; TARGETS as usize],
     /// Moments at which the line was last seen not to be above the target of CoDel.
     calm: [Instant; TARGETS as usize],
+    /// Moments at which a waiter came back to its place.
+    came_back: [Instant; TARGETS as usize],
     /// Longest connects.
     longest: [Duration; TARGETS as usize],
     /// Replacements that may be connected for those near their end.
@@ -76,11 +85,15 @@ pub(crate) struct Model {
     /// Asks, and ends of connections that were told.
     pub(crate) asks: u64,
     told_ends: u64,
+    /// Closes of connections that had gone.
+    gone_ends: u64,
     /// On its way to a waiter, the free ones or its end.
     arriving: Option<u64>,
     reset: Option<u64>,
     /// Given back as broken.
     broken: Option<u64>,
+    /// Connection that was told to have gone last.
+    pub(crate) stale: Option<JobId>,
     pub(crate) drained: u64,
     last: u64,
     /// Shortest [`Settings::down_after`] that was in force.
@@ -106,13 +119,16 @@ impl Model {
             connections: BTreeMap::new(),
             served: Default::default(),
             calm: [now; TARGETS as usize],
+            came_back: [now; TARGETS as usize],
             longest: Default::default(),
             owed: Default::default(),
             asks: 0,
             told_ends: 0,
+            gone_ends: 0,
             arriving: None,
             reset: None,
             broken: None,
+            stale: None,
             drained: 0,
             last: 0,
         }
@@ -244,8 +260,13 @@ impl Model {
         self.kept[target as usize] = kept;
     }
 
-    pub(crate) fn waits(&mut self, id: WaiterId, target: Target, request: Request) {
-        self.waiters.push(Waiter { id, target, since: self.now, request });
+    pub(crate) fn waits(&mut self, id: WaiterId, target: Target, request: Request, since: Instant) {
+        if since < self.now {
+            // It makes the line late from now on at the latest, and not from when it asked first.
+            self.came_back[target as usize] = self.now;
+        }
+        let at = self.waiters.iter().position(|waiter| waiter.id > id).unwrap_or(self.waiters.len());
+        self.waiters.insert(at, Waiter { id, target, since, request });
     }
 
     pub(crate) fn leaves(&mut self, at: usize) -> WaiterId {
@@ -257,7 +278,7 @@ impl Model {
     }
 
     /// Takes a lease that was given without a wait.
-    pub(crate) fn leased_at_once(&mut self, leased: Leased<u64>, target: Target) {
+    pub(crate) fn leased_at_once(&mut self, leased: Leased<u64>, target: Target, asked: Instant) {
         assert_eq!(self.mode, Mode::Open);
         assert_eq!(self.line(target).count(), 0, "others waited");
         let free = &mut self.free[target as usize];
@@ -268,17 +289,18 @@ impl Model {
             Order::LongestFreeFirst => free[..at].to_vec(),
         };
         assert!(!self.is_stale(since), "leased without a check");
-        self.take(leased, target);
+        self.take(leased, target, asked);
         self.judge_actions();
         // Others before it were worn, and are closed.
         assert!(self.free[target as usize].iter().all(|free| !passed.contains(free)), "not in order");
     }
 
-    fn take(&mut self, leased: Leased<u64>, target: Target) {
+    fn take(&mut self, leased: Leased<u64>, target: Target, asked: Instant) {
         let connection = leased.connection;
         assert!(!self.worn(connection).0, "worn connections are closed");
         let facts = self.connections.get_mut(&connection).expect("it is open");
-        facts.uses += 1;
+        assert!(!facts.is_gone, "handed out after it had gone");
+        (facts.uses, facts.asked) = (facts.uses + 1, asked);
         assert_eq!((facts.target, facts.uses), (target, leased.uses()));
         self.leases.push(leased);
     }
@@ -292,9 +314,45 @@ impl Model {
         self.broken = Some(connection);
     }
 
-    pub(crate) fn connected(&mut self, job: &Pending) -> u64 {
+    /// Notes a connection that is there from now on.
+    pub(crate) fn made(&mut self, target: Target, name: JobId, is_gone: bool) -> u64 {
         self.last += 1;
-        self.connections.insert(self.last, Facts { target: job.target, born: self.now, uses: 0, old: false });
+        let facts = Facts { target, name, is_gone, asked: self.now, born: self.now, uses: 0, old: false };
+        self.connections.insert(self.last, facts);
+        self.last
+    }
+
+    /// Returns the number of the connection that is made next.
+    pub(crate) fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Returns the names of all connections, and of those that are being connected.
+    pub(crate) fn names(&self) -> Vec<JobId> {
+        let connecting = self.jobs.iter().filter(|job| job.kind == 'c').map(|job| job.id);
+        self.connections.values().map(|facts| facts.name).chain(connecting).collect()
+    }
+
+    /// Notes that a connection has gone.
+    pub(crate) fn told_gone(&mut self, name: JobId) {
+        self.connections.values_mut().filter(|facts| facts.name == name).for_each(|facts| facts.is_gone = true);
+        self.jobs.iter_mut().filter(|job| job.id == name).for_each(|job| job.is_gone = true);
+    }
+
+    /// Notes that the holder of a connection has found it gone: it is closed, for that reason.
+    pub(crate) fn broken_gone(&mut self, connection: u64, name: JobId) {
+        self.told_gone(name);
+        self.arriving = Some(connection);
+    }
+
+    /// Returns the target of a connection, its name, and when its holder asked.
+    pub(crate) fn facts(&self, connection: u64) -> (Target, JobId, Instant) {
+        let facts = &self.connections[&connection];
+        (facts.target, facts.name, facts.asked)
+    }
+
+    pub(crate) fn connected(&mut self, job: &Pending) -> u64 {
+        self.made(job.target, job.id, job.is_gone);
         let longest = &mut self.longest[job.target as usize];
         *longest = (self.now - job.began).max(*longest);
         self.failures[job.target as usize].clear();

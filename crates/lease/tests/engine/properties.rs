@@ -3,10 +3,11 @@
 use crate::common::{Dice, ms, seeds};
 use crate::model::{Mode, Model, TARGETS, Target};
 use sockdrawer_lease::engine::{Asked, Returned};
-use sockdrawer_lease::{Order, Policy, Request, Settings};
+use sockdrawer_lease::{Error, Order, Policy, Reason, Request, Settings};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 fn policy(dice: &mut Dice) -> Policy {
     match dice.below(6) {
@@ -46,27 +47,71 @@ fn pick<T>(dice: &mut Dice, all: &mut Vec<T>) -> Option<T> {
     if all.is_empty() { None } else { Some(all.swap_remove(dice.below(all.len() as u64) as usize)) }
 }
 
-fn ask(model: &mut Model, target: Target, dice: &mut Dice) {
+fn request(model: &Model, dice: &mut Dice) -> (Request, bool) {
     let wait = dice.below(5) * dice.below(50);
     let terms = Request::from(model.now + ms(wait));
-    let request = Request { key: dice.below(3), priority: dice.below(3) as u8, ..terms };
+    (Request { key: dice.below(3), priority: dice.below(3) as u8, ..terms }, wait == 0)
+}
+
+fn ask(model: &mut Model, target: Target, dice: &mut Dice) {
+    let (request, tries) = request(model, dice);
     let mode = model.mode;
     model.asks += 1;
     if matches!(mode, Mode::Open | Mode::Suspended) {
         model.keep(target, true);
     }
-    match model.engine.ask(model.now, &target, request) {
-        Ok(Asked::Leased(leased)) => model.leased_at_once(leased, target),
+    let answer = model.engine.ask(model.now, &target, request);
+    assert!(matches!(mode, Mode::Open | Mode::Suspended) || answer.is_err());
+    answered(model, answer, (target, model.now), (request, tries));
+}
+
+fn answered(
+    model: &mut Model,
+    answer: Result<Asked<u64>, Error>,
+    (target, asked): (Target, Instant),
+    (request, tries): (Request, bool),
+) {
+    match answer {
+        Ok(Asked::Leased(leased)) => model.leased_at_once(leased, target, asked),
         Ok(Asked::Waits(id)) => {
-            assert!(matches!(mode, Mode::Open | Mode::Suspended) && wait > 0);
-            model.waits(id, target, request);
+            assert!(!tries);
+            model.waits(id, target, request, asked);
         }
         Err(error) => {
             // Worn connections are closed before the target counts as down.
             model.judge_actions();
-            model.judge_refusal(&error, target, wait == 0);
+            model.judge_refusal(&error, target, tries, asked);
         }
     }
+}
+
+/// A connection is told to have gone: any, and at times one that was closed long ago.
+fn tell_gone(model: &mut Model, dice: &mut Dice) {
+    let mut names = model.names();
+    if let Some(name) = model.stale.filter(|_| dice.below(5) == 0).or_else(|| pick(dice, &mut names)) {
+        model.stale = Some(name);
+        model.told_gone(name);
+        model.engine.gone(model.now, name, Reason::PeerEnded);
+    }
+}
+
+/// A holder finds its connection gone before it has used it.
+fn find_gone(model: &mut Model, dice: &mut Dice) {
+    let Some(leased) = pick(dice, &mut model.leases) else { return };
+    let (target, name, asked) = model.facts(leased.connection);
+    let (request, tries) = request(model, dice);
+    model.broken_gone(leased.connection, name);
+    let answer = model.engine.ask_again(model.now, leased, Reason::PeerEnded, request);
+    answered(model, answer, (target, asked), (request, tries));
+}
+
+/// A connection that was made elsewhere comes in.
+fn add(model: &mut Model, target: Target) {
+    model.keep(target, true);
+    let connection = model.next();
+    let name = model.engine.add(model.now, &target, connection);
+    assert_eq!(model.made(target, name, false), connection);
+    model.arrives(connection, false);
 }
 
 fn cancel(model: &mut Model, dice: &mut Dice) {
@@ -140,7 +185,10 @@ fn step(model: &mut Model, dice: &mut Dice) -> String {
     let target = dice.below(TARGETS) * u64::from(dice.below(3) == 0);
     let drawn = dice.below(100);
     match drawn {
-        0..30 => ask(model, target, dice),
+        0..26 => ask(model, target, dice),
+        26..28 => tell_gone(model, dice),
+        28 => find_gone(model, dice),
+        29 => add(model, target),
         30..35 => cancel(model, dice),
         35..55 => give_back(model, dice),
         55..72 => {

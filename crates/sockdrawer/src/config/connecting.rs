@@ -66,6 +66,17 @@ impl Connecting {
         }
     }
 
+    /// Makes no connection but those that [`Pool::connect`](crate::Pool::connect) and protocols ask for, of which
+    /// [`keep`](Connecting::keep) is then the maximum. Default: as many as there are descriptors.
+    pub fn on_request() -> Connecting {
+        Connecting::to(std::iter::empty::<Address>()).total(0)
+    }
+
+    /// Whether connections are made on request alone.
+    pub(crate) fn is_on_request(&self) -> bool {
+        self.total == Some(0)
+    }
+
     /// Sets the number of connections that the pool holds at once.
     #[must_use]
     pub fn keep(mut self, connections: usize) -> Connecting {

@@ -196,9 +196,9 @@ fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, 
     let lag = dialer.lag(due, began);
     let opened = open_connecting(&connections.io, dialer, turn, target);
     let begun =
-        opened.and_then(|socket| connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout, None));
+        opened.and_then(|socket| connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout, false));
     match begun {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(errno) => {
             let (target, after) = (internet(target), began.elapsed());
             connections.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });

@@ -8,7 +8,7 @@ use crate::listen::permit::Permit;
 use crate::protocol::Handle;
 use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -78,8 +78,25 @@ pub(crate) struct Leased {
     pub(super) owes: AtomicBool,
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
+    /// Hears of changes while the loop watches for the peer's end.
+    watcher: OnceLock<Watcher>,
     state: Mutex<State>,
 }
+
+/// Change of a connection that other code keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The peer has ended or reset it. There may be input before the end.
+    PeerEnded,
+    /// The pool asks it to end, or has ended it.
+    Draining,
+    /// A new build takes over, and the connection may move there when it is given back: see
+    /// [`Connection::may_move`](crate::blocking::Connection::may_move).
+    Moving,
+}
+
+pub(crate) type Watcher = Box<dyn Fn(Change) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -120,6 +137,21 @@ impl Leased {
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_in(&self, queue: Weak<dyn LeaseQueue>) {
         lock(&self.state).waits_in = Some(queue);
+    }
+
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        self.watcher.get_or_init(|| watcher);
+    }
+
+    /// The loop is to watch for the peer's end.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watcher.get().is_some() || self.queue().is_some()
+    }
+
+    /// Returns false where nothing watches it.
+    pub(super) fn tell(&self, change: Change) -> bool {
+        let told = self.watcher.get().map(|watcher| catch_unwind(AssertUnwindSafe(|| watcher(change))).map_err(panics::discard));
+        told.is_some()
     }
 
     pub(super) fn queue(&self) -> Option<Arc<dyn LeaseQueue>> {
@@ -181,10 +213,10 @@ impl Leased {
         lock(&self.state).ends_by = by;
         self.draining.store(true, Ordering::Release);
         self.wake();
+        self.tell(Change::Draining);
     }
 
     /// The lessee hears when the connection is to move.
-    #[cfg(feature = "tokio")]
     pub(crate) fn may_move(&self) {
         self.moves.store(MAY_MOVE, Ordering::Release);
     }
@@ -201,6 +233,7 @@ impl Leased {
     pub(super) fn ask_to_move(&self) {
         if self.moves.compare_exchange(MAY_MOVE, IS_TO_MOVE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.wake();
+            self.tell(Change::Moving);
         }
     }
 
@@ -209,6 +242,7 @@ impl Leased {
         self.draining.store(true, Ordering::Release);
         self.ended.store(true, Ordering::Release);
         self.wake();
+        self.tell(Change::Draining);
     }
 
     /// The permit stays with the socket.
@@ -370,6 +404,7 @@ impl Lease {
             owes: AtomicBool::new(owes || !kept.is_empty()),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            watcher: OnceLock::new(),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
         let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept))));
@@ -431,6 +466,15 @@ impl Lease {
             (mut wire, Some(filtered)) => filtered.look(&mut wire),
             (_, None) => true,
         }
+    }
+
+    /// Whether [`Lease::receive`] returns at once.
+    pub(crate) fn has_input(&mut self) -> bool {
+        self.has_kept()
+            || match self.parts() {
+                (mut wire, Some(filtered)) => filtered.look(&mut wire),
+                (wire, None) => !matches!(wire.leased.system.peek(wire.socket), Err(Errno::AGAIN)),
+            }
     }
 
     /// Reads what is there: `WouldBlock` when nothing is, 0 at the peer's end.

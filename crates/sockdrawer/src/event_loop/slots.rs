@@ -11,7 +11,7 @@ use crate::limit::peer_counts::PeerCount;
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
-use crate::protocol::{Members, Tag};
+use crate::protocol::{Members, Tag, Told};
 use crate::sync::atomic::Ordering::SeqCst;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -35,10 +35,17 @@ pub(super) struct Relay {
     pub(super) filtered: bool,
 }
 
-/// The connect that a connection has asked for.
+/// What is told what came of a connect.
+pub(super) enum Asker {
+    /// The connection of this token.
+    Connection(u64),
+    /// Code outside of the pool; None while it is being told.
+    Code(Option<Told>),
+}
+
+/// A connect that was asked for.
 pub(super) struct AskedConnect {
-    /// The token of the one that asked.
-    pub(super) by: u64,
+    pub(super) by: Asker,
     pub(super) target: Address,
     /// Sent before all that its protocol says.
     pub(super) first: Vec<u8>,
@@ -47,10 +54,23 @@ pub(super) struct AskedConnect {
     pub(super) shaking: bool,
 }
 
+impl AskedConnect {
+    /// Returns what is to be told of this connection. A connection that asked is its asker still.
+    pub(super) fn take_asker(&mut self) -> Asker {
+        match &mut self.by {
+            Asker::Connection(token) => Asker::Connection(*token),
+            Asker::Code(told) => Asker::Code(told.take()),
+        }
+    }
+}
+
 impl Extra {
     /// Returns the token of the connection that asked for this one.
     pub(super) fn asker(&self) -> Option<u64> {
-        self.asked.as_ref().map(|asked| asked.by)
+        match self.asked.as_ref()?.by {
+            Asker::Connection(token) => Some(token),
+            Asker::Code(_) => None,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::event_loop::user_code;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Page, Selector};
-use crate::protocol::ConnectionId;
+use crate::protocol::{Connect, ConnectFailure, ConnectionId, Handle};
 use crate::sync::{Mutex, lock};
 use crate::sys::{descriptors_open, panics};
 use std::fmt;
@@ -406,6 +406,21 @@ impl Pool {
             }
         }));
         std::mem::take(&mut *lock(&results))
+    }
+
+    /// Connects to a target, as [`Context::connect`](crate::Context::connect) does for a connection, and waits for nothing. `told` hears what
+    /// came of it on the thread of a loop, and must be quick: a note by the handle tells the protocol what the connection is for. Where the pool,
+    /// or the loop, ends before that, it is dropped. Models that run in other processes, and `threads`, answer with `EOPNOTSUPP`. A pool of
+    /// [`Connecting::on_request`](crate::connecting::Connecting::on_request) makes no other connections.
+    #[track_caller]
+    pub fn connect(
+        &self,
+        target: &Address,
+        within: Duration,
+        told: impl FnOnce(Result<Handle, ConnectFailure>) + Send + 'static,
+    ) {
+        self.locks("connect");
+        self.manager.connect(Connect { target: target.clone(), within, first: Vec::new() }, Box::new(told));
     }
 
     /// What it is now.

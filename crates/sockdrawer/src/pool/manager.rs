@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::net::Address;
 use crate::observe::{Event, Readiness, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::protocol::{Connect, Told};
 use crate::sync::{lock, wait};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub(crate) trait Manager: Send + Sync {
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error>;
     /// Visits only what is in this process.
     fn visit_locals(&self, visit: Visit);
+    /// Begins a connect. `told` is dropped where the pool has ended.
+    fn connect(&self, connect: Connect, told: Told);
     fn status(&self) -> Status;
     fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool;
     fn shutdown(&self, how: Drain, reason: &str) -> Drained;
@@ -116,6 +119,10 @@ impl<M: Members> Manager for Core<M> {
 
     fn visit_locals(&self, visit: Visit) {
         M::visit_locals(self, visit);
+    }
+
+    fn connect(&self, connect: Connect, told: Told) {
+        M::connect(self, connect, told);
     }
 
     fn status(&self) -> Status {

@@ -11,8 +11,8 @@ use crate::gather::Answers;
 use crate::limit::limiter::Limiter;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
-use crate::protocol::Local;
-use crate::sys::System;
+use crate::protocol::{Connect, ConnectFailure, Local, Told};
+use crate::sys::{Errno, System};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -146,6 +146,11 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn apply(core: &Core<Self>, op: Op, selector: &Selector) -> Result<Outcome, Error>;
     /// Visits what is in this process.
     fn visit_locals(_core: &Core<Self>, _visit: Visit) {}
+    /// Begins a connect, which only loops of this process do.
+    fn connect(_core: &Core<Self>, _connect: Connect, told: Told) {
+        let (errno, no_time) = (Errno::OPNOTSUPP.raw_os_error(), Duration::ZERO);
+        told(Err(ConnectFailure { target: None, errno, after: no_time, lag: no_time }));
+    }
     fn status(core: &Core<Self>) -> Status;
     fn crash(core: &Core<Self>, part: Part, index: usize) -> bool;
     /// The end, in order: what waits in the kernel is accepted, and all connections are drained. Returns what came of them, and by when

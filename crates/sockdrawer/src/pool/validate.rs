@@ -184,7 +184,7 @@ fn validate_layers(config: &Config) -> Result<(), Error> {
 
 fn validate_connecting(connecting: &Connecting, limit: Option<usize>) -> Result<(), Error> {
     let invalid = |setting, reason: String| Err(Error::Invalid { setting, reason });
-    if connecting.targets.is_empty() {
+    if connecting.targets.is_empty() && !connecting.is_on_request() {
         return invalid("connecting.targets", "there is no target to connect to: name one".to_owned());
     }
     if let Some(limit) = limit {
@@ -193,7 +193,7 @@ fn validate_connecting(connecting: &Connecting, limit: Option<usize>) -> Result<
         );
         return invalid("limit", reason);
     }
-    if connecting.keep.is_none() {
+    if connecting.keep.is_none() && !connecting.is_on_request() {
         let reason = "a pool that connects keeps a number of connections: write how many, as in Connecting::to(targets).keep(32)";
         return invalid(KEEP, reason.to_owned());
     }

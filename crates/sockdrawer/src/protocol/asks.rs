@@ -1,6 +1,7 @@
 //! What a callback asks of its loop beside its step.
 
-use super::peer::Peer;
+use super::note::Handle;
+use super::peer::{ConnectFailure, Peer};
 use super::report::Report;
 use super::tag::Tag;
 use crate::net::Address;
@@ -93,6 +94,9 @@ pub struct Connect {
     /// Sent before all else: see [`Context::connect_with`](crate::Context::connect_with).
     pub first: Vec<u8>,
 }
+
+/// Code that is told what came of a connect.
+pub(crate) type Told = Box<dyn FnOnce(Result<Handle, ConnectFailure>) + Send>;
 
 /// How a handshake of a layer was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

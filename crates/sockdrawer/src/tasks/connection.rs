@@ -2,6 +2,7 @@
 
 use super::info::Info;
 use super::let_fall;
+use crate::blocking;
 use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
 use crate::protocol::Note;
 use crate::sync::{Mutex, lock};
@@ -39,7 +40,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(mut lease: Lease) -> Connection {
+    pub(crate) fn new(mut lease: Lease) -> Connection {
         let handle = lease.handle.take().expect("its protocol gave one away with it");
         let info = Info::new(lease.leased.clone(), handle);
         let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
@@ -56,6 +57,12 @@ impl Connection {
         if let Some(lease) = &mut self.lease {
             lease.outcome = LeaseEnd::Abort;
         }
+    }
+
+    /// Makes it a connection for blocking code. It then belongs to no runtime.
+    pub fn into_blocking(mut self) -> blocking::Connection {
+        self.watched = None;
+        blocking::Connection::new(self.lease.take().expect("only dropping it takes the lease"))
     }
 
     /// Gives the connection back to its protocol, with this note.
@@ -248,10 +255,14 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.watched = None;
         if let Some(lease) = self.lease.take() {
-            if std::thread::panicking() { let_fall(lease) } else { drop(lease) }
+            if std::thread::panicking() {
+                let_fall(lease)
+            } else {
+                drop(lease)
+            }
+            // Tasks that wait for notes, or for the request to end, see that the connection has ended.
+            self.info.leased.end();
         }
-        // Tasks that wait for notes, or for the request to end, see that the connection has ended.
-        self.info.leased.end();
     }
 }
 

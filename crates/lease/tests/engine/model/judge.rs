@@ -3,7 +3,7 @@
 use super::{Mode, Model, Pending, TARGETS, Target};
 use crate::common::ms;
 use sockdrawer_lease::engine::{Action, Job, JobId, Leased, Status, WaiterId};
-use sockdrawer_lease::{Error, Event, Policy};
+use sockdrawer_lease::{Error, Event, Policy, Reason};
 use std::time::{Duration, Instant};
 
 impl Model {
@@ -52,7 +52,7 @@ impl Model {
                 assert!(self.jobs_of(target, "c") < self.settings.max_connecting, "too many connects");
                 assert!(self.total() < self.settings.max && self.count(target) < self.settings.max_per_target, "above a limit");
                 let (began, due) = (self.now, self.now + timeout);
-                self.jobs.push(Pending { id, target, kind: 'c', connection: None, began, due, late: false });
+                self.jobs.push(Pending { id, target, kind: 'c', connection: None, is_gone: false, began, due, late: false });
                 return;
             }
             Job::Check(connection) => {
@@ -73,7 +73,7 @@ impl Model {
         };
         let target = self.connections[&connection].target;
         let (began, due) = (self.now, self.now + timeout);
-        self.jobs.push(Pending { id, target, kind, connection: Some(connection), began, due, late: false });
+        self.jobs.push(Pending { id, target, kind, connection: Some(connection), is_gone: false, began, due, late: false });
     }
 
     /// Judges that there is a reason to close a connection that still works.
@@ -82,6 +82,10 @@ impl Model {
         let settings = &self.settings;
         if self.broken.take_if(|broken| *broken == connection).is_some() {
             return;
+        }
+        if self.connections[&connection].is_gone {
+            self.gone_ends += 1;
+            return self.leaves_places(connection);
         }
         let nobody = self.line(target).next().is_none();
         let closing = self.jobs.iter().filter(|job| job.kind == 'x').count();
@@ -98,8 +102,13 @@ impl Model {
             above || of_no_use || bored || full || self.connections[&connection].old || self.worn(connection).1,
             "closed without a reason"
         );
+        self.leaves_places(connection);
+    }
+
+    fn leaves_places(&mut self, connection: u64) {
         self.arriving = self.arriving.filter(|one| *one != connection);
         self.reset = self.reset.filter(|one| *one != connection);
+        let target = self.connections[&connection].target;
         self.free[target as usize].retain(|(free, _)| *free != connection);
     }
 
@@ -133,7 +142,7 @@ impl Model {
                     assert!(next == connection && !self.is_stale(since), "in order, and checked");
                     self.free[target as usize].retain(|(free, _)| *free != connection);
                 }
-                self.take(leased, target);
+                self.take(leased, target, self.waiters[at].since);
             }
             Err(error) => self.judge_error(&error, at, place),
         }
@@ -181,9 +190,9 @@ impl Model {
     }
 
     /// Judges an error that an ask got at once.
-    pub(crate) fn judge_refusal(&self, error: &Error, target: Target, tries: bool) {
+    pub(crate) fn judge_refusal(&self, error: &Error, target: Target, tries: bool, asked: Instant) {
         match error {
-            Error::TimedOut { waited, .. } => assert!(tries && waited.is_zero()),
+            Error::TimedOut { waited, .. } => assert!(tries && *waited == self.now - asked),
             Error::Full { waiting } => {
                 assert!(!tries && *waiting == self.waiters.len() && *waiting >= self.settings.max_waiters);
             }
@@ -213,6 +222,8 @@ impl Model {
         if self.mode == Mode::Closed {
             assert!(self.waiters.is_empty() && free == 0 && self.engine.poll_timeout().is_none_or(|at| at > self.now - ms(1)));
         }
+        let free_ones = self.free.iter().flatten();
+        assert!(free_ones.copied().all(|(free, _)| !self.connections[&free].is_gone), "free after it had gone");
         for target in 0..TARGETS {
             self.judge_line(target);
             self.judge_codel(target);
@@ -253,7 +264,7 @@ impl Model {
         let oldest = self.line(target).next().map(|waiter| waiter.since);
         let calm = match (self.settings.policy, oldest) {
             (Policy::CoDel { target: wait, interval }, Some(since)) if self.mode == Mode::Open && now - since >= wait => {
-                let above = self.calm[target as usize].max(since + wait);
+                let above = self.calm[target as usize].max(since + wait).max(self.came_back[target as usize]);
                 let is_late = now - since >= wait * 2 && now - above >= interval;
                 let comes = self.jobs.iter().any(|job| job.target == target && "ck".contains(job.kind) && !job.late);
                 assert!(!is_late || comes, "not dropped");
@@ -279,6 +290,7 @@ impl Model {
         assert_eq!(stats.waiting.count() + stats.refusals.values().sum::<u64>(), self.asks, "each ask ends once");
         assert_eq!(stats.using.count(), stats.waiting.count(), "each lease ends once");
         assert_eq!((stats.ends.values().sum(), self.told_ends), (self.last, self.last), "each connection ends once");
+        assert_eq!(stats.ends.get(&Reason::PeerEnded).copied().unwrap_or_default(), self.gone_ends, "counted under its reason");
         assert_eq!(self.engine.poll_timeout(), None);
     }
 }

@@ -7,13 +7,14 @@ use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::slots::{AskedConnect, Extra};
+use crate::event_loop::slots::{AskedConnect, Asker};
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
-use crate::sys::{Errno, Ready};
+use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side, Told};
+use crate::sys::{Errno, Ready, panics};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// What came of connects since the connector looked last.
@@ -52,24 +53,20 @@ impl Connections {
         target: &Address,
         (began, lag): (Instant, Duration),
         timeout: Duration,
-        asked: Option<AskedConnect>,
-    ) -> Result<(), Errno> {
+        is_asked: bool,
+    ) -> Result<u32, Errno> {
         let slot = self.slots.take(socket, permit);
         let id = self.next_id();
         // Targets of a pool are few; those that protocols name may be any.
-        let target = match asked {
-            None => {
-                let known = self.targets.iter().position(|known| known == target);
-                let number = known.unwrap_or_else(|| {
-                    self.targets.push(target.clone());
-                    self.targets.len() - 1
-                });
-                u32::try_from(number).expect("fewer than 4 billion targets")
-            }
-            Some(asked) => {
-                self.slots.make_extra(slot).asked = Some(Box::new(asked));
-                0
-            }
+        let target = if is_asked {
+            0
+        } else {
+            let known = self.targets.iter().position(|known| known == target);
+            let number = known.unwrap_or_else(|| {
+                self.targets.push(target.clone());
+                self.targets.len() - 1
+            });
+            u32::try_from(number).expect("fewer than 4 billion targets")
         };
         let since = began - self.io.start;
         let record = self.slots.at(slot);
@@ -78,30 +75,59 @@ impl Connections {
         record.flags.set(Flags::CONNECTED);
         record.flags.enter(Phase::Connecting);
         self.timers.set(&mut self.slots, slot, deadline(began, timeout), began);
-        self.watch_connecting(slot)
+        self.watch_connecting(slot).map(|()| slot)
     }
 
     /// Begins a connect that a connection has asked for: what comes of it is told to that one, and made here.
-    pub(super) fn connect_for(&mut self, asker: u32, Connect { target, within, first }: Connect) {
+    pub(super) fn connect_for(&mut self, asker: u32, connect: Connect) {
         if self.abandoned {
             return;
         }
-        let (by, began) = (self.slots.token(asker), Instant::now());
         self.slots.make_extra(asker).connects += 1;
-        self.io.counters.connects().add(1);
-        let begun = self.open_connecting(&target).and_then(|(socket, permit)| {
-            let asked = AskedConnect { by, target: target.clone(), first, began, shaking: false };
-            self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, Some(asked))
-        });
-        begun.unwrap_or_else(|errno| self.connect_fails(by, &target, began, errno));
+        let token = self.slots.token(asker);
+        self.connect_asked(Asker::Connection(token), connect);
     }
 
-    fn connect_fails(&mut self, token: u64, target: &Address, began: Instant, errno: Errno) {
+    /// Begins a connect that code outside of the pool has asked for.
+    pub(crate) fn connect_for_code(&mut self, connect: Connect, told: Told) {
+        self.connect_asked(Asker::Code(Some(told)), connect);
+    }
+
+    fn connect_asked(&mut self, by: Asker, Connect { target, within, first }: Connect) {
+        let began = Instant::now();
+        self.io.counters.connects().add(1);
+        let begun = self
+            .open_connecting(&target)
+            .and_then(|(socket, permit)| self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, true));
+        match begun {
+            Ok(slot) => {
+                let asked = AskedConnect { by, target, first, began, shaking: false };
+                self.slots.make_extra(slot).asked = Some(Box::new(asked));
+            }
+            Err(errno) => self.connect_fails(by, &target, began, errno),
+        }
+    }
+
+    fn connect_fails(&mut self, asker: Asker, target: &Address, began: Instant, errno: Errno) {
         self.io.counters.connect_failed().add(1);
         let (target, errno) = (internet(target), errno.raw_os_error());
-        let failure = ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO };
-        // After the callback that asked. A loop that is gone has no connection that asks.
-        let _ = self.io.inbox.put(Message::Connected(token, Err(failure)));
+        self.tell_later(asker, Err(ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO }));
+    }
+
+    /// Tells what came of a connect, a connection after the callback that is under way.
+    fn tell_later(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
+        match asker {
+            // A loop that is gone has no connection that asks.
+            Asker::Connection(token) => _ = self.io.inbox.put(Message::Connected(token, result)),
+            Asker::Code(told) => _ = catch_unwind(AssertUnwindSafe(|| told.map(|told| told(result)))).map_err(panics::discard),
+        }
+    }
+
+    fn tell_now(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
+        match asker {
+            Asker::Connection(token) => self.tell_asker(token, result),
+            code @ Asker::Code(_) => self.tell_later(code, result),
+        }
     }
 
     fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
@@ -192,13 +218,13 @@ impl Connections {
         self.io.counters.connected().add(1);
         self.timers.clear(&mut self.slots, slot);
         let (lag, took) = self.connect_times(slot);
-        let asked_by = self.slots.extra(slot).and_then(Extra::asker);
+        let asker = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut()).map(|asked| asked.take_asker());
         let before = self.connects;
-        match asked_by {
+        match asker {
             None => self.connects.established(),
             Some(_) => self.connects.shaking = false,
         }
-        if asked_by.is_none() && self.io.shared.placement.is_some() {
+        if asker.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
             self.unwatch(slot);
             let (socket, permit) = self.slots.give_up(slot);
@@ -220,20 +246,24 @@ impl Connections {
             // It is watched since the connect began.
             self.begin_idle(slot);
         }
-        let Some(asker) = asked_by else {
+        let Some(asker) = asker else {
             self.connects.wait_for_handshake(before);
             return None;
         };
         // A pool that connects does not wait for what became of it.
         self.connects = before;
         match self.with_protocol(token) {
-            Some(slot) if shaking => self.slots.make_extra(slot).asked.iter_mut().for_each(|asked| asked.shaking = true),
-            None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
+            Some(slot) if shaking => {
+                if let Some(asked) = self.slots.make_extra(slot).asked.as_mut() {
+                    (asked.by, asked.shaking) = (asker, true);
+                }
+            }
+            None if shaking => self.tell_now(asker, Err(not_shaken(remote, took))),
             Some(slot) => {
                 let handle = self.handle_to(slot);
-                self.tell_asker(asker, Ok(handle));
+                self.tell_now(asker, Ok(handle));
             }
-            None => self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id })),
+            None => self.tell_now(asker, Ok(Handle { post: self.post.clone(), token, id })),
         }
         None
     }
@@ -255,10 +285,9 @@ impl Connections {
             Some(asked) if !asked.shaking => self.connects.shaking |= !hands,
             Some(asked) => {
                 asked.shaking = false;
-                let (by, failure) = (asked.by, not_shaken(internet(&asked.target), asked.began.elapsed()));
+                let (by, failure) = (asked.take_asker(), not_shaken(internet(&asked.target), asked.began.elapsed()));
                 let result = if hands { Ok(self.handle_to(slot)) } else { Err(failure) };
-                // A loop that is gone has no connection that asks.
-                let _ = self.io.inbox.put(Message::Connected(by, result));
+                self.tell_later(by, result);
             }
         }
     }
@@ -291,14 +320,14 @@ impl Connections {
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, (lag, after)) = (self.connecting_to(slot), self.connect_times(slot));
         let reset = errno == Errno::TIMEDOUT;
-        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
+        let asker = self.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
         self.leave(slot, reset);
         let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
-        match asked_by {
+        match asker {
             None => self.tell_connect_failed(&failure),
             Some(asker) => {
                 self.io.counters.connect_failed().add(1);
-                self.tell_asker(asker, Err(failure));
+                self.tell_now(asker, Err(failure));
             }
         }
     }

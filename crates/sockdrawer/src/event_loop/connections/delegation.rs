@@ -4,7 +4,7 @@ use super::Connections;
 use super::calling::Tail;
 use crate::behaviour::Event;
 use crate::clock::deadline;
-use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
+use crate::event_loop::lease::{Change, Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Extra;
@@ -87,7 +87,7 @@ impl Connections {
         // A panic drops the hold, which comes back and says so.
         let take = AssertUnwindSafe(move || (delegate.take)(Box::new(lease)));
         let _ = catch_unwind(take).map_err(panics::discard);
-        if leased.queue().is_some() {
+        if leased.is_watched() {
             self.watch_waiting(slot);
         }
     }
@@ -109,6 +109,9 @@ impl Connections {
     pub(super) fn leased_ended(&mut self, slot: u32) {
         let side = self.slots.at(slot).side();
         let Some(Delegation::Leased { leased, socket, watched: true, .. }) = self.delegation(slot) else { return };
+        if leased.tell(Change::PeerEnded) {
+            return;
+        }
         let over = match self.io.system.peek(socket.as_fd()) {
             Ok(0) => side == Side::Connected,
             Ok(_) | Err(Errno::AGAIN) => false,

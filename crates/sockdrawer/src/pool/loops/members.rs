@@ -7,6 +7,7 @@ use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::{Command, Message};
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
 use crate::gather::{Answers, gather};
@@ -20,6 +21,7 @@ use crate::pool::members::Visit;
 use crate::pool::members::{Changing, Members};
 use crate::pool::plan::is_same_policy;
 use crate::pool::validate::{effective_limit, make_room};
+use crate::protocol::{Connect, Told};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::System;
@@ -277,6 +279,16 @@ impl Members for Loops {
 
     fn visit_locals(core: &Core<Loops>, visit: Visit) {
         core.visit_locals(visit);
+    }
+
+    fn connect(core: &Core<Loops>, connect: Connect, told: Told) {
+        let inboxes = core.inboxes_of_loops();
+        let turn = core.own.turn.fetch_add(1, Ordering::Relaxed);
+        if let Some(inbox) = inboxes.get(turn % inboxes.len().max(1)) {
+            let begin: Command = Box::new(move |event_loop| event_loop.connections.connect_for_code(connect, told));
+            // A loop that is gone drops what it was asked.
+            let _ = inbox.put(Message::Command(begin));
+        }
     }
 
     fn status(core: &Core<Loops>) -> Status {

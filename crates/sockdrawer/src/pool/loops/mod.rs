@@ -27,6 +27,7 @@ use crate::limit::limiter::Limiter;
 use crate::model;
 use crate::model::loops::Running;
 use crate::observe::Counts;
+use crate::sync::atomic::AtomicUsize;
 use crate::sync::{lock, mpsc};
 use crate::sys::{self, panics};
 use shutdown::ShutdownSignal;
@@ -35,6 +36,8 @@ use std::sync::{Arc, Weak};
 /// What the loops of a pool share.
 pub(crate) struct Loops {
     pub(crate) shared: Arc<Shared>,
+    /// Loops make the connects that are asked of the pool in turn.
+    turn: AtomicUsize,
     /// Told when the pool begins to end.
     shutdown: ShutdownSignal,
 }
@@ -132,7 +135,7 @@ impl Core<Loops> {
             if on.process.is_none() {
                 shared.limiter.set_alarms(&config.alarms);
             }
-            Loops { shared, shutdown: ShutdownSignal::default() }
+            Loops { shared, turn: AtomicUsize::new(0), shutdown: ShutdownSignal::default() }
         };
         let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
         lock(&core.control).inherit(on.inherited);
