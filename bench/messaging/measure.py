@@ -47,7 +47,7 @@ ROWS = (
     Row("echo-64", "echo", "echo", "plain", "Echo of 64 bytes, 64 connections", "ns", 64, 400_000, 100_000),
     Row("echo-512", "echo", "echo", "plain", "Echo of 64 bytes, 512 connections", "ns", 512, 400_000, 100_000),
     Row("echo-tls", "echo", "echo", "tls", "Echo of 64 bytes, TLS, 64 connections", "ns", 64, 300_000, 50_000),
-    Row("fanout", "fanout", "room", "plain", "1,000 messages to 10,000, one after the other", "ns", 10_000, 1_000, 50),
+    Row("fanout", "fanout", "room", "plain", "100 messages to 10,000, one after the other", "ns", 10_000, 100, 20),
     Row("burst", "burst", "room", "plain", "1,000 messages to 10,000, all at once", "ns", 10_000, 1_000, 1_000, 1_000),
 )
 WORK = tuple(dict.fromkeys(row.work for row in ROWS))

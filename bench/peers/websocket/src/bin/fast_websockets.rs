@@ -5,13 +5,17 @@ use bench_websocket::{Arguments, ROOM, Serves, Stream, TUNED_WRITE_BUFFER, run};
 use bytes::Bytes;
 use fastwebsockets::upgrade::{UpgradeFut, upgrade};
 use fastwebsockets::{FragmentCollector, FragmentCollectorRead, Frame, OpCode, Payload, Role, WebSocket, WebSocketError};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use tokio::io::BufWriter;
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::{self, Sender};
+use tokio::task::unconstrained;
 
 #[derive(Clone)]
 struct Server {
@@ -21,9 +25,15 @@ struct Server {
 
 impl Serves for Server {
     async fn serve<S: Stream>(self, stream: S) {
-        let service = service_fn(move |mut request| {
-            let upgraded = upgrade(&mut request).map(|(response, socket)| {
-                tokio::spawn(tokio::task::unconstrained(self.clone().opened::<S>(socket)));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            // What `upgrade` takes for itself.
+            let socket = hyper::upgrade::on(&mut request);
+            request.extensions_mut().insert(socket.clone());
+            let upgraded = upgrade(&mut request).map(|(response, wrapped)| {
+                match self.is_tuned {
+                    false => drop(tokio::spawn(unconstrained(self.clone().opened(wrapped)))),
+                    true => drop(tokio::spawn(unconstrained(self.clone().opened_bare::<S>(socket)))),
+                }
                 response
             });
             async { upgraded }
@@ -34,16 +44,16 @@ impl Serves for Server {
 }
 
 impl Server {
-    async fn opened<S: Stream>(self, socket: UpgradeFut) -> Result<(), WebSocketError> {
-        let socket = socket.await?;
-        if !self.is_tuned {
-            return match self.room {
-                None => echo(socket).await,
-                Some(room) => chat(socket, room, false).await,
-            };
+    async fn opened(self, socket: UpgradeFut) -> Result<(), WebSocketError> {
+        match self.room {
+            None => echo(socket.await?).await,
+            Some(room) => chat(socket.await?, room, false).await,
         }
+    }
+
+    async fn opened_bare<S: Stream>(self, socket: OnUpgrade) -> Result<(), WebSocketError> {
         // Nothing was read behind the request: the client waits for the answer.
-        let Ok(parts) = socket.into_inner().into_inner().downcast::<TokioIo<S>>() else { return Ok(()) };
+        let Ok(parts) = socket.await?.downcast::<TokioIo<S>>() else { return Ok(()) };
         let socket = WebSocket::after_handshake(parts.io.into_inner(), Role::Server);
         match self.room {
             None => echo_frames(socket).await,
