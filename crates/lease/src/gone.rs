@@ -5,30 +5,24 @@ use crate::engine::JobId;
 use crate::shared::Shared;
 use crate::stats::Reason;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Tells a pool that a connection has gone: see [`Connect::watch`](crate::Connect::watch). Clones tell of the same connection.
 #[derive(Clone)]
 pub struct Gone {
-    pool: Weak<dyn Hears>,
     connection: JobId,
-}
-
-/// A pool, whatever its connections are.
-trait Hears: Send + Sync {
-    fn hear(&self, connection: JobId, reason: Reason);
-}
-
-impl<K: Target, C: Send + 'static> Hears for Shared<K, C> {
-    fn hear(&self, connection: JobId, reason: Reason) {
-        self.gone(connection, reason);
-    }
+    told: Arc<dyn Fn(Reason) + Send + Sync>,
 }
 
 impl Gone {
     pub(crate) fn new<K: Target, C: Send + 'static>(pool: &Arc<Shared<K, C>>, connection: JobId) -> Self {
-        let pool: Weak<Shared<K, C>> = Arc::downgrade(pool);
-        Gone { pool, connection }
+        let pool = Arc::downgrade(pool);
+        let told = move |reason| {
+            if let Some(pool) = pool.upgrade() {
+                pool.gone(connection, reason);
+            }
+        };
+        Gone { connection, told: Arc::new(told) }
     }
 
     /// Tells that the connection has gone, or is of no use any more. If it is free, it is closed; if it is leased, it is closed when it comes
@@ -37,9 +31,7 @@ impl Gone {
     ///
     /// It waits for the pool's lock alone: what follows, as a connect in the place of the connection, is done by a thread of the pool's.
     pub fn tell(&self, reason: Reason) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.hear(self.connection, reason);
-        }
+        (self.told)(reason);
     }
 }
 

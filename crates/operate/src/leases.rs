@@ -108,15 +108,18 @@ enum Number {
     Since(Counted),
 }
 
+/// Number with the value of the second label, if there is one.
+type Part = (Option<String>, Number);
+
 /// A family of the page, and the numbers of a pool in it, each with the value of the second label if there is one.
-struct Shown {
+struct PoolFamily {
     family: Family,
     labels: &'static [&'static str],
-    of: fn(&Status, &Stats) -> Vec<(Option<String>, Number)>,
+    of: fn(&Status, &Stats) -> Vec<Part>,
 }
 
-const FAMILIES: &[Shown] = &[
-    Shown {
+const FAMILIES: &[PoolFamily] = &[
+    PoolFamily {
         family: Family::new("lease_connections", Kind::Gauge, "Connections, by what is done with them."),
         labels: &["pool", "state"],
         of: |status, _| {
@@ -126,53 +129,53 @@ const FAMILIES: &[Shown] = &[
             states.map(|(state, count)| (Some(state.to_owned()), Number::Now(count))).into()
         },
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_waiting", Kind::Gauge, "Callers in line."),
         labels: &["pool"],
         of: |status, _| vec![(None, Number::Now(status.waiting))],
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_wait_seconds", Kind::Histogram, "Times from the ask to the lease."),
         labels: &["pool"],
         of: |_, stats| times(&stats.waiting),
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_use_seconds", Kind::Histogram, "Times of leases that are over."),
         labels: &["pool"],
         of: |_, stats| times(&stats.using),
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_connect_seconds", Kind::Histogram, "Times of connects that succeeded."),
         labels: &["pool"],
         of: |_, stats| times(&stats.connecting),
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_connect_failed", Kind::Counter, "Connects that failed, or took too long."),
         labels: &["pool"],
         of: |_, stats| vec![(None, Number::Since(Counted::Count(stats.failed_connects)))],
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_held", Kind::Counter, "Leases that were held for too long."),
         labels: &["pool"],
         of: |_, stats| vec![(None, Number::Since(Counted::Count(stats.held)))],
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_ended", Kind::Counter, "Connections that left the pool, by the reason."),
         labels: &["pool", "reason"],
         of: |_, stats| counts(&stats.ends),
     },
-    Shown {
+    PoolFamily {
         family: Family::new("lease_refused", Kind::Counter, "Asks that ended without a lease, by the way they ended."),
         labels: &["pool", "how"],
         of: |_, stats| counts(&stats.refusals),
     },
 ];
 
-fn times(histogram: &Histogram) -> Vec<(Option<String>, Number)> {
+fn times(histogram: &Histogram) -> Vec<Part> {
     vec![(None, Number::Since(Counted::Times(Times::of(histogram.buckets(), histogram.sum()))))]
 }
 
-fn counts<T: fmt::Debug>(all: &BTreeMap<T, u64>) -> Vec<(Option<String>, Number)> {
+fn counts<T: fmt::Debug>(all: &BTreeMap<T, u64>) -> Vec<Part> {
     let count = |(key, count): (&T, &u64)| (Some(word(key)), Number::Since(Counted::Count(*count)));
     all.iter().map(count).collect()
 }
@@ -191,7 +194,7 @@ fn word(name: impl fmt::Debug) -> String {
 
 /// A family with the numbers of all pools.
 struct OfPools {
-    shown: &'static Shown,
+    shown: &'static PoolFamily,
     leases: Leases,
     /// Numbers of the builds before this one, by the labels' values.
     before: Mutex<BTreeMap<Vec<String>, Counted>>,
@@ -203,6 +206,10 @@ impl OfPools {
             let numbers = (self.shown.of)(&status, &stats).into_iter();
             numbers.map(move |(part, number)| ([pool.clone()].into_iter().chain(part).collect(), number))
         })
+    }
+
+    fn named<'a>(&self, values: &'a [String]) -> Vec<(&'static str, &'a str)> {
+        self.shown.labels.iter().copied().zip(values.iter().map(String::as_str)).collect()
     }
 
     fn since(&self) -> BTreeMap<Vec<String>, Counted> {
@@ -235,17 +242,13 @@ impl AnyFamily for OfPools {
 
     fn write(&self, to: &mut Writer) {
         to.family(&self.shown.family);
-        let with_names = |values: &[String], write: &mut dyn FnMut(&[(&str, &str)])| {
-            let labels: Vec<(&str, &str)> = self.shown.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
-            write(&labels);
-        };
         for (values, number) in self.now() {
             if let Number::Now(count) = number {
-                with_names(&values, &mut |labels| to.sample(labels, float(count as u64)));
+                to.sample(&self.named(&values), float(count as u64));
             }
         }
         for (values, counted) in self.since() {
-            with_names(&values, &mut |labels| counted.write(labels, to));
+            counted.write(&self.named(&values), to);
         }
     }
 

@@ -2,10 +2,8 @@
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
-pub use crate::event_loop::lease::Change;
 use crate::event_loop::lease::{self, Lease, LeaseEnd, Leased};
-#[cfg(feature = "tokio")]
-use crate::protocol::Handle;
+pub use crate::event_loop::watcher::WatchEvent;
 use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
 use crate::sys::{Errno, Interest, Woken, panics, passing};
 use std::cell::RefCell;
@@ -199,7 +197,7 @@ impl Connection {
         self.lease.has_input().then_some(Wakeup::Input).or_else(|| has_notes.then_some(Wakeup::Note))
     }
 
-    /// Has [`Change::Moving`] told when a new build takes over, for code that then gives the connection [back](Connection::give_back).
+    /// Has [`WatchEvent::Moving`] told when a new build takes over, for code that then gives the connection [back](Connection::give_back).
     pub fn may_move(&self) {
         self.lease.leased.may_move();
     }
@@ -209,13 +207,9 @@ impl Connection {
         self.lease.outcome = LeaseEnd::Note(note);
     }
 
-    /// Makes it a connection for async code, whose info has this handle.
     #[cfg(feature = "tokio")]
-    pub fn into_async(self, handle: Handle) -> crate::tasks::Connection {
-        let Connection { mut lease, event, .. } = self;
-        drop(event);
-        lease.handle = Some(handle);
-        crate::tasks::Connection::new(lease)
+    pub(crate) fn into_lease(self) -> Lease {
+        self.lease
     }
 
     /// Repeats `call` until it does not fail with EAGAIN, waiting for `interest` in between.
@@ -316,14 +310,15 @@ impl Delegate {
             });
         })
     }
-}
 
-impl Delegate {
     /// A delegate that is given the connection itself, to keep it anywhere: it ends when it is dropped. The loop watches it for its peer's
-    /// end meanwhile. Both closures are called on the loop's thread, first `take`, and must be quick; `told` is called at each [`Change`].
-    pub fn watched(take: impl FnOnce(Connection) + Send + 'static, told: impl Fn(Change) + Send + Sync + 'static) -> Delegate {
+    /// end meanwhile. Both closures are called on the loop's thread, first `take`, and must be quick; `told` is called at each [`WatchEvent`].
+    pub fn watched(
+        take: impl FnOnce(Connection) + Send + 'static,
+        told: impl Fn(WatchEvent) + Send + Sync + 'static,
+    ) -> Delegate {
         lease::delegate(false, |lease| {
-            lease.leased.watch(Box::new(told));
+            lease.leased.watcher.set(Box::new(told));
             take(Connection::new(lease));
         })
     }

@@ -1,4 +1,4 @@
-//! What the servers share: their arguments, and the acceptor of those of tokio. The listening socket and rustls's configuration are those of
+//! Parts that the servers share: their arguments, and the acceptor of those of tokio. The listening socket and rustls's configuration are those of
 //! the bench of TLS.
 
 use bench_tls::Mode;
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, server: impl Serves) -> Result<(), Box<dyn Err
         loop {
             let (socket, _) = listener.accept().await?;
             let server = server.clone();
-            // What fails ends its own connection, and no other. Two tasks of different types, so that a plain one is not as large as one of TLS.
+            // A failure ends its own connection, and no other. Two tasks of different types, so that a plain one is not as large as one of TLS.
             match acceptor.clone() {
                 None => drop(tokio::spawn(server.serve(socket))),
                 Some(acceptor) => drop(tokio::spawn(async move {

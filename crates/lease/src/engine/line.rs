@@ -122,7 +122,7 @@ impl Line {
         let crosses = self.since().filter(|_| is_served).and_then(|since| after(since, target));
         self.above = match (crosses, self.above) {
             (Some(crosses), _) if crosses > now => Some(crosses),
-            // One that comes back to its place may be above already, before those that are here.
+            // A waiter that comes back to its place may be above already, before the others here.
             (Some(_), above) => Some(above.map_or(now, |above| above.min(now))),
             (None, _) => None,
         };

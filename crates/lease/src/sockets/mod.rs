@@ -115,7 +115,7 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// Those of [`sockdrawer::Pool::start`].
+    /// The errors of [`sockdrawer::Pool::start`].
     pub fn new() -> Result<Self, sockdrawer::Error> {
         Self::by(|service| sockdrawer::Pool::start(Config::connect(service, Connecting::on_request()).loops(1)))
     }
@@ -137,7 +137,7 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// Those of `start`.
+    /// The errors of `start`.
     pub fn by<E>(start: impl FnOnce(Service) -> Result<sockdrawer::Pool, E>) -> Result<Self, E> {
         let arrivals = Arc::<Arrivals>::default();
         let pool = start(Service { arrivals: arrivals.clone() })?;

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// closed when its lease ends. What its holder left half read or half written the pool cannot see: then [discard](crate::Lease::discard)
 /// it, and let no future that reads it be dropped in the middle of an answer.
 pub struct Socket {
-    /// One of the two, but for the moment of a change.
+    /// Connection as blocking code has it; None while async code has it.
     blocking: Option<blocking::Connection>,
     tasks: Option<tasks::Connection>,
     handle: Handle,
@@ -93,7 +93,7 @@ impl Socket {
 
     fn tasks(&mut self) -> &mut tasks::Connection {
         if let Some(connection) = self.blocking.take() {
-            self.tasks = Some(connection.into_async(self.handle.clone()));
+            self.tasks = Some(tasks::Connection::from_blocking(connection, self.handle.clone()));
         }
         self.tasks.as_mut().expect(HELD)
     }

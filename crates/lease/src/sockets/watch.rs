@@ -2,7 +2,7 @@
 
 use crate::gone::Gone;
 use crate::stats::Reason;
-use sockdrawer::blocking::Change;
+use sockdrawer::blocking::WatchEvent;
 use std::sync::{Mutex, MutexGuard};
 
 /// Meeting point of two that come in any order: what happened to a socket, and the way to tell it.
@@ -11,13 +11,13 @@ pub(super) struct Watch(Mutex<Heard>);
 
 #[derive(Default)]
 struct Heard {
-    change: Option<Change>,
+    change: Option<WatchEvent>,
     gone: Option<Gone>,
 }
 
 impl Watch {
     /// Notes the first change of the socket; those that follow say no more.
-    pub(super) fn hear(&self, change: Change) {
+    pub(super) fn hear(&self, change: WatchEvent) {
         let mut heard = self.lock();
         let first = *heard.change.get_or_insert(change);
         tell(first, heard.gone.take(), heard);
@@ -34,7 +34,7 @@ impl Watch {
 
     /// Returns whether the socket may move to a new build.
     pub(super) fn is_moving(&self) -> bool {
-        self.lock().change == Some(Change::Moving)
+        self.lock().change == Some(WatchEvent::Moving)
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
@@ -43,12 +43,12 @@ impl Watch {
 }
 
 /// Tells the pool, whose lock may be held by a thread that waits for this one: without it.
-fn tell(change: Change, gone: Option<Gone>, heard: MutexGuard<'_, Heard>) {
+fn tell(change: WatchEvent, gone: Option<Gone>, heard: MutexGuard<'_, Heard>) {
     drop(heard);
     if let Some(gone) = gone {
         gone.tell(match change {
-            Change::Moving => Reason::Moved,
-            Change::Draining => Reason::Unneeded,
+            WatchEvent::Moving => Reason::Moved,
+            WatchEvent::Draining => Reason::Unneeded,
             _ => Reason::PeerEnded,
         });
     }

@@ -62,13 +62,13 @@ fn free_sockets_are_free_in_the_next_build_and_leased_ones_follow_or_end() {
     // The one that is held works where it is.
     held.write_all(b"held").expect("room");
     assert_eq!(&read(&mut peers[2]), b"held");
-    // Those that have moved are the same connections, in any order.
+    // The connections that have moved are the same ones, in any order.
     let mut moved: Vec<_> = (0..2).map(|_| new.lease(&server.target(), soon()).expect("a socket")).collect();
     moved.iter_mut().zip([b"one!", b"two!"]).for_each(|(lease, word)| lease.write_all(word).expect("room"));
     let mut words: Vec<[u8; 4]> = peers[..2].iter_mut().map(read).collect();
     words.sort_unstable();
     assert_eq!((words, new.stats().connecting.count()), (vec![*b"one!", *b"two!"], 0));
-    // What comes back later follows while the old process has it.
+    // A socket that comes back later follows while the old process has it.
     drop(held);
     assert!(new_sockets.pool().wait(LONG, |status| status.counts.moved_in == 3), "{:#?}", new_sockets.pool().status());
     // All are watched by the new build.

@@ -72,7 +72,7 @@ impl Connecting {
         Connecting::to(std::iter::empty::<Address>()).total(0)
     }
 
-    /// Whether connections are made on request alone.
+    /// Returns whether connections are made on request alone.
     pub(crate) fn is_on_request(&self) -> bool {
         self.total == Some(0)
     }

@@ -4,13 +4,15 @@ use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{
-    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Urgency, Waiter,
+    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Told, Urgency,
+    Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
-use crate::sys::{Errno, System};
+use crate::sys::{Errno, System, panics};
 use crate::wake::Wake;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
@@ -33,6 +35,25 @@ pub(crate) enum Message {
     Returned(Returned),
     /// The control plane asks something of the loop's connections.
     Command(Command),
+}
+
+/// Receiver of the result of a connect.
+pub(crate) enum Asker {
+    /// The connection of this token.
+    Connection(u64),
+    /// Code outside of the pool; None while it is being told.
+    Code(Option<Told>),
+}
+
+impl Asker {
+    /// Tells what came of a connect: a connection after the callback that is under way.
+    pub(super) fn tell_later(self, inbox: &Inbox, result: Result<Handle, ConnectFailure>) {
+        match self {
+            // A loop that is gone has no connection that asks.
+            Asker::Connection(token) => _ = inbox.put(Message::Connected(token, result)),
+            Asker::Code(told) => _ = catch_unwind(AssertUnwindSafe(|| told.map(|told| told(result)))).map_err(panics::discard),
+        }
+    }
 }
 
 /// So many bytes of a note count as another note.

@@ -3,12 +3,13 @@
 
 use super::filtered::{Filtered, Left, Wire};
 use super::inbox::{Inbox, Message};
+use super::watcher::{WatchEvent, Watcher};
 use crate::listen::permit::Permit;
 #[cfg(feature = "tokio")]
 use crate::protocol::Handle;
 use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use crate::sync::{Mutex, OnceLock, lock};
+use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -79,24 +80,9 @@ pub(crate) struct Leased {
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
     /// Hears of changes while the loop watches for the peer's end.
-    watcher: OnceLock<Watcher>,
+    pub(crate) watcher: Watcher,
     state: Mutex<State>,
 }
-
-/// Change of a connection that other code keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Change {
-    /// The peer has ended or reset it. There may be input before the end.
-    PeerEnded,
-    /// The pool asks it to end, or has ended it.
-    Draining,
-    /// A new build takes over, and the connection may move there when it is given back: see
-    /// [`Connection::may_move`](crate::blocking::Connection::may_move).
-    Moving,
-}
-
-pub(crate) type Watcher = Box<dyn Fn(Change) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -139,19 +125,9 @@ impl Leased {
         lock(&self.state).waits_in = Some(queue);
     }
 
-    pub(crate) fn watch(&self, watcher: Watcher) {
-        self.watcher.get_or_init(|| watcher);
-    }
-
-    /// The loop is to watch for the peer's end.
+    /// Returns whether the loop is to watch for the peer's end.
     pub(super) fn is_watched(&self) -> bool {
-        self.watcher.get().is_some() || self.queue().is_some()
-    }
-
-    /// Returns false where nothing watches it.
-    pub(super) fn tell(&self, change: Change) -> bool {
-        let told = self.watcher.get().map(|watcher| catch_unwind(AssertUnwindSafe(|| watcher(change))).map_err(panics::discard));
-        told.is_some()
+        self.watcher.is_set() || self.queue().is_some()
     }
 
     pub(super) fn queue(&self) -> Option<Arc<dyn LeaseQueue>> {
@@ -213,7 +189,7 @@ impl Leased {
         lock(&self.state).ends_by = by;
         self.draining.store(true, Ordering::Release);
         self.wake();
-        self.tell(Change::Draining);
+        self.watcher.tell(WatchEvent::Draining);
     }
 
     /// The lessee hears when the connection is to move.
@@ -233,7 +209,7 @@ impl Leased {
     pub(super) fn ask_to_move(&self) {
         if self.moves.compare_exchange(MAY_MOVE, IS_TO_MOVE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.wake();
-            self.tell(Change::Moving);
+            self.watcher.tell(WatchEvent::Moving);
         }
     }
 
@@ -242,7 +218,7 @@ impl Leased {
         self.draining.store(true, Ordering::Release);
         self.ended.store(true, Ordering::Release);
         self.wake();
-        self.tell(Change::Draining);
+        self.watcher.tell(WatchEvent::Draining);
     }
 
     /// The permit stays with the socket.
@@ -404,7 +380,7 @@ impl Lease {
             owes: AtomicBool::new(owes || !kept.is_empty()),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            watcher: OnceLock::new(),
+            watcher: Watcher::default(),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
         let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept))));
@@ -468,7 +444,7 @@ impl Lease {
         }
     }
 
-    /// Whether [`Lease::receive`] returns at once.
+    /// Returns whether [`Lease::receive`] returns at once.
     pub(crate) fn has_input(&mut self) -> bool {
         self.has_kept()
             || match self.parts() {

@@ -28,6 +28,7 @@ pub(crate) mod snapshot;
 mod timer;
 mod timers;
 pub(crate) mod user_code;
+pub(crate) mod watcher;
 pub(crate) mod worker;
 
 use crate::admission::Reject;
@@ -44,7 +45,7 @@ use connections::Connections;
 use connector::Connector;
 use dialer::Dialer;
 use endings::Endings;
-use inbox::{Inbox, Message};
+use inbox::{Asker, Inbox, Message};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -309,7 +310,7 @@ impl EventLoop {
                     self.connections.published(&group, bytes, urgency, &mut self.unread);
                 }
                 Some(Message::Membership(token, group, change)) => self.connections.change_membership(token, &group, change),
-                Some(Message::Connected(token, result)) => self.connections.tell_asker(token, result),
+                Some(Message::Connected(token, result)) => self.connections.tell_asker(Asker::Connection(token), result),
                 Some(Message::Room(token)) => self.connections.room(token),
                 Some(Message::Adopt(incoming)) => self.arrive(incoming),
                 Some(Message::Returned(returned)) => self.connections.came_back(returned),

@@ -1,6 +1,7 @@
 //! The connections of a loop by number, their permits, and what few of them have.
 
 use super::endings::Endings;
+use super::inbox::Asker;
 use super::lease::{Delegation, Leased};
 use super::phase::Phase;
 use super::slot::{Flags, NO_LISTENER, Slot, token};
@@ -11,7 +12,7 @@ use crate::limit::peer_counts::PeerCount;
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
-use crate::protocol::{Members, Tag, Told};
+use crate::protocol::{Members, Tag};
 use crate::sync::atomic::Ordering::SeqCst;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,14 +34,6 @@ pub(super) struct Relay {
     pub(super) most: usize,
     /// A layer of either side has a filter that the bytes pass.
     pub(super) filtered: bool,
-}
-
-/// What is told what came of a connect.
-pub(super) enum Asker {
-    /// The connection of this token.
-    Connection(u64),
-    /// Code outside of the pool; None while it is being told.
-    Code(Option<Told>),
 }
 
 /// A connect that was asked for.

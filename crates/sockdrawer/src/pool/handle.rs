@@ -471,10 +471,4 @@ impl Pool {
     pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
         self.manager.crash(part, index)
     }
-
-    /// For tests: ends a loop, or a process where there are processes, as a bug would.
-    pub(crate) fn crash_loop(&self, index: usize) -> bool {
-        let part = if self.config().model.has_processes() { Part::Process } else { Part::Loop };
-        self.crash(part, index)
-    }
 }

@@ -5,7 +5,7 @@ mod members;
 mod refusals;
 
 use super::Pool;
-use crate::config::{Config, Model};
+use crate::config::{Config, Model, Part};
 use crate::net::Address;
 use crate::observe::Event;
 use crate::operation::Drain;
@@ -190,7 +190,7 @@ fn what_waits_at_a_unix_socket_that_retires_survives_the_loop_that_empties_it() 
     let change = std::thread::spawn(move || pool.reconfigure(config).map(|_| ()));
     assert!(scene.pool.wait(LONG, |status| status.retiring == 1 && status.listeners.len() == 1));
     // While `held` has the only permit, so that none of the others is in this loop.
-    assert!(scene.pool.crash_loop(0));
+    assert!(scene.pool.crash(Part::Loop, 0));
     for mut client in queued {
         let mut answer = [0; 4];
         client.set_read_timeout(Some(LONG)).expect("a time-out");
@@ -355,7 +355,7 @@ fn a_loop_that_cannot_be_replaced_at_once_is_replaced_later_and_the_pool_lives()
             let mut clients: Vec<_> = (0..8).map(|_| scene.client()).collect();
             assert!(clients.iter_mut().all(echoes));
             scene.system.fail(call, Errno::MFILE, 2);
-            assert!(scene.pool.crash_loop(0));
+            assert!(scene.pool.crash(Part::Loop, 0));
             assert!(scene.pool.wait(LONG, |_| scene.told("LoopNotStarted") > 0), "{call}");
             // Its listeners are served by another loop, or by the new one.
             assert!(echoes(&mut scene.client()), "{call}");
@@ -408,7 +408,7 @@ fn a_connection_that_waits_for_a_thread_survives_the_loop_that_accepted_it_and_i
     scene.system.fail("epoll", Errno::NFILE, 100_000);
     let mut waits = scene.client();
     assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved > 0));
-    assert!(scene.pool.crash_loop(0));
+    assert!(scene.pool.crash(Part::Loop, 0));
     assert!(scene.pool.wait(LONG, |_| scene.told("LoopNotStarted") > 0));
     assert_eq!(scene.pool.status().connections, 1, "it is still let in");
     scene.system.heal();

@@ -4,7 +4,7 @@ use super::info::Info;
 use super::let_fall;
 use crate::blocking;
 use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
-use crate::protocol::Note;
+use crate::protocol::{Handle, Note};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;
@@ -57,6 +57,13 @@ impl Connection {
         if let Some(lease) = &mut self.lease {
             lease.outcome = LeaseEnd::Abort;
         }
+    }
+
+    /// Makes a connection for async code of one for blocking code. Its info has this handle.
+    pub fn from_blocking(connection: blocking::Connection, handle: Handle) -> Connection {
+        let mut lease = connection.into_lease();
+        lease.handle = Some(handle);
+        Connection::new(lease)
     }
 
     /// Makes it a connection for blocking code. It then belongs to no runtime.

@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Ends a loop of a pool, or a process in models that have processes, as a bug in it would; its connections end with it. Returns false if
 /// there is no such loop.
 pub fn crash_loop(pool: &Pool, index: usize) -> bool {
-    pool.crash_loop(index)
+    let part = if pool.config().model.has_processes() { Part::Process } else { Part::Loop };
+    pool.crash(part, index)
 }
 
 /// Ends a part of a pool as a bug in it would; the connections and jobs that run in it end with it. `index` is the number of the part:

@@ -3,7 +3,7 @@
 //!
 //! usage: `client echo|room PORT plain|tls AUTHORITY CONNECTIONS COUNT BATCH`. It says READY when all connections have had an answer, waits for a
 //! line, exchanges COUNT messages, says in a line of JSON how many came and in how many seconds, and keeps its connections until its input ends.
-//! What is wrong or missing ends it with 1.
+//! An answer that is wrong or missing ends it with 1.
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};

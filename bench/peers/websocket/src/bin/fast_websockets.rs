@@ -26,7 +26,7 @@ struct Server {
 impl Serves for Server {
     async fn serve<S: Stream>(self, stream: S) {
         let service = service_fn(move |mut request: Request<Incoming>| {
-            // What `upgrade` takes for itself.
+            // `upgrade` takes it for itself.
             let socket = hyper::upgrade::on(&mut request);
             request.extensions_mut().insert(socket.clone());
             let upgraded = upgrade(&mut request).map(|(response, wrapped)| {

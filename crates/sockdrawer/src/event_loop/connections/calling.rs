@@ -3,6 +3,7 @@
 use super::Connections;
 use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
+use crate::event_loop::inbox::Asker;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
@@ -148,7 +149,8 @@ impl Connections {
             self.set_tag(slot, tag);
         }
         for connect in said.connects {
-            self.connect_for(slot, connect);
+            let asker = Asker::Connection(self.slots.token(slot));
+            self.connect_for(asker, connect);
         }
         if let Some(report) = said.report {
             let token = self.slots.token(slot);

@@ -3,18 +3,17 @@
 use super::Connections;
 use crate::behaviour::Event;
 use crate::clock::deadline;
-use crate::event_loop::inbox::Message;
+use crate::event_loop::inbox::Asker;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::slots::{AskedConnect, Asker};
+use crate::event_loop::slots::AskedConnect;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side, Told};
-use crate::sys::{Errno, Ready, panics};
+use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
+use crate::sys::{Errno, Ready};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// What came of connects since the connector looked last.
@@ -78,22 +77,16 @@ impl Connections {
         self.watch_connecting(slot).map(|()| slot)
     }
 
-    /// Begins a connect that a connection has asked for: what comes of it is told to that one, and made here.
-    pub(super) fn connect_for(&mut self, asker: u32, connect: Connect) {
+    /// Begins a connect that was asked for: what comes of it is told to its asker, and made here.
+    pub(crate) fn connect_for(&mut self, by: Asker, Connect { target, within, first }: Connect) {
         if self.abandoned {
             return;
         }
-        self.slots.make_extra(asker).connects += 1;
-        let token = self.slots.token(asker);
-        self.connect_asked(Asker::Connection(token), connect);
-    }
-
-    /// Begins a connect that code outside of the pool has asked for.
-    pub(crate) fn connect_for_code(&mut self, connect: Connect, told: Told) {
-        self.connect_asked(Asker::Code(Some(told)), connect);
-    }
-
-    fn connect_asked(&mut self, by: Asker, Connect { target, within, first }: Connect) {
+        if let Asker::Connection(token) = by
+            && let Some(asker) = self.slots.find(token)
+        {
+            self.slots.make_extra(asker).connects += 1;
+        }
         let began = Instant::now();
         self.io.counters.connects().add(1);
         let begun = self
@@ -111,23 +104,7 @@ impl Connections {
     fn connect_fails(&mut self, asker: Asker, target: &Address, began: Instant, errno: Errno) {
         self.io.counters.connect_failed().add(1);
         let (target, errno) = (internet(target), errno.raw_os_error());
-        self.tell_later(asker, Err(ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO }));
-    }
-
-    /// Tells what came of a connect, a connection after the callback that is under way.
-    fn tell_later(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
-        match asker {
-            // A loop that is gone has no connection that asks.
-            Asker::Connection(token) => _ = self.io.inbox.put(Message::Connected(token, result)),
-            Asker::Code(told) => _ = catch_unwind(AssertUnwindSafe(|| told.map(|told| told(result)))).map_err(panics::discard),
-        }
-    }
-
-    fn tell_now(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
-        match asker {
-            Asker::Connection(token) => self.tell_asker(token, result),
-            code @ Asker::Code(_) => self.tell_later(code, result),
-        }
+        asker.tell_later(&self.io.inbox, Err(ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO }));
     }
 
     fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
@@ -142,8 +119,9 @@ impl Connections {
         }
     }
 
-    /// Tells a connection what came of a connect that it has asked for.
-    pub(in crate::event_loop) fn tell_asker(&mut self, token: u64, result: Result<Handle, ConnectFailure>) {
+    /// Tells what came of a connect to what has asked for it.
+    pub(in crate::event_loop) fn tell_asker(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
+        let Asker::Connection(token) = asker else { return asker.tell_later(&self.io.inbox, result) };
         let made = result.as_ref().ok().map(|handle| handle.token);
         if let Some(slot) = self.with_protocol(token) {
             if let Some(extra) = self.slots.extra_of(slot) {
@@ -258,12 +236,12 @@ impl Connections {
                     (asked.by, asked.shaking) = (asker, true);
                 }
             }
-            None if shaking => self.tell_now(asker, Err(not_shaken(remote, took))),
+            None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
             Some(slot) => {
                 let handle = self.handle_to(slot);
-                self.tell_now(asker, Ok(handle));
+                self.tell_asker(asker, Ok(handle));
             }
-            None => self.tell_now(asker, Ok(Handle { post: self.post.clone(), token, id })),
+            None => self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id })),
         }
         None
     }
@@ -287,7 +265,7 @@ impl Connections {
                 asked.shaking = false;
                 let (by, failure) = (asked.take_asker(), not_shaken(internet(&asked.target), asked.began.elapsed()));
                 let result = if hands { Ok(self.handle_to(slot)) } else { Err(failure) };
-                self.tell_later(by, result);
+                by.tell_later(&self.io.inbox, result);
             }
         }
     }
@@ -327,7 +305,7 @@ impl Connections {
             None => self.tell_connect_failed(&failure),
             Some(asker) => {
                 self.io.counters.connect_failed().add(1);
-                self.tell_now(asker, Err(failure));
+                self.tell_asker(asker, Err(failure));
             }
         }
     }

@@ -4,10 +4,11 @@ use super::Connections;
 use super::calling::Tail;
 use crate::behaviour::Event;
 use crate::clock::deadline;
-use crate::event_loop::lease::{Change, Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
+use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Extra;
+use crate::event_loop::watcher::WatchEvent;
 use crate::protocol::{Closed, Delegate, Note, Peer, Side, Urgency};
 use crate::sys::{Errno, panics};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -109,7 +110,7 @@ impl Connections {
     pub(super) fn leased_ended(&mut self, slot: u32) {
         let side = self.slots.at(slot).side();
         let Some(Delegation::Leased { leased, socket, watched: true, .. }) = self.delegation(slot) else { return };
-        if leased.tell(Change::PeerEnded) {
+        if leased.watcher.tell(WatchEvent::PeerEnded) {
             return;
         }
         let over = match self.io.system.peek(socket.as_fd()) {

@@ -7,7 +7,7 @@ use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::inbox::{Command, Message};
+use crate::event_loop::inbox::{Asker, Command, Message};
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
 use crate::gather::{Answers, gather};
@@ -285,7 +285,7 @@ impl Members for Loops {
         let inboxes = core.inboxes_of_loops();
         let turn = core.own.turn.fetch_add(1, Ordering::Relaxed);
         if let Some(inbox) = inboxes.get(turn % inboxes.len().max(1)) {
-            let begin: Command = Box::new(move |event_loop| event_loop.connections.connect_for_code(connect, told));
+            let begin: Command = Box::new(move |event_loop| event_loop.connections.connect_for(Asker::Code(Some(told)), connect));
             // A loop that is gone drops what it was asked.
             let _ = inbox.put(Message::Command(begin));
         }

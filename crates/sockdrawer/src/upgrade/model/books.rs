@@ -21,7 +21,7 @@ use crate::pool::moving::{Holder, Movable};
 use crate::pool::plan::Applied;
 use crate::pool::request::{Reply, Request};
 use crate::pool::{Inherited, ListeningSockets};
-use crate::protocol::State;
+use crate::protocol::{Connect, State, Told};
 use crate::sys::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -462,6 +462,8 @@ impl Manager for Fake {
     }
 
     fn visit_locals(&self, _: Visit) {}
+
+    fn connect(&self, _: Connect, _: Told) {}
 
     fn status(&self) -> Status {
         unreachable!()
