@@ -36,7 +36,8 @@ def parsed():
 
 
 def ratio(figures):
-    found = figures["ratios"].get("ours")
+    """Of idle connections there is none: the bytes of a server may be near zero."""
+    found = figures["ratios"].get("ours") if "busy" in figures else None
     return f"{found['median']:.2f}" if found else "-"
 
 

@@ -109,7 +109,7 @@ impl r2d2::ManageConnection for Manager {
 impl sockdrawer_lease::ConnectAsync for Manager {
     type Target = ();
     type Connection = Nothing;
-    async fn connect(&self, _: &()) -> Result<Nothing, sockdrawer_lease::BoxError> {
+    async fn connect(&self, _: &(), _: Duration) -> Result<Nothing, sockdrawer_lease::BoxError> {
         Ok(self.wait().await)
     }
 }

@@ -103,7 +103,7 @@ impl Simulation {
     fn act(&mut self, action: Action<(), u32>) {
         match action {
             Action::Run { id, job: Job::Connect(()), .. } => self.add(self.now + CONNECT, Happens::Connects(id)),
-            Action::Run { id, job: Job::Close(_), .. } => self.engine.closed(self.now, id),
+            Action::Run { id, job: Job::Close(..), .. } => self.engine.closed(self.now, id),
             Action::Run { id, job: Job::Check(it) | Job::Reset(it), .. } => self.engine.done(self.now, id, Ok(it)),
             Action::Wake { waiter, result } => {
                 let since = self.asked.remove(&waiter).unwrap_or(self.now);

@@ -65,6 +65,12 @@ pub trait Connect: Send + Sync + 'static {
         None
     }
 
+    /// Closes a connection that left the pool for this reason. Unless implemented, it is dropped.
+    fn close(&self, connection: Self::Connection, reason: Reason) {
+        let _ = reason;
+        drop(connection);
+    }
+
     /// Judges a connection that comes back, in the thread that gives it back: this must be quick, and must not wait for the peer. Unless
     /// implemented, each is [`Returned::Reusable`].
     fn returned(&self, connection: &mut Self::Connection) -> Returned {
@@ -81,18 +87,22 @@ pub trait ConnectAsync: Send + Sync + 'static {
     /// The connection that is leased.
     type Connection: Send + 'static;
 
-    /// Connects. The pool drops the future after [`Settings::connect_timeout`](crate::Settings::connect_timeout).
-    fn connect(&self, target: &Self::Target) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
+    /// Connects. The pool drops the future after this time, which is [`Settings::connect_timeout`](crate::Settings::connect_timeout).
+    fn connect(
+        &self,
+        target: &Self::Target,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
 
     /// Finds out whether a connection still works, as [`Connect::check`] does.
-    fn check(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = connection;
+    fn check(&self, connection: &mut Self::Connection, timeout: Duration) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = (connection, timeout);
         std::future::ready(Ok(()))
     }
 
     /// Brings a connection back to the state of a new one, as [`Connect::reset`] does.
-    fn reset(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = connection;
+    fn reset(&self, connection: &mut Self::Connection, timeout: Duration) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = (connection, timeout);
         std::future::ready(Ok(()))
     }
 
@@ -111,6 +121,13 @@ pub trait ConnectAsync: Send + Sync + 'static {
     fn read_count(&self, connection: &Self::Connection) -> Option<u64> {
         let _ = connection;
         None
+    }
+
+    /// Closes a connection that left the pool for this reason, as by saying goodbye. Unless implemented, it is dropped.
+    fn close(&self, connection: Self::Connection, reason: Reason) -> impl Future<Output = ()> + Send {
+        let _ = reason;
+        drop(connection);
+        std::future::ready(())
     }
 
     /// Judges a connection that comes back, as [`Connect::returned`] does.

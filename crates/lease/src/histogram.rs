@@ -43,13 +43,6 @@ impl Histogram {
         self.max = self.max.max(time);
     }
 
-    /// Takes a time out that was recorded. The longest stays.
-    pub(crate) fn unrecord(&mut self, time: Duration) {
-        self.counts[index(time)] -= 1;
-        self.count -= 1;
-        self.sum = self.sum.saturating_sub(time);
-    }
-
     /// Returns how many times were recorded.
     pub fn count(&self) -> u64 {
         self.count

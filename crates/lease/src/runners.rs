@@ -54,7 +54,7 @@ fn block<M: Connect>(connect: &M, mut task: Task<M::Target, M::Connection>) {
         Some(Job::Connect(target)) => connect.connect(&target, timeout),
         Some(Job::Check(mut connection)) => connect.check(&mut connection, timeout).map(|()| connection),
         Some(Job::Reset(mut connection)) => connect.reset(&mut connection, timeout).map(|()| connection),
-        Some(Job::Close(connection)) => return drop(connection),
+        Some(Job::Close(connection, reason)) => return connect.close(connection, reason),
         None => return,
     };
     task.tell(result);
@@ -97,11 +97,12 @@ impl<M: ConnectAsync, S: Fn(Spawned) + Send + Sync + 'static> Run<M::Target, M::
 }
 
 async fn go<M: ConnectAsync>(connect: &M, mut task: Task<M::Target, M::Connection>) {
+    let timeout = task.timeout;
     let result: Result<M::Connection, BoxError> = match task.job.take() {
-        Some(Job::Connect(target)) => connect.connect(&target).await,
-        Some(Job::Check(mut connection)) => connect.check(&mut connection).await.map(|()| connection),
-        Some(Job::Reset(mut connection)) => connect.reset(&mut connection).await.map(|()| connection),
-        Some(Job::Close(connection)) => return drop(connection),
+        Some(Job::Connect(target)) => connect.connect(&target, timeout).await,
+        Some(Job::Check(mut connection)) => connect.check(&mut connection, timeout).await.map(|()| connection),
+        Some(Job::Reset(mut connection)) => connect.reset(&mut connection, timeout).await.map(|()| connection),
+        Some(Job::Close(connection, reason)) => return connect.close(connection, reason).await,
         None => return,
     };
     task.tell(result);

@@ -135,11 +135,23 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
 
     /// Notes that a connection has gone. A loop that tells it is not held up by what follows: the timer thread does that.
     pub(crate) fn gone(&self, connection: JobId, reason: Reason) {
+        self.leave(|engine, now| engine.gone(now, connection, reason));
+    }
+
+    /// Takes a connection that was made elsewhere, as [`Shared::gone`] notes one. Returns its name.
+    #[cfg(feature = "sockets")]
+    pub(crate) fn add(&self, target: &K, connection: C, age: Duration) -> JobId {
+        self.leave(|engine, now| engine.add(now, target, connection, age))
+    }
+
+    /// Makes a call to the engine, and leaves what it asks for to the timer thread.
+    fn leave<R>(&self, call: impl FnOnce(&mut Engine<K, C>, Instant) -> R) -> R {
         let mut state = self.lock();
-        state.engine.gone(Instant::now(), connection, reason);
+        let result = call(&mut state.engine, Instant::now());
         if state.sleeps_until.take().is_some() {
             self.timer.notify_one();
         }
+        result
     }
 
     pub(crate) fn give_back(self: &Arc<Self>, mut leased: Leased<C>, is_broken: bool) {
@@ -240,7 +252,7 @@ pub(crate) struct Task<K: Target, C: Send + 'static> {
 
 impl<K: Target, C: Send + 'static> Task<K, C> {
     fn new(shared: Arc<Shared<K, C>>, id: JobId, job: Job<K, C>, timeout: Duration) -> Self {
-        let (is_connect, is_close) = (matches!(job, Job::Connect(_)), matches!(job, Job::Close(_)));
+        let (is_connect, is_close) = (matches!(job, Job::Connect(_)), matches!(job, Job::Close(..)));
         Task { shared, id, timeout, job: Some(job), is_connect, is_close, is_told: false }
     }
 

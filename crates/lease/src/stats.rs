@@ -10,7 +10,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Times from the ask to the lease, of all leases.
+    /// Times from the ask to the lease, of all leases. One whose connection had gone before its holder got it counts too, here and in `using`: its
+    /// caller then has another.
     pub waiting: Histogram,
     /// Times of leases that are over.
     pub using: Histogram,

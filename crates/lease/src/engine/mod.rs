@@ -102,8 +102,8 @@ pub enum Job<K, C> {
     Check(C),
     /// Bring the connection back to the state of a new one.
     Reset(C),
-    /// Close the connection: drop it.
-    Close(C),
+    /// Close the connection, which left the pool for this reason. For [`Reason::Moved`] it was fit to be leased.
+    Close(C, Reason),
 }
 
 /// Counts of a pool at a moment.
@@ -183,7 +183,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         let id = slot.target;
         match state {
             Returned::Broken => core.close(now, slot, connection, Reason::Broken),
-            Returned::NeedsReset if core.lives.gone(slot.name).is_none() && core.rules.worn(now, &slot).is_none() => {
+            Returned::NeedsReset if core.of_no_use(now, &slot).is_none_or(|reason| reason == Reason::Moved) => {
                 core.start(now, id, Some(slot), Job::Reset(connection));
             }
             Returned::NeedsReset | Returned::Reusable => core.arrive(now, slot, connection),
@@ -197,13 +197,14 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         self.core.gone(now, connection, reason);
     }
 
-    /// Takes a connection that was made elsewhere: it goes to the waiter whose turn it is, or becomes free, or is closed as any that has come back
-    /// is. Returns its name.
-    pub fn add(&mut self, now: Instant, target: &K, connection: C) -> JobId {
-        self.core.add(now, target, connection)
+    /// Takes a connection that was made elsewhere, so long ago: it goes to the waiter whose turn it is, or becomes free, or is closed as any that
+    /// has come back is. Returns its name.
+    pub fn add(&mut self, now: Instant, target: &K, connection: C, age: Duration) -> JobId {
+        self.core.add(now, target, connection, age)
     }
 
-    /// Gives a connection back that had gone before its holder could use it, and asks again on these terms: the caller is where it was in line.
+    /// Gives a connection back that had gone before its holder could use it, and asks again on these terms: the caller is where it was in line,
+    /// also where the line is full.
     pub fn ask_again(&mut self, now: Instant, leased: Leased<C>, reason: Reason, request: Request) -> Result<Asked<C>, Error> {
         let answer = self.core.ask_again(now, leased, reason, request);
         answer.map_err(|error| self.core.reports.refuse(error))

@@ -56,7 +56,7 @@ impl Rules {
     pub(super) fn wanted<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> usize {
         let (waiting, floor) = (target.line.len(), self.floor(target));
         let needed = if waiting + floor == 0 { 0 } else { self.needed(now, target, waiting, floor) };
-        let replaced = if self.keeps(target) { target.owed } else { 0 };
+        let replaced = if self.keeps(target) && !target.moves { target.owed } else { 0 };
         needed.saturating_sub(target.free.young() + target.coming()) + replaced
     }
 
@@ -73,7 +73,11 @@ impl Rules {
 
     /// Returns how many free connections the target is to have.
     pub(super) fn floor<K, C>(&self, target: &TargetState<K, C>) -> usize {
-        if self.mode == Mode::Open && target.kept { self.settings.min_free.min(self.settings.max_free) } else { 0 }
+        if self.mode == Mode::Open && target.kept && !target.moves {
+            self.settings.min_free.min(self.settings.max_free)
+        } else {
+            0
+        }
     }
 
     pub(super) fn may_connect<K, C>(&self, now: Instant, target: &TargetState<K, C>) -> bool {

@@ -19,7 +19,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
         let id = self.targets.keep(target, &mut self.ids, &self.rules);
         let place = Place { number: self.ids.next(), since: now };
-        self.ask_from(now, id, place, request)
+        self.ask_from(now, id, place, request, false)
     }
 
     /// Puts the holder of a connection that has gone back to its place in line.
@@ -30,21 +30,27 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         reason: Reason,
         request: Request,
     ) -> Result<Asked<C>, Error> {
-        let Leased { mut slot, connection, place, watch, taken } = leased;
+        let Leased { slot, connection, place, watch, taken } = leased;
         let id = slot.target;
-        // It was no lease.
-        self.reports.stats.waiting.unrecord(taken.saturating_duration_since(place.since));
+        // Such a use says nothing of those that are to come: it is not among those by which returns are foreseen.
+        self.reports.stats.using.record(now.saturating_duration_since(taken));
         self.watched.end(watch);
         self.targets.get_mut(id).leased -= 1;
-        slot.uses -= 1;
         self.close(now, slot, connection, reason);
         if self.rules.mode == Mode::Closed {
             return Err(Error::Closed);
         }
-        self.ask_from(now, id, place, request)
+        self.ask_from(now, id, place, request, true)
     }
 
-    fn ask_from(&mut self, now: Instant, id: TargetId, place: Place, request: Request) -> Result<Asked<C>, Error> {
+    fn ask_from(
+        &mut self,
+        now: Instant,
+        id: TargetId,
+        place: Place,
+        request: Request,
+        has_waited: bool,
+    ) -> Result<Asked<C>, Error> {
         if self.rules.mode == Mode::Open
             && self.targets.get(id).line.is_empty()
             && self.next_is_stale(now, id) == Some(false)
@@ -56,12 +62,19 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             }
             return Ok(Asked::Leased(leased));
         }
-        let answer = self.stand_in_line(now, id, place, request);
+        let answer = self.stand_in_line(now, id, place, request, has_waited);
         self.settle(now, id);
         answer
     }
 
-    fn stand_in_line(&mut self, now: Instant, id: TargetId, place: Place, request: Request) -> Result<Asked<C>, Error> {
+    fn stand_in_line(
+        &mut self,
+        now: Instant,
+        id: TargetId,
+        place: Place,
+        request: Request,
+        has_waited: bool,
+    ) -> Result<Asked<C>, Error> {
         let (tries, mode) = (request.deadline <= now, self.rules.mode);
         if tries && mode == Mode::Suspended {
             return Err(Error::Suspended);
@@ -87,7 +100,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             }
             return Err(error);
         }
-        if self.waiting >= self.rules.settings.max_waiters {
+        if !has_waited && self.waiting >= self.rules.settings.max_waiters {
             return Err(Error::Full { waiting: self.waiting });
         }
         let waiter = WaiterId { number: place.number, target: id };

@@ -12,7 +12,7 @@ use crate::stats::{Event, Reason};
 use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl<K: Clone + Eq + Hash, C> Core<K, C> {
     /// Returns whether the next free connection needs a check, after closing the worn ones before it. None where none is free.
@@ -42,7 +42,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         let (id, full) = (slot.target, self.targets.total >= self.rules.settings.max);
         let target = self.targets.get(id);
         let waiter = target.line.next(now).filter(|_| self.rules.serves());
-        let of_no_use = self.rules.mode == Mode::Closed || (!self.rules.keeps(target) && target.line.is_empty());
+        let is_unneeded = self.rules.mode == Mode::Closed || (!self.rules.keeps(target) && target.line.is_empty());
         let above = || {
             target.count() - target.closing() >= self.rules.settings.max_per_target
                 || self.jobs.surplus(self.targets.total, self.rules.settings.max) > 0
@@ -52,11 +52,10 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             let starves = |next| self.targets.starves_another(now, next, &self.rules);
             full && waiter.is_some_and(starves) && self.jobs.closing(false) == 0
         };
-        let reason = None
-            .or_else(|| self.lives.gone(slot.name))
-            .or_else(|| of_no_use.then_some(Reason::Unneeded))
+        let reason = self
+            .of_no_use(now, &slot)
+            .or_else(|| is_unneeded.then_some(Reason::Unneeded))
             .or_else(|| above().then_some(Reason::Surplus))
-            .or_else(|| self.rules.worn(now, &slot))
             .or_else(|| in_the_way().then_some(Reason::MadeRoom));
         if let Some(reason) = reason {
             self.close(now, slot, connection, reason);
@@ -71,9 +70,20 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         }
     }
 
+    /// Returns why a connection is not to be leased any more, whatever it is needed for. Only one that is fit in all else moves.
+    pub(super) fn of_no_use(&self, now: Instant, slot: &Slot) -> Option<Reason> {
+        match self.lives.gone(slot.name) {
+            moved @ Some(Reason::Moved) => self.rules.worn(now, slot).or(moved),
+            gone => gone.or_else(|| self.rules.worn(now, slot)),
+        }
+    }
+
     pub(super) fn close(&mut self, now: Instant, slot: Slot, connection: C, reason: Reason) {
         self.ended(now, &slot, reason);
-        self.start(now, slot.target, Some(slot), Job::Close(connection));
+        if reason == Reason::Moved {
+            self.targets.get_mut(slot.target).moves = true;
+        }
+        self.start(now, slot.target, Some(slot), Job::Close(connection, reason));
     }
 
     /// Counts and tells the end of a connection.
@@ -85,11 +95,11 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         self.reports.tell(|| Event::Ended { target: target.clone(), reason, age, uses });
     }
 
-    pub(super) fn add(&mut self, now: Instant, target: &K, connection: C) -> JobId {
+    pub(super) fn add(&mut self, now: Instant, target: &K, connection: C, age: Duration) -> JobId {
         let (id, name) = (self.targets.keep(target, &mut self.ids, &self.rules), JobId(self.ids.next()));
         self.lives.begin(name, id);
         self.targets.total += 1;
-        let slot = Slot::new(name, id, now, &mut self.random);
+        let slot = Slot::new(name, id, now.checked_sub(age).unwrap_or(now), &mut self.random);
         self.arrive(now, slot, connection);
         self.settle(now, id);
         name
@@ -99,6 +109,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
     pub(super) fn gone(&mut self, now: Instant, name: JobId, reason: Reason) {
         let Some(id) = self.lives.go(name, reason) else { return };
         if let Some(free) = self.targets.get_mut(id).free.take_named(name) {
+            let reason = self.of_no_use(now, &free.slot).unwrap_or(reason);
             self.close(now, free.slot, free.connection, reason);
             self.settle(now, id);
         }
@@ -135,7 +146,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             Job::Connect(_) => Kind::Connect,
             Job::Check(_) => Kind::Check,
             Job::Reset(_) => Kind::Reset,
-            Job::Close(_) => Kind::Close,
+            Job::Close(..) => Kind::Close,
         };
         let (name, timeout) = (JobId(self.ids.next()), self.rules.settings.connect_timeout);
         if kind == Kind::Connect {

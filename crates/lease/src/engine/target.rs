@@ -17,6 +17,8 @@ pub(super) struct TargetState<K, C> {
     pub(super) name: K,
     /// Asked for since it was removed.
     pub(super) kept: bool,
+    /// Set once a connection has moved, until the target is asked for again: others in their place would move too, again and again.
+    pub(super) moves: bool,
     pub(super) free: FreeList<C>,
     pub(super) leased: usize,
     /// Jobs by kind: on time, and late.
@@ -43,6 +45,7 @@ impl<K, C> TargetState<K, C> {
         TargetState {
             name,
             kept: true,
+            moves: false,
             free: FreeList::new(),
             leased: 0,
             jobs: [[0; 2]; 4],

@@ -34,7 +34,8 @@ impl<K: Clone + Eq + Hash, C> Targets<K, C> {
             self.all.insert(id, TargetState::new(name.clone(), rules.settings.policy));
             id
         });
-        self.get_mut(id).kept = true;
+        let target = self.get_mut(id);
+        (target.kept, target.moves) = (true, false);
         id
     }
 

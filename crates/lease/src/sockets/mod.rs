@@ -42,14 +42,11 @@ use crate::shared::Shared;
 use crate::stats::Reason;
 use service::Claim;
 use sockdrawer::connecting::Connecting;
-use sockdrawer::{Address, Config, Note};
+use sockdrawer::{Address, Config, Handle, Note};
 use std::io;
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 use tokio::sync::oneshot;
-
-/// A connect whose future was dropped ends after this time at the latest.
-const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// Reason for which there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -80,31 +77,48 @@ pub struct Sockets {
     arrivals: Arc<Arrivals>,
 }
 
-/// Sockets that come from the process before this one, and the pool that gets them.
+/// Sockets that came from the process before this one, and the pool that gets them.
 #[derive(Default)]
 struct Arrivals(Mutex<Arriving>);
 
 #[derive(Default)]
 struct Arriving {
     pool: Option<Weak<Shared<Address, Socket>>>,
-    waiting: Vec<Socket>,
+    /// Sockets that rest in their loop until there is a pool; some may have ended.
+    waiting: Vec<Handle>,
 }
 
 impl Arrivals {
-    /// Returns whether sockets move: they have a pool to go to, and so in a next build that is alike.
-    fn are_taken(&self) -> bool {
-        self.0.lock().expect("nothing that panics is done under the lock").pool.is_some()
+    fn lock(&self) -> MutexGuard<'_, Arriving> {
+        self.0.lock().expect("nothing that panics is done under the lock")
     }
 
-    fn take(&self, socket: Socket) {
-        let pool = {
-            let mut arriving = self.0.lock().expect("nothing that panics is done under the lock");
-            let Some(pool) = &arriving.pool else { return arriving.waiting.push(socket) };
-            pool.upgrade()
-        };
+    /// Returns whether sockets move: they have a pool to go to, and so in a next build that is alike.
+    fn are_taken(&self) -> bool {
+        self.lock().pool.is_some()
+    }
+
+    /// Takes a socket that has come, which is in its loop still.
+    fn arrives(self: &Arc<Self>, socket: Handle) {
+        let mut arriving = self.lock();
+        match arriving.pool {
+            Some(_) => self.claim(&socket),
+            None => arriving.waiting.push(socket),
+        }
+    }
+
+    fn claim(self: &Arc<Self>, socket: &Handle) {
+        let arrivals = self.clone();
+        let told = Box::new(move |socket| arrivals.put(socket));
+        // A full inbox leaves it in its loop, whose next build asks for it again.
+        let _ = socket.notify(Note::value(Claim { target: None, told }));
+    }
+
+    fn put(&self, socket: Socket) {
+        let pool = self.lock().pool.as_ref().and_then(Weak::upgrade);
         if let Some(pool) = pool {
-            let (target, watch) = (socket.target().clone(), socket.watch());
-            let name = pool.call(|state, now| state.engine.add(now, &target, socket));
+            let (target, age, watch) = (socket.target().clone(), socket.age(), socket.watch());
+            let name = pool.add(&target, socket, age);
             watch.tells(Gone::new(&pool, name));
         }
     }
@@ -148,11 +162,11 @@ impl Sockets {
     /// on move to the process after this one, when they are free.
     pub fn arrive_in(&self, pool: &Pool<Address, Socket>) {
         let waiting = {
-            let mut arriving = self.arrivals.0.lock().expect("nothing that panics is done under the lock");
+            let mut arriving = self.arrivals.lock();
             arriving.pool = Some(pool.weak());
             std::mem::take(&mut arriving.waiting)
         };
-        waiting.into_iter().for_each(|socket| self.arrivals.take(socket));
+        waiting.iter().for_each(|socket| self.arrivals.claim(socket));
     }
 
     /// Returns the pool that makes the sockets.
@@ -194,7 +208,7 @@ impl Sockets {
             Ok(handle) => {
                 let told = Box::new(move |socket| told(Ok(socket)));
                 // A full inbox drops the claim, which is told.
-                let _ = handle.notify(Note::value(Claim { target: to, told }));
+                let _ = handle.notify(Note::value(Claim { target: Some(to), told }));
             }
             Err(failure) => {
                 let source = io::Error::from_raw_os_error(failure.errno);
@@ -224,6 +238,12 @@ impl Connect for Sockets {
         Some(socket.read_count())
     }
 
+    fn close(&self, socket: Socket, reason: Reason) {
+        if reason == Reason::Moved {
+            socket.leave();
+        }
+    }
+
     fn returned(&self, socket: &mut Socket) -> Returned {
         if socket.is_reusable() { Returned::Reusable } else { Returned::Broken }
     }
@@ -233,8 +253,8 @@ impl ConnectAsync for Sockets {
     type Target = Address;
     type Connection = Socket;
 
-    async fn connect(&self, target: &Address) -> Result<Socket, BoxError> {
-        Ok(self.connect_async(target, GIVEN_UP).await?)
+    async fn connect(&self, target: &Address, timeout: Duration) -> Result<Socket, BoxError> {
+        Ok(self.connect_async(target, timeout).await?)
     }
 
     fn watch(&self, socket: &mut Socket, gone: Gone) {
@@ -247,6 +267,10 @@ impl ConnectAsync for Sockets {
 
     fn read_count(&self, socket: &Socket) -> Option<u64> {
         Some(socket.read_count())
+    }
+
+    async fn close(&self, socket: Socket, reason: Reason) {
+        Connect::close(self, socket, reason);
     }
 
     fn returned(&self, socket: &mut Socket) -> Returned {

@@ -3,13 +3,17 @@
 use super::Arrivals;
 use super::socket::Socket;
 use super::watch::Watch;
+use serde::{Deserialize, Serialize};
 use sockdrawer::blocking::Connection;
 use sockdrawer::{Address, CannotRestore, CannotSave, Context, Delegate, Input, Note, Peer, Protocol, Saved, Saver, State, Step};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A socket that was given back for a move, and did not move, is closed after this time.
 const RESTS: Duration = Duration::from_secs(1);
+
+/// A new socket whose claim was lost, as by a full inbox, is closed after this time.
+const UNCLAIMED: Duration = Duration::from_secs(60);
 
 /// Service of the sockets of a [`Sockets`](super::Sockets): the pool that makes them runs it, under the layers that they are to have.
 pub struct Service {
@@ -20,11 +24,13 @@ impl sockdrawer::Service for Service {
     type Protocol = Resting;
 
     fn open(&self, _peer: &Peer) -> Resting {
-        Resting { arrivals: self.arrivals.clone(), target: None }
+        Resting { arrivals: self.arrivals.clone(), moved: None, since: Instant::now() }
     }
 
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Resting, CannotRestore> {
-        Ok(Resting { arrivals: self.arrivals.clone(), target: Some(from.value()?) })
+        let moved: Moved = from.value()?;
+        let since = Instant::now();
+        Ok(Resting { arrivals: self.arrivals.clone(), since: since.checked_sub(moved.age).unwrap_or(since), moved: Some(moved) })
     }
 
     fn state(&self) -> State {
@@ -35,30 +41,38 @@ impl sockdrawer::Service for Service {
 /// Socket that no code has.
 pub struct Resting {
     arrivals: Arc<Arrivals>,
-    /// Target of a socket that moves.
-    target: Option<Address>,
+    /// State of a socket that moves, or has moved.
+    moved: Option<Moved>,
+    since: Instant,
 }
 
-/// Note by which a new socket is asked for.
-pub(super) struct Claim {
+/// State of a socket that moves.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Moved {
     pub(super) target: Address,
+    /// Time since it was connected.
+    pub(super) age: Duration,
+}
+
+/// Note by which a socket that no code has is asked for.
+pub(super) struct Claim {
+    /// Target of a new one.
+    pub(super) target: Option<Address>,
     pub(super) told: Box<dyn FnOnce(Socket) + Send>,
 }
 
-/// Note by which a socket is given back for a move.
-pub(super) struct Back(pub(super) Address);
-
 impl Resting {
     fn give(&self, target: Address, told: Box<dyn FnOnce(Socket) + Send>, cx: &mut Context<'_>) -> Step {
-        let (handle, watch, moves) = (cx.handle(), Arc::<Watch>::default(), self.arrivals.are_taken());
-        let watched = watch.clone();
+        cx.clear_timer();
+        let (handle, watch, born) = (cx.handle(), Arc::<Watch>::default(), self.since);
+        let (watched, moves) = (watch.clone(), self.arrivals.are_taken());
         let take = move |connection: Connection| {
             if moves {
                 connection.may_move();
             }
-            told(Socket::new(connection, handle, target, watched));
+            told(Socket::new(connection, handle, target, born, watched));
         };
-        Step::Delegate(Delegate::watched(take, move |change| watch.hear(change)))
+        Step::Delegate(Delegate::watched(take, move |event| watch.hear(event)))
     }
 }
 
@@ -68,27 +82,38 @@ impl Protocol for Resting {
         Step::Continue
     }
 
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.set_timer(UNCLAIMED);
+        Step::Continue
+    }
+
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         let note = match note.take::<Claim>() {
-            Ok(Claim { target, told }) => return self.give(target, told, cx),
+            Ok(Claim { target, told }) => {
+                let target = target.or_else(|| Some(self.moved.take()?.target));
+                return target.map_or(Step::Close, |target| self.give(target, told, cx));
+            }
             Err(note) => note,
         };
-        if let Ok(Back(target)) = note.take::<Back>() {
-            self.target = Some(target);
+        if let Ok(moved) = note.take::<Moved>() {
+            self.moved = Some(moved);
             cx.set_timer(RESTS);
         }
         Step::Continue
     }
 
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
-        let (Some(target), arrivals) = (self.target.take(), self.arrivals.clone()) else { return Step::Close };
         cx.clear_timer();
-        self.give(target, Box::new(move |socket| arrivals.take(socket)), cx)
+        self.arrivals.arrives(cx.handle());
+        Step::Continue
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        match &self.target {
-            Some(target) => to.value(target),
+        match &mut self.moved {
+            Some(moved) => {
+                moved.age = self.since.elapsed();
+                to.value(moved)
+            }
             None => Err(CannotSave::because("it is leased, or was not leased yet")),
         }
     }

@@ -1,6 +1,6 @@
 //! A socket that is leased.
 
-use super::service::Back;
+use super::service::Moved;
 use super::watch::Watch;
 use crate::stats::Reason;
 use sockdrawer::blocking::{self, Wakeup};
@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection of TCP, of a Unix socket or under TLS, for blocking code ([`Read`], [`Write`]) and for async code
@@ -27,17 +27,21 @@ pub struct Socket {
     watch: Arc<Watch>,
     /// Cleared by an error, and by an end of either side.
     is_open: bool,
-    /// Set while the pool has it, and nothing is under way.
-    rests: bool,
+    born: Instant,
     read: u64,
 }
 
 const HELD: &str = "a socket has its connection until it is dropped";
 
 impl Socket {
-    pub(super) fn new(connection: blocking::Connection, handle: Handle, target: Address, watch: Arc<Watch>) -> Self {
-        let blocking = Some(connection);
-        Socket { blocking, tasks: None, handle, target, watch, is_open: true, rests: true, read: 0 }
+    pub(super) fn new(
+        connection: blocking::Connection,
+        handle: Handle,
+        target: Address,
+        born: Instant,
+        watch: Arc<Watch>,
+    ) -> Self {
+        Socket { blocking: Some(connection), tasks: None, handle, target, watch, is_open: true, born, read: 0 }
     }
 
     /// Returns the address that was connected to.
@@ -98,6 +102,10 @@ impl Socket {
         self.tasks.as_mut().expect(HELD)
     }
 
+    pub(super) fn age(&self) -> Duration {
+        self.born.elapsed()
+    }
+
     pub(super) fn watch(&self) -> Arc<Watch> {
         self.watch.clone()
     }
@@ -108,14 +116,21 @@ impl Socket {
             self.set_read_timeout(None);
             self.set_write_timeout(None);
         }
-        self.rests = self.is_open;
         self.is_open
+    }
+
+    /// Gives it back to its loop for a move, unless it is of no use any more.
+    pub(super) fn leave(mut self) {
+        let moved = Note::value(Moved { target: self.target.clone(), age: self.age() });
+        self.blocking();
+        if let Some(connection) = self.blocking.take().filter(|_| self.is_open) {
+            connection.give_back(moved);
+        }
     }
 
     /// Looks at the socket, which is about to be leased. The flag that the loop sets comes a moment after the end itself: the kernel alone knows all that
     /// was received by now. That costs a system call for a lease, and no way to a loop.
     pub(super) fn look(&mut self) -> Option<Reason> {
-        self.rests = false;
         let reason = match self.blocking().wakeup()? {
             // It does not wait: there is something to read.
             Wakeup::Input if self.blocking().read(&mut [0]).is_ok_and(|read| read > 0) => Reason::Unasked,
@@ -185,18 +200,6 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.is_open = false;
         Pin::new(self.tasks()).poll_shutdown(cx)
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if self.rests && self.watch.is_moving() {
-            let back = Note::value(Back(self.target.clone()));
-            self.blocking();
-            if let Some(connection) = self.blocking.take() {
-                connection.give_back(back);
-            }
-        }
     }
 }
 

@@ -32,11 +32,6 @@ impl Watch {
         }
     }
 
-    /// Returns whether the socket may move to a new build.
-    pub(super) fn is_moving(&self) -> bool {
-        self.lock().change == Some(WatchEvent::Moving)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().expect("nothing that panics is done under the lock")
     }

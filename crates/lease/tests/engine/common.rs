@@ -127,7 +127,7 @@ impl Bench {
     /// Takes the actions and closes what they say, which is returned.
     pub(crate) fn close_all(&mut self, at: u64) -> Vec<u32> {
         let mut closed = Vec::new();
-        while let Some(Action::Run { id, job: Job::Close(connection), .. }) = self.engine.poll_action() {
+        while let Some(Action::Run { id, job: Job::Close(connection, _), .. }) = self.engine.poll_action() {
             closed.push(connection);
             self.engine.closed(self.at(at), id);
         }

@@ -4,7 +4,7 @@ mod judge;
 
 use crate::common::ms;
 use sockdrawer_lease::engine::{Engine, JobId, Leased, WaiterId};
-use sockdrawer_lease::{Order, Policy, Random, Request, Settings};
+use sockdrawer_lease::{Order, Policy, Random, Reason, Request, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ pub(crate) struct Pending {
     pub(crate) kind: char,
     /// The connection; None for a connect.
     pub(crate) connection: Option<u64>,
-    /// Its connection was told to have gone before it was there.
-    is_gone: bool,
+    /// Reason told for the end of its connection, before that was there.
+    gone: Option<Reason>,
     began: Instant,
     due: Instant,
     pub(crate) late: bool,
@@ -45,8 +45,8 @@ pub(crate) struct Pending {
 struct Facts {
     target: Target,
     name: JobId,
-    /// Told to have gone.
-    is_gone: bool,
+    /// Reason told for its end.
+    gone: Option<Reason>,
     /// Moment at which its holder asked.
     asked: Instant,
     born: Instant,
@@ -69,6 +69,8 @@ pub(crate) struct Model {
     /// By target, in the order in which they became free.
     free: [Vec<(u64, Instant)>; TARGETS as usize],
     kept: [bool; TARGETS as usize],
+    /// A connection has moved since it was asked for.
+    moves: [bool; TARGETS as usize],
     /// Moments of failed connects since the last success.
     failures: [Vec<Instant>; TARGETS as usize],
     connections: BTreeMap<u64, Facts>,
@@ -85,7 +87,7 @@ pub(crate) struct Model {
     /// Asks, and ends of connections that were told.
     pub(crate) asks: u64,
     told_ends: u64,
-    /// Closes of connections that had gone.
+    /// Closes of connections that their peers had ended.
     gone_ends: u64,
     /// On its way to a waiter, the free ones or its end.
     arriving: Option<u64>,
@@ -115,6 +117,7 @@ impl Model {
             jobs: Vec::new(),
             free: Default::default(),
             kept: [false; TARGETS as usize],
+            moves: [false; TARGETS as usize],
             failures: Default::default(),
             connections: BTreeMap::new(),
             served: Default::default(),
@@ -174,7 +177,7 @@ impl Model {
 
     fn floor(&self, target: Target) -> usize {
         let floor = self.settings.min_free.min(self.settings.max_free);
-        if self.kept[target as usize] && self.mode == Mode::Open { floor } else { 0 }
+        if self.kept[target as usize] && !self.moves[target as usize] && self.mode == Mode::Open { floor } else { 0 }
     }
 
     /// Returns the most connections that the target may need: those near their end are not counted on.
@@ -258,6 +261,7 @@ impl Model {
 
     pub(crate) fn keep(&mut self, target: Target, kept: bool) {
         self.kept[target as usize] = kept;
+        self.moves[target as usize] &= !kept;
     }
 
     pub(crate) fn waits(&mut self, id: WaiterId, target: Target, request: Request, since: Instant) {
@@ -299,7 +303,7 @@ impl Model {
         let connection = leased.connection;
         assert!(!self.worn(connection).0, "worn connections are closed");
         let facts = self.connections.get_mut(&connection).expect("it is open");
-        assert!(!facts.is_gone, "handed out after it had gone");
+        assert!(facts.gone.is_none(), "handed out after it had gone");
         (facts.uses, facts.asked) = (facts.uses + 1, asked);
         assert_eq!((facts.target, facts.uses), (target, leased.uses()));
         self.leases.push(leased);
@@ -315,9 +319,9 @@ impl Model {
     }
 
     /// Notes a connection that is there from now on.
-    pub(crate) fn made(&mut self, target: Target, name: JobId, is_gone: bool) -> u64 {
+    pub(crate) fn made(&mut self, target: Target, name: JobId, gone: Option<Reason>) -> u64 {
         self.last += 1;
-        let facts = Facts { target, name, is_gone, asked: self.now, born: self.now, uses: 0, old: false };
+        let facts = Facts { target, name, gone, asked: self.now, born: self.now, uses: 0, old: false };
         self.connections.insert(self.last, facts);
         self.last
     }
@@ -334,14 +338,16 @@ impl Model {
     }
 
     /// Notes that a connection has gone.
-    pub(crate) fn told_gone(&mut self, name: JobId) {
-        self.connections.values_mut().filter(|facts| facts.name == name).for_each(|facts| facts.is_gone = true);
-        self.jobs.iter_mut().filter(|job| job.id == name).for_each(|job| job.is_gone = true);
+    pub(crate) fn told_gone(&mut self, name: JobId, reason: Reason) {
+        let facts = self.connections.values_mut().filter(|facts| facts.name == name).map(|facts| &mut facts.gone);
+        let jobs = self.jobs.iter_mut().filter(|job| job.id == name).map(|job| &mut job.gone);
+        facts.chain(jobs).for_each(|gone| _ = gone.get_or_insert(reason));
     }
 
     /// Notes that the holder of a connection has found it gone: it is closed, for that reason.
     pub(crate) fn broken_gone(&mut self, connection: u64, name: JobId) {
-        self.told_gone(name);
+        self.told_gone(name, Reason::PeerEnded);
+        self.connections.get_mut(&connection).expect("it is open").gone = Some(Reason::PeerEnded);
         self.arriving = Some(connection);
     }
 
@@ -352,7 +358,7 @@ impl Model {
     }
 
     pub(crate) fn connected(&mut self, job: &Pending) -> u64 {
-        self.made(job.target, job.id, job.is_gone);
+        self.made(job.target, job.id, job.gone);
         let longest = &mut self.longest[job.target as usize];
         *longest = (self.now - job.began).max(*longest);
         self.failures[job.target as usize].clear();

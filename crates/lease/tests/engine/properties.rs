@@ -7,7 +7,7 @@ use sockdrawer_lease::{Error, Order, Policy, Reason, Request, Settings};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn policy(dice: &mut Dice) -> Policy {
     match dice.below(6) {
@@ -90,8 +90,9 @@ fn tell_gone(model: &mut Model, dice: &mut Dice) {
     let mut names = model.names();
     if let Some(name) = model.stale.filter(|_| dice.below(5) == 0).or_else(|| pick(dice, &mut names)) {
         model.stale = Some(name);
-        model.told_gone(name);
-        model.engine.gone(model.now, name, Reason::PeerEnded);
+        let reason = if dice.below(4) == 0 { Reason::Moved } else { Reason::PeerEnded };
+        model.told_gone(name, reason);
+        model.engine.gone(model.now, name, reason);
     }
 }
 
@@ -101,7 +102,10 @@ fn find_gone(model: &mut Model, dice: &mut Dice) {
     let (target, name, asked) = model.facts(leased.connection);
     let (request, tries) = request(model, dice);
     model.broken_gone(leased.connection, name);
+    // The lease was one.
+    model.asks += 1;
     let answer = model.engine.ask_again(model.now, leased, Reason::PeerEnded, request);
+    assert!(!matches!(answer, Err(Error::Full { .. })), "it had its place in line");
     answered(model, answer, (target, asked), (request, tries));
 }
 
@@ -109,8 +113,8 @@ fn find_gone(model: &mut Model, dice: &mut Dice) {
 fn add(model: &mut Model, target: Target) {
     model.keep(target, true);
     let connection = model.next();
-    let name = model.engine.add(model.now, &target, connection);
-    assert_eq!(model.made(target, name, false), connection);
+    let name = model.engine.add(model.now, &target, connection, Duration::ZERO);
+    assert_eq!(model.made(target, name, None), connection);
     model.arrives(connection, false);
 }
 

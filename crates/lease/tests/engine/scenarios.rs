@@ -184,7 +184,7 @@ fn a_target_under_load_lets_another_have_its_turn() {
     // The older waiter for the same target comes first; then the other target has waited for longest.
     let leased = bench.woken().pop().expect("woken").1.expect("leased");
     bench.give(5, leased);
-    let Some(Action::Run { id, job: Job::Close(1), .. }) = bench.engine.poll_action() else { panic!("it goes") };
+    let Some(Action::Run { id, job: Job::Close(1, _), .. }) = bench.engine.poll_action() else { panic!("it goes") };
     bench.engine.closed(bench.at(6), id);
     let Some(Action::Run { id, job: Job::Connect(B), .. }) = bench.engine.poll_action() else { panic!("for the other") };
     bench.engine.done(bench.at(7), id, Ok(2));
@@ -304,7 +304,7 @@ fn a_target_that_made_room_serves_its_own_line_from_what_it_has_left() {
     assert!(matches!(bench.actions()[..], [Action::Run { job: Job::Check(1), .. }]));
     bench.wait(17, B);
     let actions = bench.actions();
-    let [Action::Run { job: Job::Close(2), .. }, Action::Wake { waiter: woken, result: Ok(leased) }] = &actions[..] else {
+    let [Action::Run { job: Job::Close(2, _), .. }, Action::Wake { waiter: woken, result: Ok(leased) }] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!((*woken, leased.connection), (waiter, 3));

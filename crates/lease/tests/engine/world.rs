@@ -109,7 +109,7 @@ impl World {
         while let Some(action) = self.engine.poll_action() {
             match action {
                 Action::Run { id, job: Job::Connect(()), .. } => self.add(self.now + self.connect, Happens::Connects(id)),
-                Action::Run { id, job: Job::Close(_), .. } => self.engine.closed(self.now, id),
+                Action::Run { id, job: Job::Close(..), .. } => self.engine.closed(self.now, id),
                 Action::Run { id, job: Job::Check(connection) | Job::Reset(connection), .. } => {
                     self.engine.done(self.now, id, Ok(connection));
                 }

@@ -138,7 +138,7 @@ impl ConnectAsync for Async {
     type Target = u8;
     type Connection = Counted;
 
-    async fn connect(&self, _target: &u8) -> Result<Counted, BoxError> {
+    async fn connect(&self, _target: &u8, _timeout: Duration) -> Result<Counted, BoxError> {
         if self.0.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -146,14 +146,14 @@ impl ConnectAsync for Async {
         self.0.connect()
     }
 
-    async fn check(&self, _connection: &mut Counted) -> Result<(), BoxError> {
+    async fn check(&self, _connection: &mut Counted, _timeout: Duration) -> Result<(), BoxError> {
         if self.0.checks_hang.load(SeqCst) {
             std::future::pending::<()>().await;
         }
         self.0.check()
     }
 
-    async fn reset(&self, connection: &mut Counted) -> Result<(), BoxError> {
+    async fn reset(&self, connection: &mut Counted, _timeout: Duration) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         self.0.reset(connection)
     }

@@ -30,6 +30,28 @@ fn a_socket_that_was_reset_leaves_the_list_too() {
 }
 
 #[test]
+fn free_sockets_that_all_end_at_once_leave_the_list_without_being_asked_for() {
+    let numbered = Numbered::new();
+    let settings = Settings { max: 200, ..quiet() };
+    let (server, pool) = (Server::new(), Pool::new(numbered.clone(), settings).expect("a thread"));
+    let leases: Vec<_> = (0..200).map(|_| pool.lease(&server.target(), soon()).expect("one")).collect();
+    let mut peers: Vec<_> = leases.iter().map(|lease| server.take(lease.number)).collect();
+    drop(leases);
+    assert_eq!(pool.status().free, 200);
+    let told = events(&pool);
+    // The loop is kept until all have ended: it hears of them in one turn.
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let loops = numbered.sockets.pool().clone();
+    let keeps = std::thread::spawn(move || loops.gather(move |_: &mut ()| _ = held.lock().expect("no panic").recv()));
+    peers.drain(..).for_each(drop);
+    drop(hold);
+    assert!((0..200).all(|_| end(&told) == Reason::PeerEnded));
+    assert_eq!(pool.status().free, 0);
+    keeps.join().expect("no panic");
+}
+
+#[test]
 fn a_peer_that_says_something_unasked_makes_its_socket_unfit() {
     let (server, pool) = (Server::new(), Pool::new(Numbered::new(), quiet()).expect("a thread"));
     let told = events(&pool);

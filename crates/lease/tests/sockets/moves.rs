@@ -4,10 +4,12 @@ use crate::server::{LONG, Server, Target, end, events, quiet, soon};
 use sockdrawer::connecting::Connecting;
 use sockdrawer::{Config, Upgrade};
 use sockdrawer_lease::sockets::{Socket, Sockets};
-use sockdrawer_lease::{Lease, Pool, Reason};
+use sockdrawer_lease::{BoxError, Connect, Gone, Lease, Pool, Reason, Returned};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Place(PathBuf);
@@ -19,16 +21,36 @@ impl Place {
         Place(path)
     }
 
-    /// Returns what a build has that takes over there.
-    fn build(&self) -> (Sockets, Pool<Target, Socket>, Upgrade) {
+    fn begin(&self) -> (Sockets, Upgrade) {
         let upgrade = Upgrade::at(&self.0).version("a test").replaces("any").stand_by(Duration::ZERO);
         let upgrade = upgrade.begin().expect("it begins");
         let start = |service| upgrade.start("sockets", Config::connect(service, Connecting::on_request()).loops(1));
-        let sockets = Sockets::by(start).expect("it starts");
-        let pool = Pool::new(sockets.clone(), quiet()).expect("a thread");
+        (Sockets::by(start).expect("it starts"), upgrade)
+    }
+
+    /// Returns the sockets of a build that takes over there, without a pool for those that come.
+    fn sockets(&self) -> (Sockets, Upgrade) {
+        let (sockets, upgrade) = self.begin();
+        upgrade.ready().expect("it takes over");
+        (sockets, upgrade)
+    }
+
+    /// Returns a pool of a build that takes over there.
+    fn build_with<M: Connect<Target = Target, Connection = Socket>>(
+        &self,
+        connect: impl FnOnce(Sockets) -> M,
+    ) -> (Pool<Target, Socket>, Upgrade) {
+        let (sockets, upgrade) = self.begin();
+        let pool = Pool::new(connect(sockets.clone()), quiet()).expect("a thread");
         sockets.arrive_in(&pool);
         upgrade.ready().expect("it takes over");
-        (sockets, pool, upgrade)
+        (pool, upgrade)
+    }
+
+    fn build(&self) -> (Sockets, Pool<Target, Socket>, Upgrade) {
+        let mut made = None;
+        let (pool, upgrade) = self.build_with(|sockets| made.insert(sockets).clone());
+        (made.expect("it was called"), pool, upgrade)
     }
 }
 
@@ -77,6 +99,98 @@ fn free_sockets_are_free_in_the_next_build_and_leased_ones_follow_or_end() {
     drop(peers);
     assert!((0..3).all(|_| end(&told) == Reason::PeerEnded));
     assert_eq!(new.status().free, 0);
+    assert!(old_sockets.pool().join().is_ok(), "it has nothing left");
+}
+
+/// Sockets that are reset when they come back, or are judged to be of no use.
+struct Judged {
+    sockets: Sockets,
+    says: Arc<Mutex<Returned>>,
+    resets: Sender<()>,
+}
+
+impl Connect for Judged {
+    type Target = Target;
+    type Connection = Socket;
+
+    fn connect(&self, target: &Target, timeout: Duration) -> Result<Socket, BoxError> {
+        Connect::connect(&self.sockets, target, timeout)
+    }
+
+    fn reset(&self, socket: &mut Socket, _timeout: Duration) -> Result<(), BoxError> {
+        socket.write_all(b"rset")?;
+        Ok(self.resets.send(())?)
+    }
+
+    fn watch(&self, socket: &mut Socket, gone: Gone) {
+        Connect::watch(&self.sockets, socket, gone);
+    }
+
+    fn look(&self, socket: &mut Socket) -> Option<Reason> {
+        Connect::look(&self.sockets, socket)
+    }
+
+    fn close(&self, socket: Socket, reason: Reason) {
+        Connect::close(&self.sockets, socket, reason);
+    }
+
+    fn returned(&self, socket: &mut Socket) -> Returned {
+        assert_eq!(Connect::returned(&self.sockets, socket), Returned::Reusable);
+        *self.says.lock().expect("no panic")
+    }
+}
+
+#[test]
+fn a_leased_socket_is_reset_before_it_moves_and_one_of_no_use_does_not() {
+    for says in [Returned::NeedsReset, Returned::Broken] {
+        let (place, server) = (Place::new(&format!("judged-{says:?}")), Server::new());
+        let ((resets, reset), judgement) = (channel(), Arc::new(Mutex::new(Returned::Reusable)));
+        let judged = |sockets| Judged { sockets, says: judgement.clone(), resets };
+        let (old, _upgrade) = place.build_with(judged);
+        let told = events(&old);
+        let (lease, free) = (begin(&old, &server, 1), begin(&old, &server, 2));
+        let mut peer = server.take(1);
+        drop(free);
+        let (new_sockets, new, _upgrade) = place.build();
+        // All are asked at once: the one that is leased was, too.
+        assert!(new_sockets.pool().wait(LONG, |status| status.counts.moved_in == 1), "{:#?}", new_sockets.pool().status());
+        assert_eq!(end(&told), Reason::Moved);
+        *judgement.lock().expect("no panic") = says;
+        drop(lease);
+        if says == Returned::Broken {
+            assert_eq!((end(&told), peer.read(&mut [0]).ok()), (Reason::Broken, Some(0)));
+            continue;
+        }
+        assert_eq!(end(&told), Reason::Moved);
+        reset.recv_timeout(LONG).expect("a reset");
+        assert_eq!(&read(&mut peer), b"rset");
+        assert!(new_sockets.pool().wait(LONG, |status| status.counts.moved_in == 2), "{:#?}", new_sockets.pool().status());
+        while new.status().free < 2 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn sockets_without_a_pool_rest_in_their_loop_and_move_on() {
+    let (place, server) = (Place::new("rest"), Server::new());
+    let (old_sockets, old, _upgrade) = place.build();
+    drop((begin(&old, &server, 1), begin(&old, &server, 2)));
+    let (mut one, two) = (server.take(1), server.take(2));
+    let (middle_sockets, _middle) = place.sockets();
+    assert!(middle_sockets.pool().wait(LONG, |status| status.counts.moved_in == 2), "{:#?}", middle_sockets.pool().status());
+    drop(two);
+    assert!(middle_sockets.pool().wait(LONG, |status| status.connections == 1), "it has heard of the end");
+    let (new_sockets, new, _upgrade) = place.build();
+    // Both builds' moves are counted.
+    assert!(new_sockets.pool().wait(LONG, |status| status.counts.moved_in == 3), "{:#?}", new_sockets.pool().status());
+    while new.status().free < 1 {
+        std::thread::yield_now();
+    }
+    let mut lease = new.lease(&server.target(), soon()).expect("a socket");
+    lease.write_all(b"here").expect("room");
+    assert_eq!(&read(&mut one), b"here");
+    assert!(lease.born().elapsed() > Duration::ZERO);
     assert!(old_sockets.pool().join().is_ok(), "it has nothing left");
 }
 

@@ -403,14 +403,15 @@ impl Connections {
         if flags.is(Phase::Cut) {
             return;
         }
+        // epoll tells the end of a leased connection once, and it takes no time here.
+        if flags.is(Phase::Leased) {
+            return self.leased_ended(slot);
+        }
         if !self.may_end(ready) {
             return;
         }
         if flags.is(Phase::Lingering) {
             return self.discard(slot);
-        }
-        if flags.is(Phase::Leased) {
-            return self.leased_ended(slot);
         }
         let may_receive = !flags.any(Flags::UNREAD);
         // A reset is seen by reading; where the connection is not read it must be asked for, else it would be reported for ever.

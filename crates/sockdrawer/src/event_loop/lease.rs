@@ -446,11 +446,12 @@ impl Lease {
 
     /// Returns whether [`Lease::receive`] returns at once.
     pub(crate) fn has_input(&mut self) -> bool {
-        self.has_kept()
-            || match self.parts() {
-                (mut wire, Some(filtered)) => filtered.look(&mut wire),
-                (wire, None) => !matches!(wire.leased.system.peek(wire.socket), Err(Errno::AGAIN)),
-            }
+        let has_kept = self.has_kept();
+        match self.parts() {
+            // Bytes that it has kept may be a part of a record.
+            (mut wire, Some(filtered)) => filtered.look(&mut wire),
+            (wire, None) => has_kept || !matches!(wire.leased.system.peek(wire.socket), Err(Errno::AGAIN)),
+        }
     }
 
     /// Reads what is there: `WouldBlock` when nothing is, 0 at the peer's end.

@@ -42,11 +42,11 @@ impl ConnectAsync for InTasks {
     type Target = String;
     type Connection = MultiplexedConnection;
 
-    async fn connect(&self, address: &String) -> Result<MultiplexedConnection, BoxError> {
+    async fn connect(&self, address: &String, _timeout: Duration) -> Result<MultiplexedConnection, BoxError> {
         Ok(client(address)?.get_multiplexed_async_connection().await?)
     }
 
-    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<(), BoxError> {
+    async fn check(&self, connection: &mut MultiplexedConnection, _timeout: Duration) -> Result<(), BoxError> {
         Ok(redis::cmd("PING").exec_async(connection).await?)
     }
 }

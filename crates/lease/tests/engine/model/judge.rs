@@ -52,7 +52,7 @@ impl Model {
                 assert!(self.jobs_of(target, "c") < self.settings.max_connecting, "too many connects");
                 assert!(self.total() < self.settings.max && self.count(target) < self.settings.max_per_target, "above a limit");
                 let (began, due) = (self.now, self.now + timeout);
-                self.jobs.push(Pending { id, target, kind: 'c', connection: None, is_gone: false, began, due, late: false });
+                self.jobs.push(Pending { id, target, kind: 'c', connection: None, gone: None, began, due, late: false });
                 return;
             }
             Job::Check(connection) => {
@@ -66,27 +66,31 @@ impl Model {
                 assert_eq!(self.reset.take(), Some(connection));
                 ('r', connection)
             }
-            Job::Close(connection) => {
-                self.judge_close(connection);
+            Job::Close(connection, reason) => {
+                self.judge_close(connection, reason);
                 ('x', connection)
             }
         };
         let target = self.connections[&connection].target;
         let (began, due) = (self.now, self.now + timeout);
-        self.jobs.push(Pending { id, target, kind, connection: Some(connection), is_gone: false, began, due, late: false });
+        self.jobs.push(Pending { id, target, kind, connection: Some(connection), gone: None, began, due, late: false });
     }
 
     /// Judges that there is a reason to close a connection that still works.
-    fn judge_close(&mut self, connection: u64) {
+    fn judge_close(&mut self, connection: u64, reason: Reason) {
         let target = self.connections[&connection].target;
         let settings = &self.settings;
         if self.broken.take_if(|broken| *broken == connection).is_some() {
             return;
         }
-        if self.connections[&connection].is_gone {
-            self.gone_ends += 1;
+        if let Some(gone) = self.connections[&connection].gone {
+            let is_worn = gone == Reason::Moved && matches!(reason, Reason::Aged | Reason::Used);
+            assert!(is_worn || reason == gone, "closed as {reason:?}, told to be {gone:?}");
+            self.gone_ends += u64::from(gone == Reason::PeerEnded);
+            self.moves[target as usize] |= reason == Reason::Moved;
             return self.leaves_places(connection);
         }
+        assert_ne!(reason, Reason::Moved);
         let nobody = self.line(target).next().is_none();
         let closing = self.jobs.iter().filter(|job| job.kind == 'x').count();
         let above = self.total() - closing > settings.max
@@ -223,7 +227,7 @@ impl Model {
             assert!(self.waiters.is_empty() && free == 0 && self.engine.poll_timeout().is_none_or(|at| at > self.now - ms(1)));
         }
         let free_ones = self.free.iter().flatten();
-        assert!(free_ones.copied().all(|(free, _)| !self.connections[&free].is_gone), "free after it had gone");
+        assert!(free_ones.copied().all(|(free, _)| self.connections[&free].gone.is_none()), "free after it had gone");
         for target in 0..TARGETS {
             self.judge_line(target);
             self.judge_codel(target);
