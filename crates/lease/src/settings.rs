@@ -42,8 +42,8 @@ pub struct Settings {
     /// Leases after which a connection is closed. From 20 on, it is replaced at 95 % of them, as at the end of its lifetime. Default: no
     /// limit.
     pub max_uses: Option<u64>,
-    /// Minimum of free connections to each target (elsewhere "idle"), as far as limits allow. It holds from the first lease or
-    /// [`Pool::add_target`](crate::Pool::add_target) until [`Pool::remove_target`](crate::Pool::remove_target). Raised from 0, it holds
+    /// Minimum of free connections to each target (elsewhere "idle"), as far as limits allow. It holds from the first lease, a
+    /// socket that comes from another build, or [`Pool::add_target`](crate::Pool::add_target) until [`Pool::remove_target`](crate::Pool::remove_target). Raised from 0, it holds
     /// for targets without a connection from their next lease. Default: 0.
     pub min_free: usize,
     /// Maximum of free connections to a target; the one that was connected first is closed. Default: no limit.

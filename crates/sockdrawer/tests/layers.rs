@@ -32,6 +32,7 @@ fn main() {
         ("a_half_that_writes_ends_before_the_one_that_reads", streams::halves),
         ("unsent_records_are_sent_by_the_reader", streams::unsent_is_sent_by_the_reader),
         ("half_a_record_is_no_input", streams::half_a_record_is_no_input),
+        ("a_look_at_half_a_record_finds_nothing", streams::a_look_at_half_a_record_finds_nothing),
         ("what_a_write_left_goes_with_the_connection", streams::what_a_write_left),
         ("the_filter_answers_by_itself_within_bounds", streams::answers_of_the_filter),
         ("a_cut_stream_and_a_forged_one_are_errors", ending::cut_and_forged),

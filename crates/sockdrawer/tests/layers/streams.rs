@@ -203,6 +203,43 @@ pub(crate) fn half_a_record_is_no_input() {
     });
 }
 
+/// Code that keeps a connection is given it with half a record: a look at it waits for nothing, and finds what came whole.
+pub(crate) fn a_look_at_half_a_record_finds_nothing() {
+    #[derive(Clone)]
+    struct Kept(mpsc::Sender<Connection>);
+    impl Service for Kept {
+        type Protocol = Kept;
+        fn open(&self, _peer: &Peer) -> Kept {
+            self.clone()
+        }
+    }
+    impl Protocol for Kept {
+        fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+            input.take_all();
+            let kept = self.0.clone();
+            Step::Delegate(Delegate::watched(move |connection| _ = kept.send(connection), |_| {}))
+        }
+    }
+    in_time(|| {
+        let (keep, kept) = mpsc::channel();
+        let (_pool, at) = start(Config::accept(Layer::new(crate::records::Recording, Kept(keep))));
+        let mut client = Client::connect(at, 1);
+        let (first, second) = (client.record(b"first"), client.record(b"again"));
+        client.write(&[&first[..], &second[..4]].concat());
+        let mut connection = kept.recv_timeout(PATIENCE).expect("it is given away");
+        assert_eq!(connection.wakeup(), None);
+        client.write(&second[4..]);
+        assert_eq!(connection.wait().expect("it stands"), Wakeup::Input);
+        assert_eq!(connection.wakeup(), Some(Wakeup::Input));
+        let mut again = [0; 5];
+        connection.read_exact(&mut again).expect("it is there");
+        assert_eq!((&again, connection.wakeup()), (b"again", None));
+        client.finish();
+        assert_eq!(connection.wait().expect("it stands"), Wakeup::Input);
+        assert_eq!((connection.wakeup(), connection.read(&mut again).ok()), (Some(Wakeup::Input), Some(0)));
+    });
+}
+
 /// A write that timed out left a part of a record, and the lease returns to its protocol or ends.
 pub(crate) fn what_a_write_left() {
     #[derive(Clone)]
