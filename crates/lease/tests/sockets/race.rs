@@ -2,7 +2,7 @@
 
 use crate::server::{Client, Numbered, Server, Target, quiet, soon};
 use sockdrawer_lease::{Lease, Pool, Settings};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -11,8 +11,8 @@ use std::time::Instant;
 
 /// Sockets that are ended between two looks at the kernel's table.
 const AT_ONCE: usize = 200;
-/// State of a TCP socket whose end its peer has acknowledged, in /proc/net/tcp.
-const ENDS_ACKNOWLEDGED: [&str; 2] = ["05", "06"];
+/// States of a TCP socket whose end its peer has not acknowledged, in /proc/net/tcp: FIN_WAIT1 and CLOSING.
+const UNACKNOWLEDGED: [&str; 2] = ["04", "0B"];
 
 /// Moments, counted, at which ends of sockets were known to be received, by the sockets' numbers.
 struct Ends {
@@ -32,14 +32,14 @@ impl Ends {
     }
 }
 
-/// Returns the ports of clients whose kernel has acknowledged the end that the server has sent.
-fn acknowledged(server: u16) -> Vec<u16> {
+/// Returns the ports of clients whose kernel has not acknowledged the end that the server has sent. A port that is used again is another's.
+fn unacknowledged(server: u16) -> BTreeSet<u16> {
     let table = fs::read_to_string("/proc/net/tcp").expect("a table");
     let line = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
         let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
-        (port(local)? == server && ENDS_ACKNOWLEDGED.contains(&state)).then(|| port(remote)).flatten()
+        (port(local)? == server && UNACKNOWLEDGED.contains(&state)).then(|| port(remote)).flatten()
     };
     table.lines().skip(1).filter_map(line).collect()
 }
@@ -54,12 +54,18 @@ fn end_all(server: &Server, mut peers: Vec<(u32, TcpStream)>, ends: &Ends) {
             peer.shutdown(Shutdown::Write).expect("it is connected");
         }
         let until = soon();
+        let mut before = unacknowledged(server.address.port());
         while !waiting.is_empty() {
-            for port in acknowledged(server.address.port()) {
-                if let Some(number) = waiting.remove(&port) {
-                    ends.received[number as usize].store(ends.clock.fetch_add(1, SeqCst), SeqCst);
+            let now = unacknowledged(server.address.port());
+            // The kernel may leave a line out of a table that changes while it is read: of two, none has it.
+            waiting.retain(|port, number| {
+                let is_received = !now.contains(port) && !before.contains(port);
+                if is_received {
+                    ends.received[*number as usize].store(ends.clock.fetch_add(1, SeqCst), SeqCst);
                 }
-            }
+                !is_received
+            });
+            before = now;
             assert!(Instant::now() < until, "no end is received of {waiting:?}");
             thread::yield_now();
         }
