@@ -1,8 +1,9 @@
 //! A pool of TCP connections to a server that answers a line with a line, used by a thread and by a task. The server restarts in between: the
 //! connections that it had ended are gone from the pool before the next one asks.
+//!
+//! `cargo run -p sockdrawer-lease --features sockets --example lines`
 
-use sockdrawer::Address;
-use sockdrawer_lease::sockets::{Socket, Sockets};
+use sockdrawer_lease::sockets::{Address, Socket, Sockets};
 use sockdrawer_lease::{BoxError, Event, Pool, Reason, Settings};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +33,12 @@ fn ask(pool: &Pool<Address, Socket>, server: &Address, line: &str) -> Result<Str
     socket.write_all(format!("{line}\n").as_bytes())?;
     let mut answer = String::new();
     BufReader::new(&mut *socket).read_line(&mut answer)?;
-    Ok(answer)
+    whole(answer)
+}
+
+/// Returns an answer that is whole: the server may have ended in the middle of it, or before.
+fn whole(answer: String) -> Result<String, BoxError> {
+    if answer.ends_with('\n') { Ok(answer) } else { Err("the server ended the connection".into()) }
 }
 
 async fn ask_async(pool: &Pool<Address, Socket>, server: &Address, line: &str) -> Result<String, BoxError> {
@@ -46,7 +52,7 @@ async fn ask_async(pool: &Pool<Address, Socket>, server: &Address, line: &str) -
         Ok::<_, io::Error>(answer)
     };
     match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(answer) => Ok(answer?),
+        Ok(answer) => whole(answer?),
         Err(late) => {
             // The answer may come yet, and is not the next caller's.
             lease.discard();

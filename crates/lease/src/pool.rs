@@ -138,8 +138,8 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         self.call(|state, now| state.engine.add_target(now, target));
     }
 
-    /// Closes the free connections to the target, and the leased ones when they come back, until it is asked for again. Who waits for it is
-    /// served nevertheless.
+    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. Who waits for the
+    /// target, or asks for it again, has one that is connected after this: for a target whose name stands for another server from now on.
     pub fn remove_target(&self, target: &K) {
         self.call(|state, now| state.engine.remove_target(now, target));
     }

@@ -31,6 +31,12 @@ impl Lives {
         Some(life.target)
     }
 
+    /// Notes that all connections to a target have gone.
+    pub(super) fn go_all(&mut self, target: TargetId, reason: Reason) {
+        let lives = self.0.values_mut().filter(|life| life.target == target);
+        lives.for_each(|life| _ = life.gone.get_or_insert(reason));
+    }
+
     pub(super) fn gone(&self, name: JobId) -> Option<Reason> {
         self.0.get(&name)?.gone
     }

@@ -183,7 +183,9 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         let id = slot.target;
         match state {
             Returned::Broken => core.close(now, slot, connection, Reason::Broken),
-            Returned::NeedsReset if core.of_no_use(now, &slot).is_none_or(|reason| reason == Reason::Moved) => {
+            Returned::NeedsReset
+                if core.rules.unfit(now, &slot, core.lives.gone(slot.name)).is_none_or(|reason| reason == Reason::Moved) =>
+            {
                 core.start(now, id, Some(slot), Job::Reset(connection));
             }
             Returned::NeedsReset | Returned::Reusable => core.arrive(now, slot, connection),
@@ -247,12 +249,11 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         }
     }
 
-    /// Closes the free connections to the target, and the leased ones when they come back, until it is asked for again. Who waits for the
-    /// target is served nevertheless.
+    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. Who waits for the
+    /// target, or asks for it again, has one that is connected after this.
     pub fn remove_target(&mut self, now: Instant, target: &K) {
         if let Some(id) = self.core.targets.find(target) {
-            self.core.targets.get_mut(id).kept = false;
-            self.core.settle(now, id);
+            self.core.remove(now, id);
         }
     }
 

@@ -113,6 +113,15 @@ impl Rules {
         if self.expiry(slot).is_some_and(|at| at <= now) { Some(Reason::Aged) } else { is_used() }
     }
 
+    /// Returns why a connection is not to be leased any more, whatever it is needed for, with what was told of its end. Only one that is fit in all
+    /// else moves.
+    pub(super) fn unfit(&self, now: Instant, slot: &Slot, gone: Option<Reason>) -> Option<Reason> {
+        match gone {
+            Some(Reason::Moved) => self.worn(now, slot).or(gone),
+            _ => gone.or_else(|| self.worn(now, slot)),
+        }
+    }
+
     /// Returns whether a connection that is free since then needs a check.
     pub(super) fn is_stale(&self, now: Instant, since: Instant) -> bool {
         self.settings.check_after.is_some_and(|time| now.saturating_duration_since(since) >= time)

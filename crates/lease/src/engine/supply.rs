@@ -53,7 +53,8 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             full && waiter.is_some_and(starves) && self.jobs.closing(false) == 0
         };
         let reason = self
-            .of_no_use(now, &slot)
+            .rules
+            .unfit(now, &slot, self.lives.gone(slot.name))
             .or_else(|| is_unneeded.then_some(Reason::Unneeded))
             .or_else(|| above().then_some(Reason::Surplus))
             .or_else(|| in_the_way().then_some(Reason::MadeRoom));
@@ -67,14 +68,6 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             if full && self.waiting > self.targets.get(id).line.len() {
                 self.settle_all(now, id);
             }
-        }
-    }
-
-    /// Returns why a connection is not to be leased any more, whatever it is needed for. Only one that is fit in all else moves.
-    pub(super) fn of_no_use(&self, now: Instant, slot: &Slot) -> Option<Reason> {
-        match self.lives.gone(slot.name) {
-            moved @ Some(Reason::Moved) => self.rules.worn(now, slot).or(moved),
-            gone => gone.or_else(|| self.rules.worn(now, slot)),
         }
     }
 
@@ -109,10 +102,20 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
     pub(super) fn gone(&mut self, now: Instant, name: JobId, reason: Reason) {
         let Some(id) = self.lives.go(name, reason) else { return };
         if let Some(free) = self.targets.get_mut(id).free.take_named(name) {
-            let reason = self.of_no_use(now, &free.slot).unwrap_or(reason);
+            let reason = self.rules.unfit(now, &free.slot, Some(reason)).unwrap_or(reason);
             self.close(now, free.slot, free.connection, reason);
             self.settle(now, id);
         }
+    }
+
+    /// Has all connections to a target closed: the free ones now, before one of them can serve a waiter.
+    pub(super) fn remove(&mut self, now: Instant, id: TargetId) {
+        self.targets.get_mut(id).kept = false;
+        self.lives.go_all(id, Reason::Unneeded);
+        while let Some(free) = self.targets.get_mut(id).free.take_longest() {
+            self.close(now, free.slot, free.connection, Reason::Unneeded);
+        }
+        self.settle(now, id);
     }
 
     /// Closes the connection that is free for longest, of any target but this. Returns whether there was one.

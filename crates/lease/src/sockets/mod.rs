@@ -32,6 +32,7 @@ mod socket;
 mod watch;
 
 pub use service::{Resting, Service};
+pub use sockdrawer::Address;
 pub use socket::Socket;
 
 use crate::connect::{BoxError, Connect, ConnectAsync};
@@ -42,7 +43,7 @@ use crate::shared::Shared;
 use crate::stats::Reason;
 use service::Claim;
 use sockdrawer::connecting::Connecting;
-use sockdrawer::{Address, Config, Handle, Note};
+use sockdrawer::{Config, Handle, Note};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;

@@ -344,6 +344,13 @@ impl Model {
         facts.chain(jobs).for_each(|gone| _ = gone.get_or_insert(reason));
     }
 
+    /// Notes that all connections to a target that are there, or are being made, are to be closed.
+    pub(crate) fn removed(&mut self, target: Target) {
+        let facts = self.connections.values_mut().filter(|facts| facts.target == target).map(|facts| &mut facts.gone);
+        let jobs = self.jobs.iter_mut().filter(|job| job.target == target && job.kind == 'c').map(|job| &mut job.gone);
+        facts.chain(jobs).for_each(|gone| _ = gone.get_or_insert(Reason::Unneeded));
+    }
+
     /// Notes that the holder of a connection has found it gone: it is closed, for that reason.
     pub(crate) fn broken_gone(&mut self, connection: u64, name: JobId) {
         self.told_gone(name, Reason::PeerEnded);

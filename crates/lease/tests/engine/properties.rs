@@ -215,6 +215,9 @@ fn step(model: &mut Model, dice: &mut Dice) -> String {
             if !added || matches!(model.mode, Mode::Open | Mode::Suspended) {
                 model.keep(target, added);
             }
+            if !added {
+                model.removed(target);
+            }
             let (engine, now) = (&mut model.engine, model.now);
             if added { engine.add_target(now, &target) } else { engine.remove_target(now, &target) }
         }

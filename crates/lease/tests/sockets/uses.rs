@@ -1,11 +1,13 @@
 //! Sockets that are used, by threads and by tasks.
 
-use crate::server::{LONG, Target, quiet, soon};
-use sockdrawer_lease::sockets::{ConnectError, Sockets};
-use sockdrawer_lease::{Error, Pool, Settings};
+use crate::server::{LONG, Server, Target, quiet, soon};
+use sockdrawer_lease::sockets::{Address, ConnectError, Socket, Sockets};
+use sockdrawer_lease::{BoxError, Connect, Error, Pool, Reason, Settings};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
@@ -149,4 +151,46 @@ fn a_pool_that_ended_connects_no_more_and_says_so() {
     sockets.pool().shutdown(sockdrawer::Drain::within(Duration::ZERO));
     let error = sockets.connect(&target, LONG).expect_err("the pool has ended");
     assert!(matches!(error, ConnectError::Ended { .. }), "{error}");
+}
+
+/// A name that stands for one server, and then for another.
+#[derive(Clone)]
+struct Named(Sockets, Arc<Mutex<Address>>);
+
+impl Connect for Named {
+    type Target = &'static str;
+    type Connection = Socket;
+
+    fn connect(&self, _name: &&'static str, timeout: Duration) -> Result<Socket, BoxError> {
+        let address = self.1.lock().expect("no panic").clone();
+        Ok(self.0.connect(&address, timeout)?)
+    }
+}
+
+#[test]
+fn after_a_target_is_removed_no_lease_has_a_connection_from_before() {
+    let (old, new) = (Server::new(), Server::new());
+    let named = Named(Sockets::new().expect("a pool"), Arc::new(Mutex::new(old.target())));
+    let pool = Pool::new(named.clone(), Settings { max: 4, ..quiet() }).expect("a thread");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // The target is in use at every moment.
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    let lease = pool.lease(&"primary", soon()).expect("a socket");
+                    assert!(lease.target() == &old.target() || lease.target() == &new.target());
+                }
+            });
+        }
+        for at in [&new, &old].into_iter().cycle().take(100) {
+            *named.1.lock().expect("no panic") = at.target();
+            pool.remove_target(&"primary");
+            for _ in 0..20 {
+                assert_eq!(pool.lease(&"primary", soon()).expect("a socket").target(), &at.target());
+            }
+        }
+        is_over.store(true, SeqCst);
+    });
+    assert!(pool.stats().ends[&Reason::Unneeded] >= 100);
 }
