@@ -93,6 +93,9 @@ fn free_sockets_are_free_in_the_next_build_and_leased_ones_follow_or_end() {
     // A socket that comes back later follows while the old process has it.
     drop(held);
     assert!(new_sockets.pool().wait(LONG, |status| status.counts.moved_in == 3), "{:#?}", new_sockets.pool().status());
+    while new.status().free < 1 {
+        std::thread::yield_now();
+    }
     // All are watched by the new build.
     let told = events(&new);
     drop(moved);
