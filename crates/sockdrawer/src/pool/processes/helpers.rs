@@ -235,9 +235,12 @@ impl Core<Helpers> {
     ) -> Drained {
         let mut parts = Vec::new();
         for (at, reply) in answers {
-            let held = late[at].take().map_or(0, |(held, _)| held);
-            // One that is gone has taken its connections with it.
-            parts.push(if let Some(Reply::Outcome(answer)) = reply { answer.drained } else { Drained::of((0, held)) });
+            let (held, cut_before) = late[at].take().unwrap_or_default();
+            // One that is gone has taken its connections with it, and may not have counted them.
+            parts.push(match reply {
+                Some(Reply::Outcome(answer)) => answer.drained,
+                _ => Drained::of((0, self.own.count_cut(members[at].0, held, cut_before))),
+            });
         }
         for ((index, channel), late) in members.iter().zip(late) {
             let Some((held, cut_before)) = late else { continue };

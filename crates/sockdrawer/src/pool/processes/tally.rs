@@ -49,7 +49,11 @@ impl Helpers {
         let pages = (0..children).map(|slot| self.shared_counters.child(slot));
         // The permit of a child that has ended in order may still be with its helper. A program says nothing of its end.
         let in_order = pages.filter(|page| !page.cut() && page.has_ended_in_order()).count();
-        let left = self.held(index).saturating_sub(in_order);
+        self.count_cut(index, self.held(index).saturating_sub(in_order), before)
+    }
+
+    /// Counts as cut those of so many connections of a process that it has not counted itself, since it had counted so many.
+    pub(super) fn count_cut(&self, index: usize, left: usize, before: usize) -> usize {
         let counted = self.cut(index) - before;
         let lost = Counts { cut: left.saturating_sub(counted) as u64, ..Counts::default() };
         self.shared_counters.counters(index, 0).add_all(&lost);
