@@ -25,6 +25,12 @@ def three(spread, scale=1, form=number):
     return " / ".join(form(spread[key] * scale) for key in ("min", "median", "max"))
 
 
+def ratio(figures, reference):
+    """The median of the ratios of each round to that server."""
+    found = figures["ratios"].get(reference)
+    return f"{found['median']:.2f}" if found else "-"
+
+
 def ordered(row):
     """The floor, ours, then the others, the nearest to the floor first."""
     servers = row["servers"]

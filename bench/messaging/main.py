@@ -8,8 +8,9 @@ from driver.failure import Failure
 from driver.machine import machine
 from driver.options import names, positive
 from driver.process import cpus, raise_descriptors
-from driver.report import number
+from driver.report import number, ratio
 from driver.written import save
+from sealing.servers import usable
 
 from . import servers
 from .measure import ROWS, WORK, Measurement
@@ -35,20 +36,16 @@ def parsed():
     return options
 
 
-def ratio(figures):
-    """Of idle connections there is none: the bytes of a server may be near zero."""
-    found = figures["ratios"].get("ours") if "busy" in figures else None
-    return f"{found['median']:.2f}" if found else "-"
-
-
 def table(row):
     """80 columns at most. Ratios are medians of those of each round; busy: the share of the time in which the server used its CPU."""
     lines = [f"{row['title']}: {row['unit']}", "",
              f"{'':<14}{'min':>9}{'median':>9}{'max':>9}{'× ours':>9}{'busy':>7}{'grown, MiB':>12}"]
     for name, figures in row["servers"].items():
+        # The bytes of an idle connection may be near zero.
+        beside = ratio(figures, "ours") if "busy" in figures else "-"
         cost = "".join(f"{number(figures['cost'][key]):>9}" for key in ("min", "median", "max"))
         more = f"{figures['busy']:>7.0%}{figures['grown']['median'] / 2**20:>12.1f}" if "busy" in figures else ""
-        lines.append(f"{name:<14}{cost}{ratio(figures):>9}{more}")
+        lines.append(f"{name:<14}{cost}{beside:>9}{more}")
     lines += [f"{name:<14} failed" for name in row["failures"]]
     return "\n".join([*lines, ""])
 
@@ -58,7 +55,7 @@ def run():
     cpus()
     if raise_descriptors() < CONNECTIONS + SPARE and not options.quick:
         raise Failure(f"a process may have too few descriptors: raise ulimit -Hn to {CONNECTIONS + SPARE}, or ask for --only echo")
-    found = servers.usable([kind for kind in servers.every() if kind.name in options.servers], say)
+    found = usable([kind for kind in servers.every() if kind.name in options.servers], say, servers.build_rust)
     if not found:
         raise Failure("what was asked for is not here")
     about = [{"name": kind.name, "about": kind.about, "version": kind.version()} for kind in found]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from driver.paths import BUILD, PEERS
 from driver.peers import output, run
 from proxying.proxies import tool
-from sealing.servers import CHAIN, KEY, make_certificate
+from sealing.servers import CHAIN, KEY
 
 RUST, RUST_TARGET = os.path.join(PEERS, "websocket"), os.path.join(BUILD, "websocket")
 NODE, NODE_TARGET = os.path.join(RUST, "node"), os.path.join(BUILD, "websocket-node")
@@ -81,20 +81,3 @@ def every():
         rust("fast+", "no collector, no wrapper, writes joined", "fast_websockets", "fastwebsockets", "tuned"),
         Kind("ws", "with bufferutil", node_command, "node", build_node, node_version),
     ]
-
-
-def usable(kinds, say):
-    """Those that this machine has, built."""
-    make_certificate()
-    found, done = [], {build_rust}
-    say("building")
-    build_rust()
-    for kind in kinds:
-        if not tool(kind.tool):
-            say(f"{kind.name} is skipped: {kind.tool} not found")
-            continue
-        if kind.build not in done:
-            kind.build()
-            done.add(kind.build)
-        found.append(kind)
-    return found

@@ -10,7 +10,7 @@ from driver.machine import machine
 from driver.options import names, positive
 from driver.peers import OURS
 from driver.process import cpus, raise_descriptors
-from driver.report import number
+from driver.report import number, ratio
 from driver.written import save
 
 from . import behaviour, proxies
@@ -39,11 +39,6 @@ def parsed():
     if options.redis:
         options.work = [*options.work, "redis"]
     return options
-
-
-def ratio(figures, reference):
-    found = figures["ratios"].get(reference)
-    return f"{found['median']:.2f}" if found else "-"
 
 
 def table(row):

@@ -8,7 +8,7 @@ from driver.failure import Failure
 from driver.machine import machine
 from driver.options import names, positive
 from driver.process import cpus, raise_descriptors
-from driver.report import number
+from driver.report import number, ratio
 from driver.written import save
 
 from . import servers
@@ -33,11 +33,6 @@ def parsed():
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 9)
     return options
-
-
-def ratio(figures, reference):
-    found = figures["ratios"].get(reference)
-    return f"{found['median']:.2f}" if found else "-"
 
 
 def table(row):

@@ -89,12 +89,12 @@ def every():
     ]
 
 
-def usable(kinds, say):
+def usable(kinds, say, build_servers=build_rust):
     """Those that this machine has, built."""
     make_certificate()
-    found, done = [], {build_rust}
+    found, done = [], {build_servers}
     say("building")
-    build_rust()
+    build_servers()
     for kind in kinds:
         if not tool(kind.tool):
             say(f"{kind.name} is skipped: {kind.tool} not found")
