@@ -1,7 +1,7 @@
 //! Many tasks and threads at once, which give up, fail and panic at random: nothing is lost.
 
 use crate::books::{Books, Counted, blocking, in_runtime, long, runtime};
-use sockdrawer_lease::{Error, Lease, Pool, Settings};
+use sockdrawer_lease::{Error, Lease, Policy, Pool, Settings};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -61,8 +61,10 @@ fn finish(mut lease: Lease<u8, Counted>, dice: &mut Dice) {
     }
 }
 
-fn judge(error: &Error) {
-    assert!(matches!(error, Error::TimedOut { .. } | Error::Down { .. }), "{error}");
+/// A caller gets no lease only if it did not wait for long, or the target was down.
+fn judge(error: &Error, waits_long: bool) {
+    let is_due = matches!(error, Error::Down { .. }) || !waits_long && matches!(error, Error::TimedOut { .. } | Error::Suspended);
+    assert!(is_due, "{error}");
 }
 
 /// Leases and gives back, until as many leases were had by all.
@@ -70,15 +72,16 @@ fn of_thread(pool: &Pool<u8, Counted>, left: &AtomicU64, seed: u64) {
     let mut dice = Dice(seed);
     while left.load(SeqCst) > 0 {
         let target = target(&mut dice);
-        let wait = if dice.below(10) == 0 { Duration::from_micros(dice.below(300)) } else { Duration::from_secs(60) };
-        match pool.lease(&target, Instant::now() + wait) {
+        let waits_long = dice.below(10) > 0;
+        let deadline = if waits_long { long() } else { Instant::now() + Duration::from_micros(dice.below(300)) };
+        match pool.lease(&target, deadline) {
             Ok(lease) => {
                 lease.begin();
                 let _ = left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
                 lease.end();
                 finish(lease, &mut dice);
             }
-            Err(error) => judge(&error),
+            Err(error) => judge(&error, waits_long),
         }
     }
 }
@@ -113,21 +116,56 @@ async fn of_task(pool: Pool<u8, Counted>, left: Arc<AtomicU64>, seed: u64) {
                 lease.end();
                 finish(lease, &mut dice);
             }
-            Some(Err(error)) => judge(&error),
+            Some(Err(error)) => judge(&error, true),
             None => tokio::task::yield_now().await,
         }
     }
 }
 
-fn storm(runtime: &tokio::runtime::Runtime, pool: Pool<u8, Counted>, books: &Arc<Books>) {
+/// Changes the limits, the policy or the targets, or suspends the pool, so many times, each once some more leases were had. Then no more are wanted.
+fn change(pool: &Pool<u8, Counted>, left: &AtomicU64, times: u64) {
+    let mut dice = Dice(7);
+    for _ in 0..times {
+        let before = left.load(SeqCst);
+        while before - left.load(SeqCst) < 20 {
+            thread::yield_now();
+        }
+        match dice.below(4) {
+            0 => pool.remove_target(&target(&mut dice)),
+            1 => {
+                pool.suspend();
+                thread::yield_now();
+                pool.resume();
+            }
+            _ => {
+                let policies =
+                    [Policy::Fifo, Policy::AdaptiveLifo { after: Duration::from_millis(1) }, Policy::Fair, Policy::Priority];
+                let max = 2 + usize::try_from(dice.below(MAX as u64 - 1)).expect("it is small");
+                let (policy, max_per_target) = (policies[usize::try_from(dice.below(4)).expect("it is small")], max - 1);
+                pool.set(Settings { max, max_per_target, policy, ..settings() });
+            }
+        }
+    }
+    pool.set(settings());
+    left.store(0, SeqCst);
+}
+
+fn leases() -> u64 {
     let text = std::env::var("SOCKDRAWER_LEASES").unwrap_or_else(|_| "20000".to_owned());
-    let left = Arc::new(AtomicU64::new(text.parse().expect("SOCKDRAWER_LEASES is a number")));
+    text.parse().expect("SOCKDRAWER_LEASES is a number")
+}
+
+fn storm(runtime: &tokio::runtime::Runtime, pool: Pool<u8, Counted>, books: &Arc<Books>, leases: u64, changes: u64) {
+    let left = Arc::new(AtomicU64::new(leases));
     books.fail_each.store(20, SeqCst);
     let tasks: Vec<_> = (1..=TASKS).map(|seed| runtime.spawn(of_task(pool.clone(), left.clone(), seed))).collect();
     thread::scope(|scope| {
         for seed in 1..=THREADS {
             let (pool, left) = (&pool, &*left);
             scope.spawn(move || of_thread(pool, left, seed << 32));
+        }
+        if changes > 0 {
+            change(&pool, &left, changes);
         }
     });
     for task in tasks {
@@ -150,12 +188,21 @@ fn storm(runtime: &tokio::runtime::Runtime, pool: Pool<u8, Counted>, books: &Arc
 fn nothing_is_lost_in_a_storm_over_blocking_connects() {
     let runtime = runtime();
     let (pool, books) = blocking(settings());
-    storm(&runtime, pool, &books);
+    storm(&runtime, pool, &books, leases(), 0);
 }
 
 #[test]
 fn nothing_is_lost_in_a_storm_over_async_connects() {
     let runtime = runtime();
     let (pool, books) = in_runtime(&runtime, settings());
-    storm(&runtime, pool, &books);
+    storm(&runtime, pool, &books, leases(), 0);
+}
+
+#[test]
+fn nothing_is_lost_by_a_thousand_changes_in_a_storm() {
+    let runtime = runtime();
+    let (pool, books) = in_runtime(&runtime, settings());
+    storm(&runtime, pool, &books, u64::MAX, 1000);
+    let (pool, books) = blocking(settings());
+    storm(&runtime, pool, &books, u64::MAX, 1000);
 }
