@@ -37,7 +37,7 @@ use crate::behaviour::{Answer, More, Panicked, TableBox};
 use crate::ipc::child_page::ChildPage;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{ConnectionId, Door, Local, Output, Peer, Post, Side, Timer};
+use crate::protocol::{Connect, ConnectionId, Door, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
@@ -66,6 +66,8 @@ pub(crate) struct Connections {
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     moving: moving::Moving,
+    /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
+    pub(super) asked: Vec<(u64, Connect)>,
     groups: groups::Groups,
     /// By id, those that were restored and are another process's still.
     arrived: HashMap<u64, arriving::Arrived>,
@@ -117,6 +119,7 @@ impl Connections {
             deadlines: Deadlines::default(),
             orphans: HashMap::new(),
             moving: moving::Moving::default(),
+            asked: Vec::new(),
             groups: groups::Groups::default(),
             arrived: HashMap::new(),
             idle: HashMap::new(),
@@ -278,7 +281,6 @@ impl Connections {
         let (table, opened) = (self.active_table(slot), self.second);
         let record = self.slots.at(slot);
         (record.table, record.opened) = (table, opened);
-        let version = record.version;
         let of = self.generations.at(table);
         (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
@@ -289,7 +291,7 @@ impl Connections {
                 record.state = state;
                 let silent = self.scratch.bytes.is_empty() & self.scratch.asks.is_nothing() & (timer == Timer::Keep);
                 let usual = silent && matches!(answer, Answer::Continue);
-                if !usual && !self.has_spoken(slot, version, answer, timer, &now) {
+                if !usual && !self.has_spoken(slot, answer, timer, &now) {
                     return;
                 }
                 // epoll hears of the connection only when it has been read and stays: many are over by then. A side that connected
@@ -332,10 +334,10 @@ impl Connections {
 
     /// Does what a protocol asked for when it was opened. Whether the connection goes on.
     #[inline(never)]
-    fn has_spoken(&mut self, slot: u32, version: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
+    fn has_spoken(&mut self, slot: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
         self.after_call(slot, timer, now);
         self.act(slot, answer, Tail::Unknown, false);
-        self.is_still(slot, version)
+        self.slots.at(slot).is_taken()
     }
 
     #[cold]
@@ -360,12 +362,6 @@ impl Connections {
             }
             self.left_generation(active);
         }
-    }
-
-    #[inline]
-    pub(super) fn is_still(&mut self, slot: u32, version: u32) -> bool {
-        // A slot that is left begins another epoch.
-        self.slots.at(slot).version == version
     }
 
     /// epoll speaks.
@@ -451,7 +447,6 @@ impl Connections {
 
     /// The peer has ended its stream while the protocol wants no input. The protocol is told if none is left.
     fn ended_while_paused(&mut self, slot: u32) {
-        let version = self.slots.at(slot).version;
         match self.with_socket(slot, |system, socket| system.peek(socket)) {
             Ok(0) => {
                 self.slots.at(slot).flags.set(Flags::PEER_ENDED);
@@ -461,7 +456,7 @@ impl Connections {
             Err(errno) => self.fail(slot, errno),
         }
         // One that was hung up on both sides is not watched any more: epoll would tell of that for ever.
-        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::WATCHED) {
+        if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.settle(slot, false);
         }
     }

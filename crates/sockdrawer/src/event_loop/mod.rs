@@ -253,6 +253,7 @@ impl EventLoop {
         } else {
             self.connector.connect_more(&mut self.connections);
         }
+        self.connections.begin_asked();
     }
 
     #[inline(always)]
@@ -268,9 +269,9 @@ impl EventLoop {
         Some(self.due()?.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether messages wait for which the inbox does not wake the loop again.
+    /// Returns whether messages, or connects that were asked for, wait for which the inbox does not wake the loop again.
     pub(crate) fn has_messages(&self) -> bool {
-        !self.unread.is_empty() || self.connections.io.inbox.wake.is_notified()
+        !self.unread.is_empty() || !self.connections.asked.is_empty() || self.connections.io.inbox.wake.is_notified()
     }
 
     /// When there is something to do even if nothing comes.

@@ -243,7 +243,8 @@ impl Slots {
         self.extras.values_mut().for_each(|extra| extra.peer_count = None);
     }
 
-    /// Takes an empty slot.
+    /// Takes an empty slot. Not while something happens to a connection: where that gives its slot up, the slot stays empty until that is over, and each
+    /// part of it sees so by the phase.
     pub(crate) fn take(&mut self, socket: OwnedFd, permit: Permit) -> u32 {
         let (limiter, listener, peer_count) = permit.into_parts();
         debug_assert!(Arc::ptr_eq(&limiter, &self.limiter), "a permit of another pool");

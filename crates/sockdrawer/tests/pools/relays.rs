@@ -174,14 +174,13 @@ fn a_connection_that_connects_cannot_be_delegated() {
         let (mut client, mut other) = (connect(at), connect(at));
         client.write_all(b"misuse").expect("it stands");
         assert_reset(&mut client);
-        assert_reset(&mut accept(&backend));
         assert!(echoes(&mut other, b"hello"), "the loop goes on");
         drop(other);
         assert_empty(&pool);
         assert_eq!(service.ends(Side::Accepted)[0], Closed::Panicked);
         let status = pool.status();
         assert_eq!((status.restarts, status.counts.delegated), (0, 0));
-        assert_eq!(status.counts.connects, status.counts.connected + status.counts.connect_failed);
+        assert_connects_to_nothing(&pool, &backend);
     });
 }
 
@@ -368,6 +367,14 @@ fn a_connection_whose_asker_ends_when_it_is_told_ends_with_a_reset() {
     });
 }
 
+/// A connection that ends by the callback in which it asks does not connect.
+#[track_caller]
+fn assert_connects_to_nothing(pool: &Pool, backend: &TcpListener) {
+    assert_adds_up(pool, 0, 0);
+    backend.set_nonblocking(true).expect("it is a socket");
+    assert!(backend.accept().is_err(), "nothing has connected");
+}
+
 /// Each connect was one, however it went.
 #[track_caller]
 fn assert_adds_up(pool: &Pool, connects: u64, connected: u64) {
@@ -382,6 +389,25 @@ fn a_connect_that_fails_at_once_was_one() {
     let (pool, at) = start(Config::accept(service).loops(1).limit(1));
     assert_reset(&mut connect(at));
     assert_adds_up(&pool, 1, 0);
+}
+
+#[test]
+fn a_connection_that_ends_by_the_callback_in_which_it_asks_connects_to_nothing() {
+    let (backend, target) = backend();
+    let service = script(move |call, cx, _| {
+        let Call::Received(input) = call else { return Step::Continue };
+        input.take_all();
+        cx.connect(&target, PATIENCE);
+        Step::Abort
+    });
+    let (pool, at) = start(Config::accept(service).loops(1));
+    for _ in 0..3 {
+        let mut client = connect(at);
+        client.write_all(b"x").expect("it stands");
+        assert_reset(&mut client);
+    }
+    assert_empty(&pool);
+    assert_connects_to_nothing(&pool, &backend);
 }
 
 #[test]

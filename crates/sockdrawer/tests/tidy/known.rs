@@ -147,7 +147,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 153),
     ("program", 14),
-    ("sockdrawer", 1011),
+    ("sockdrawer", 1010),
     ("tls", 64),
     ("trial", 44),
 ];

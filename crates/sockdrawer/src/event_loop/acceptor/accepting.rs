@@ -144,9 +144,8 @@ impl EventLoop {
 
     /// A connection whose peer's address is known. Admission is not asked here about one whose service learns who the peer is.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
-        let version = self.connections.slots.at(slot).version;
         self.connections.enter(slot, peer);
-        if learns && self.connections.is_still(slot, version) && !self.connections.learns_its_peer(slot) {
+        if learns && self.connections.slots.at(slot).is_taken() && !self.connections.learns_its_peer(slot) {
             // A generation without such a layer came into force meanwhile.
             self.count_peers();
         }

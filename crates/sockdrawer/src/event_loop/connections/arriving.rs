@@ -166,11 +166,9 @@ impl Connections {
         if let Some(time) = moved.idle {
             self.was_idle(slot, Duration::from_nanos(time));
         }
-        let (seen, version) = (self.idle.get(&slot).copied().filter(|_| moved.idle.is_some()), self.slots.at(slot).version);
+        let seen = self.idle.get(&slot).copied().filter(|_| moved.idle.is_some());
         self.tell_restored(slot);
-        if self.is_still(slot, version) {
-            self.idle_goes_on(slot, seen);
-        }
+        self.idle_goes_on(slot, seen);
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         token
     }
@@ -201,11 +199,8 @@ impl Connections {
         self.thaw_all(false);
         for slot in tokens {
             if let Some(slot) = self.slots.find(slot) {
-                let version = self.slots.at(slot).version;
                 self.resume(slot);
-                if self.is_still(slot, version) {
-                    self.settle(slot, false);
-                }
+                self.settle(slot, false);
             }
         }
     }

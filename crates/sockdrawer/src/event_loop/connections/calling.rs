@@ -3,7 +3,6 @@
 use super::Connections;
 use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
-use crate::event_loop::inbox::Asker;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
@@ -105,19 +104,17 @@ impl Connections {
     /// There is room for the notes of a connection; or it asked to be woken.
     pub(in crate::event_loop) fn room(&mut self, token: u64) {
         let Some(slot) = self.with_protocol(token) else { return };
-        let (version, held) = (self.slots.at(slot).version, self.slots.at(slot).flags.any(Flags::HELD));
+        let held = self.slots.at(slot).flags.any(Flags::HELD);
         self.slots.at(slot).flags.clear(Flags::HELD);
         let flags = self.slots.at(slot).flags;
         if flags.is(Phase::Frozen) || flags.is(Phase::Leased) {
             return;
         }
         if held {
-            self.input_goes_on(slot, version, true);
-            if self.is_still(slot, version) {
-                self.settle(slot, false);
-            }
+            self.input_goes_on(slot, true);
+            self.settle(slot, false);
         }
-        if self.is_still(slot, version) && self.slots.at(slot).has_protocol() && self.take_wake(slot) {
+        if self.slots.at(slot).has_protocol() && self.take_wake(slot) {
             self.callback(slot, Event::Writable);
         }
     }
@@ -149,8 +146,8 @@ impl Connections {
             self.set_tag(slot, tag);
         }
         for connect in said.connects {
-            let asker = Asker::Connection(self.slots.token(slot));
-            self.connect_for(asker, connect);
+            self.slots.make_extra(slot).connects += 1;
+            self.asked.push((self.slots.token(slot), connect));
         }
         if let Some(report) = said.report {
             let token = self.slots.token(slot);
@@ -185,49 +182,39 @@ impl Connections {
 
     /// A callback other than `received`, and all that follows from it.
     pub(super) fn callback(&mut self, slot: u32, event: Event<'_>) {
-        let version = self.slots.at(slot).version;
         self.call(slot, event);
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
+        self.settle(slot, false);
     }
 
     fn call(&mut self, slot: u32, event: Event<'_>) {
-        let version = self.slots.at(slot).version;
         let held = !self.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
         if matches!(answer, Answer::Close) && self.leaves_unanswered(slot) {
             return self.cut(slot, Closed::Purged);
         }
-        self.follow(slot, version, answer, held);
+        self.follow(slot, answer, held);
     }
 
     /// What follows from a callback; input that was held until it may be offered again.
-    pub(super) fn follow(&mut self, slot: u32, version: u32, answer: Answer, held: bool) {
+    pub(super) fn follow(&mut self, slot: u32, answer: Answer, held: bool) {
         self.act(slot, answer, Tail::Unknown, false);
-        self.input_goes_on(slot, version, held);
+        self.input_goes_on(slot, held);
     }
 
     /// What held the input may have ended: it is offered then, and a drain that waits for a quiet point may find one.
-    pub(super) fn input_goes_on(&mut self, slot: u32, version: u32, held: bool) {
-        if held && self.is_still(slot, version) {
+    pub(super) fn input_goes_on(&mut self, slot: u32, held: bool) {
+        if held {
             self.resume(slot);
         }
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
+        self.ask_to_drain(slot);
     }
 
     /// Input may be offered again: first what was kept, then the peer's end if it was read meanwhile.
     pub(super) fn resume(&mut self, slot: u32) {
-        let version = self.slots.at(slot).version;
-        if !self.slots.at(slot).has_protocol() {
-            return;
-        }
         if self.slots.at(slot).may_receive() {
             self.offer_kept(slot);
         }
-        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
             self.tell_ended(slot);
         }
     }
@@ -238,12 +225,9 @@ impl Connections {
             return;
         }
         record.flags.set(Flags::TOLD_ENDED);
-        let version = record.version;
         let answer = self.dispatch(slot, Event::PeerEnded);
         self.act(slot, answer, Tail::Unknown, false);
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
+        self.ask_to_drain(slot);
     }
 
     /// Does what the protocol asked for.
@@ -325,11 +309,8 @@ impl Connections {
         } else if record.has_protocol() && record.flags.any(Flags::IDLE) {
             self.idle_due(slot, now);
         } else if record.has_protocol() {
-            let version = record.version;
             self.callback(slot, Event::Timeout);
-            if self.is_still(slot, version) {
-                self.begin_idle(slot);
-            }
+            self.begin_idle(slot);
         } else {
             self.closing_is_over(slot);
         }

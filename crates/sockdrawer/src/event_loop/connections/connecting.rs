@@ -77,15 +77,22 @@ impl Connections {
         self.watch_connecting(slot).map(|()| slot)
     }
 
+    /// Begins the connects that protocols asked for since this was called last. None begins in a callback: no slot is taken while something
+    /// happens to a connection.
+    pub(in crate::event_loop) fn begin_asked(&mut self) {
+        let mut asked = std::mem::take(&mut self.asked);
+        for (token, connect) in asked.drain(..) {
+            if self.with_protocol(token).is_some() {
+                self.connect_for(Asker::Connection(token), connect);
+            }
+        }
+        self.asked = asked;
+    }
+
     /// Begins a connect that was asked for: what comes of it is told to its asker, and made here.
     pub(crate) fn connect_for(&mut self, by: Asker, Connect { target, within, first }: Connect) {
         if self.abandoned {
             return;
-        }
-        if let Asker::Connection(token) = by
-            && let Some(asker) = self.slots.find(token)
-        {
-            self.slots.make_extra(asker).connects += 1;
         }
         let began = Instant::now();
         self.io.counters.connects().add(1);

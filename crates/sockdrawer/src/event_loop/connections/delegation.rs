@@ -239,19 +239,19 @@ impl Connections {
         }
         record.bytes_in += received;
         record.bytes_out += sent;
-        let (token, version) = (returned.leased.token, record.version);
+        let token = returned.leased.token;
         self.timers.clear(&mut self.slots, slot);
         self.keep(slot, &kept);
         if !unsent.is_empty() {
             self.scratch.push(&unsent);
             if finished { self.end_output(slot) } else { _ = self.send(slot, false) }
         }
-        if self.is_still(slot, version) {
+        if self.slots.at(slot).is_taken() {
             self.go_on(slot, outcome);
         } else {
             panics::discard(outcome);
         }
-        if self.moving.asks && returned.leased.is_asked_to_move() && self.is_still(slot, version) {
+        if self.moving.asks && returned.leased.is_asked_to_move() {
             let flags = self.slots.at(slot).flags;
             if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.and(Flags::PURGED)) {
                 self.freeze(slot);
@@ -259,22 +259,19 @@ impl Connections {
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         self.wake_again(token);
-        if let Some(by) = purge_by.filter(|_| self.is_still(slot, version)) {
+        if let Some(by) = purge_by {
             self.purge(slot, by.saturating_duration_since(Instant::now()));
         }
     }
 
     /// Does with a connection that is back as its lessee said.
     fn go_on(&mut self, slot: u32, outcome: LeaseEnd) {
-        let version = self.slots.at(slot).version;
         match outcome {
             LeaseEnd::Note(note) => {
                 self.io.counters.notes().add(1);
                 let answer = self.dispatch(slot, Event::Notified(&mut Some(note)));
-                self.follow(slot, version, answer, true);
-                if self.is_still(slot, version) {
-                    self.settle(slot, false);
-                }
+                self.follow(slot, answer, true);
+                self.settle(slot, false);
             }
             LeaseEnd::End => self.close(slot, Tail::Unknown),
             LeaseEnd::Abort => self.end(slot, Closed::Aborted, true),

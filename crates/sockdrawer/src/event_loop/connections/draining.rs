@@ -39,12 +39,9 @@ impl Connections {
         if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
             return;
         }
-        let version = record.version;
         record.flags.set(Flags::DRAINING);
         self.readable(slot);
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
+        self.ask_to_drain(slot);
     }
 
     /// Tells the protocol, once, when nothing partial was received and no job runs.
@@ -106,14 +103,10 @@ impl Connections {
         if record.flags.is(Phase::Connecting) {
             return self.connect_failed(slot, Errno::CONNABORTED);
         }
-        let version = record.version;
         if self.is_told_first(slot) {
             // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
             let answer = self.dispatch(slot, Event::Draining);
-            self.follow(slot, version, answer, false);
-        }
-        if !self.is_still(slot, version) {
-            return;
+            self.follow(slot, answer, false);
         }
         if self.slots.at(slot).flags.is(Phase::Leased) {
             return self.purge_leased(slot, within);

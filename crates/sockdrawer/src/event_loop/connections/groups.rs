@@ -100,7 +100,7 @@ impl Connections {
     /// Calls a member for each message, and sends what it appends by one call.
     fn deliver(&mut self, token: u64, messages: &[Arc<[u8]>], urgency: Urgency) {
         let Some(slot) = self.with_protocol(token) else { return };
-        let (version, held) = (self.slots.at(slot).version, !self.slots.at(slot).may_receive());
+        let held = !self.slots.at(slot).may_receive();
         let mut left = messages.iter();
         while self.slots.at(slot).is_open()
             && !self.slots.at(slot).flags.any(Flags::FULL)
@@ -109,15 +109,13 @@ impl Connections {
             self.io.counters.notes().add(1);
             let answer = self.dispatch(slot, Event::Notified(&mut Some(Note::Bytes(message.clone()))));
             self.act(slot, answer, Tail::Unknown, left.len() > 0);
-            if !self.is_still(slot, version) || !self.slots.at(slot).has_protocol() {
+            if !self.slots.at(slot).has_protocol() {
                 return;
             }
         }
         if self.send(slot, false) {
-            self.input_goes_on(slot, version, held);
-            if self.is_still(slot, version) {
-                self.settle(slot, false);
-            }
+            self.input_goes_on(slot, held);
+            self.settle(slot, false);
         }
         left.for_each(|message| self.note(token, Note::Bytes(message.clone()), urgency));
     }

@@ -17,7 +17,8 @@ impl Connections {
     }
 
     fn change_interest(&mut self, slot: u32, unwanted: bool) {
-        if self.slots.at(slot).flags.is(Phase::Frozen) || self.leaves(slot) {
+        let flags = self.slots.at(slot).flags;
+        if flags.is(Phase::Empty) || flags.is(Phase::Frozen) || self.leaves(slot) {
             return;
         }
         let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.slots.other_takes(slot);

@@ -52,13 +52,10 @@ impl Connections {
             panics::discard(result);
             return;
         }
-        let version = record.version;
         // Held until the callback, so that it resumes; then the job is over.
         let answer = self.dispatch(slot, Event::JobDone(&mut Some(result)));
         self.slots.at(slot).flags.clear(Flags::WORKING);
-        self.follow(slot, version, answer, true);
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
+        self.follow(slot, answer, true);
+        self.settle(slot, false);
     }
 }

@@ -390,17 +390,13 @@ impl Connections {
 
     fn goes_on(&mut self, token: u64, waited: bool, later: Vec<Later>) {
         let Some(slot) = self.with_protocol(token) else { return };
-        let (seen, version) = (self.idle.get(&slot).copied(), self.slots.at(slot).version);
+        let seen = self.idle.get(&slot).copied();
         if waited && !self.slots.at(slot).flags.any(Flags::WAITING.and(Flags::HELD)) {
             // What held its input ended meanwhile.
             self.resume(slot);
         }
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
-        if self.is_still(slot, version) {
-            self.idle_goes_on(slot, seen);
-        }
+        self.settle(slot, false);
+        self.idle_goes_on(slot, seen);
         for later in later {
             match later {
                 Later::Note(note) => self.note(token, note, Urgency::Delivered),
@@ -418,7 +414,7 @@ impl Connections {
 
     #[cold]
     fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
-        let (id, version) = (self.slots.at(slot).id.0, self.slots.at(slot).version);
+        let id = self.slots.at(slot).id.0;
         let Moving { frozen, gathered, notes, note_bytes, .. } = &mut self.moving;
         let frozen = frozen.get_mut(&id)?;
         match (&note, gathered) {
@@ -449,7 +445,7 @@ impl Connections {
             // The connection may end by a note that came before.
             _ => self.thaw(id),
         }
-        if self.is_still(slot, version) && self.slots.at(slot).has_protocol() {
+        if self.slots.at(slot).has_protocol() {
             return Some(note);
         }
         panics::discard(note);
@@ -465,9 +461,9 @@ impl Connections {
 
     #[cold]
     fn thaw_one(&mut self, slot: u32) -> bool {
-        let (id, version) = (self.slots.at(slot).id.0, self.slots.at(slot).version);
+        let id = self.slots.at(slot).id.0;
         self.thaw(id);
-        self.is_still(slot, version)
+        self.slots.at(slot).is_taken()
     }
 
     /// Something is done to a connection, which goes on here then: now, where this returns true; else later, if it was offered to another process.

@@ -271,12 +271,10 @@ impl Connections {
     /// The protocol goes on where another one was: it may speak. Its input is paused as it was, unless it resumes it.
     pub(super) fn tell_restored(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        let (version, held) = (record.version, !record.may_receive());
+        let held = !record.may_receive();
         let answer = self.dispatch(slot, Event::Restored);
-        self.follow(slot, version, answer, held);
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
+        self.follow(slot, answer, held);
+        self.settle(slot, false);
     }
 
     fn move_protocol(&mut self, slot: u32, table: u16, state: u32) {

@@ -56,7 +56,6 @@ impl Connections {
     /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
     pub(super) fn readable(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        let version = record.version;
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else {
             return self.settle(slot, false);
         };
@@ -81,7 +80,7 @@ impl Connections {
         let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
         if input.is_empty() & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
             match answer {
-                Answer::Continue => return self.answer(slot, version),
+                Answer::Continue => return self.answer(slot),
                 Answer::Close => return self.close(slot, Tail::Clean),
                 _ => {}
             }
@@ -94,44 +93,34 @@ impl Connections {
 
     /// Sends what the protocol appended. It took all there is.
     #[inline(always)]
-    fn answer(&mut self, slot: u32, version: u32) {
+    fn answer(&mut self, slot: u32) {
         if !self.send(slot, false) {
             return;
         }
         let record = self.slots.at(slot);
         if record.flags.any(Flags::DRAINING) || !record.is_settled() {
-            self.after_reading(slot, version);
+            self.after_reading(slot);
         }
     }
 
     /// What is left to do when all input was offered and all output sent.
     #[inline(never)]
-    fn after_reading(&mut self, slot: u32, version: u32) {
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
+    fn after_reading(&mut self, slot: u32) {
+        self.ask_to_drain(slot);
+        self.settle(slot, false);
     }
 
     #[inline(never)]
     fn received_nothing(&mut self, slot: u32, read: Result<usize, Errno>) {
-        let version = self.slots.at(slot).version;
         self.read_failed(slot, read);
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
+        self.settle(slot, false);
     }
 
     /// After the first read, and its offer.
     #[inline(never)]
     fn received(&mut self, slot: u32, offered: Offered) {
-        let (version, full) = (self.slots.at(slot).version, offered.more_follows);
+        let full = offered.more_follows;
         self.after_offer(slot, offered);
-        if !self.is_still(slot, version) {
-            return;
-        }
         if full {
             return self.read_on(slot, 2);
         }
@@ -141,14 +130,13 @@ impl Connections {
     /// Reads until a short read, a few times at most, and offers what came.
     #[inline(never)]
     fn read_on(&mut self, slot: u32, from_turn: usize) {
-        let version = self.slots.at(slot).version;
         for turn in from_turn..=READS_PER_TURN {
             match self.read_once(slot, turn == READS_PER_TURN) {
                 Read::Full => {}
                 Read::Short | Read::Over => break,
             }
         }
-        if self.is_still(slot, version) && self.send(slot, false) {
+        if self.send(slot, false) {
             self.settle(slot, false);
         }
     }
@@ -212,16 +200,12 @@ impl Connections {
 
     fn after_offer(&mut self, slot: u32, offered: Offered) {
         let Offered { length, taken, answer, no_line, short, more_follows } = offered;
-        let version = self.slots.at(slot).version;
         if taken < length {
             self.kept.push(slot, &self.read[taken..length]);
             self.slots.at(slot).flags.set(if no_line { Flags::KEPT.and(Flags::NO_LINE) } else { Flags::KEPT });
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
-        if !self.is_still(slot, version) {
-            return;
-        }
         if length != taken && self.is_too_long(slot, length - taken) {
             if !self.slots.at(slot).may_receive() {
                 // It may be whole messages that the protocol is not ready for.

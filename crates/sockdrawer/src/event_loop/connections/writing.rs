@@ -100,11 +100,11 @@ impl Connections {
             }
             self.forget_unsent(slot);
         }
-        let (flags, version) = (self.slots.at(slot).flags, self.slots.at(slot).version);
+        let flags = self.slots.at(slot).flags;
         if left == 0 && (flags.any(Flags::ENDING_OUTPUT) || flags.is(Phase::Flushing)) {
             self.all_sent(slot);
         }
-        if !self.is_still(slot, version) || !self.slots.at(slot).has_protocol() {
+        if !self.slots.at(slot).has_protocol() {
             return;
         }
         let table = self.slots.at(slot).table;
@@ -112,9 +112,7 @@ impl Connections {
             self.slots.at(slot).flags.clear(Flags::FULL.and(Flags::PAUSED));
             self.take_wake(slot);
             self.callback(slot, Event::Writable);
-            if self.is_still(slot, version) {
-                self.resume(slot);
-            }
+            self.resume(slot);
         } else if flags.any(Flags::EXTRA) && self.take_wake(slot) {
             self.callback(slot, Event::Writable);
         }
