@@ -66,7 +66,10 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
             ("what came is no answer of HTTP/1", "check the port, and whether the server speaks TLS or another protocol there")
         }
         "cut" => ("the connection ended within an answer", "look in the server's log: it ended, or a proxy before it did"),
-        "unfinished" => ("it was under way when the run ended", "give the server longer: -d, --timeout"),
+        "unfinished" => (
+            "it was under way when the run ended",
+            "of a run that was stopped this is no fault; else give the server longer: -d, --timeout",
+        ),
         "client" => ("a client panicked", "report it: this is a mistake of this program"),
         _ => return None,
     };
@@ -179,7 +182,7 @@ fn connect(errno: &str) -> Option<(&'static str, &'static str)> {
 fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
     let has = |words: &str| reason.contains(words);
     Some(match () {
-        () if has("no trusted authority") || has("not of the trusted authority") => {
+        () if has("no trusted authority") || has("not of the trusted authority") || has("is an authority's") => {
             ("its authority is not known here", "name it: --ca FILE, or accept any certificate: --insecure")
         }
         () if has("is for another name") || has("is for ") && has(", not for ") => {
@@ -214,7 +217,7 @@ fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
     Some(match (phase, errno) {
         ("answer", "ETIMEDOUT") => (
             "no answer within --timeout",
-            "the server is too slow, stopped, or waits for something else: name its workload, add --tls if it speaks that, use fewer connections, or raise --timeout",
+            "the server is too slow, stopped, or waits for something else: name its workload or what it is asked (--send, --expect), add --tls if it speaks that, use fewer connections, or raise --timeout",
         ),
         ("end", "ETIMEDOUT") => ("the server answered and did not close within --timeout", "use --close fin, or --keep-alive"),
         ("send", "ETIMEDOUT") => {
@@ -276,6 +279,7 @@ mod tests {
             ("unfinished", "CUT_OFF", "under way"),
             ("handshake", "the peer's certificate is signed by no trusted authority: it", "authority is not known"),
             ("handshake", "the peer's certificate names no host (subjectAltName; a CN is not looked at)", "subjectAltName alone"),
+            ("handshake", "the peer's certificate is an authority's, as `openssl req -x509` makes it", "authority is not known"),
             ("tls", "the peer sent the TLS alert CertificateRequired", "asks clients"),
         ] {
             assert!(why(phase, errno, Some(0)).contains(expected), "{phase} {errno}: {}", why(phase, errno, Some(0)));

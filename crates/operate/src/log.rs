@@ -212,7 +212,7 @@ impl Queue {
         let is_over = |told: &Told| all || told.since.elapsed() >= SECOND;
         let over: Vec<(Key, Told)> = self.kinds.extract_if(.., |_, told| is_over(told)).collect();
         for ((pool, kind), Told { more, .. }) in over.into_iter().filter(|(_, told)| told.more > 0) {
-            let text = format!("{more} more of {kind} within a second");
+            let text = format!("{more} more events {kind} within a second are left out");
             self.push(form, &Entry::of_left_out("Suppressed", pool, (more, Some(&kind)), text));
         }
     }

@@ -29,8 +29,11 @@ pub fn words(replaced: &Replaced) -> String {
     words
         + &match left {
             0 => format!("\npid {pid} serves alone"),
-            1 => format!("\npid {pid} serves; 1 connection is in an old process"),
-            more => format!("\npid {pid} serves; {} connections are in old processes", thousands(more)),
+            1 => format!("\npid {pid} serves; 1 connection is in an old process until it ends (`stays` bounds that)"),
+            more => format!(
+                "\npid {pid} serves; {} connections are in old processes until they end (`stays` bounds that)",
+                thousands(more)
+            ),
         }
 }
 

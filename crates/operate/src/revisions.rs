@@ -2,7 +2,7 @@
 
 use crate::change::{Step, Unchanged};
 use crate::document::{Document, PoolDocument};
-use crate::setting::Value;
+use crate::setting::{Value, Values};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -131,21 +131,20 @@ pub(crate) fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
     format!("{} to {}", show(from), show(to))
 }
 
+/// The way in which settings change by an upgrade.
+const NEW_BUILD: &str = "new build";
+
 /// Returns the steps from the configuration of one build to that of the next, which began with it.
 fn differing(from: &Document, to: &Document) -> Vec<Step> {
-    const HOW: &str = "new build";
-    let mut steps = Vec::new();
+    let mut steps = differing_values(None, &from.program, &to.program);
     let names: BTreeSet<_> = from.pools.keys().chain(to.pools.keys()).collect();
     for name in names {
         match (from.pools.get(name), to.pools.get(name)) {
             (Some(from), Some(to)) => {
                 if from.protocol != to.protocol {
-                    steps.push(Step::new(name, "protocol", HOW, format!("{} to {}", from.protocol, to.protocol)));
+                    steps.push(Step::new(name, "protocol", NEW_BUILD, format!("{} to {}", from.protocol, to.protocol)));
                 }
-                let [from, to] = [&from.values.set, &to.values.set];
-                let settings: BTreeSet<_> = from.keys().chain(to.keys()).collect();
-                let differs = settings.into_iter().filter(|setting| from.get(*setting) != to.get(*setting));
-                steps.extend(differs.map(|setting| Step::new(name, setting, HOW, from_to(from.get(setting), to.get(setting)))));
+                steps.extend(differing_values(Some(name), &from.values, &to.values));
             }
             (None, Some(PoolDocument { protocol, .. })) => steps.push(Step::new(name, "pool", "start", *protocol)),
             (Some(PoolDocument { protocol, .. }), None) => steps.push(Step::new(name, "pool", "end", *protocol)),
@@ -155,10 +154,22 @@ fn differing(from: &Document, to: &Document) -> Vec<Step> {
     steps
 }
 
+/// Returns the steps from the settings of a pool, or of the whole program, to those in the next build.
+fn differing_values(pool: Option<&str>, from: &Values, to: &Values) -> Vec<Step> {
+    let settings: BTreeSet<_> = from.set.keys().chain(to.set.keys()).collect();
+    let differs = settings.into_iter().filter(|setting| from.set.get(*setting) != to.set.get(*setting));
+    let step = |setting: &&'static str| Step {
+        pool: pool.map(str::to_owned),
+        setting: (*setting).to_owned(),
+        how: NEW_BUILD.into(),
+        detail: from_to(from.set.get(*setting), to.set.get(*setting)),
+    };
+    differs.map(step).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::Values;
 
     const CAUSE: Cause<'_> = Cause { what: "change", by: "a test" };
 
@@ -208,6 +219,10 @@ mod tests {
         let other = before().go_on(8, CAUSE, &document(5));
         assert_eq!((other.brought_by, other.kept.len()), (8, 2));
         assert_eq!(other.list[1].plan, [Step::new("web", "limit", "new build", "4 to 5")]);
+        let mut stays = Document::clone(&document(4));
+        stays.program.set.insert("stays", Value::Time(std::time::Duration::from_secs(3)));
+        let whole = &before().go_on(8, CAUSE, &stays).list[1].plan[0];
+        assert_eq!((&whole.pool, &*whole.setting, &*whole.detail), (&None, "stays", "unset to 3s"));
         let lost = Revisions::default().go_on(8, CAUSE, &document(5));
         assert!(lost.before(8).is_err_and(|why| why.to_string().contains("of revision 8, and none before that is kept")));
     }

@@ -3,7 +3,9 @@
 use crate::arguments::ServeArguments;
 use crate::outcome::{Exit, Failure};
 use crate::parent;
+use crate::print;
 use crate::program::Program;
+use crate::table::plain;
 use crate::usage::missing_name;
 use sockdrawer_operate::{Document, Fault, Operated, PoolDocument, Protocol, Setting, Value, Values};
 use std::fmt;
@@ -28,6 +30,11 @@ pub(crate) fn run(program: &Program, arguments: ServeArguments) -> Result<Exit, 
         Fault::Run if failure.is_told => Ok(Exit::Failed),
         _ if failure.is_told => Ok(Exit::Usage),
         Fault::Setting if !of_file => Err(usage(program, failure)),
+        // Mistakes of a file, as `check` tells them.
+        Fault::Setting if failure.line.contains('\n') => {
+            failure.line.lines().for_each(|mistake| print::tell(plain(mistake)));
+            Ok(Exit::Usage)
+        }
         Fault::Setting | Fault::Configuration => Err(Failure::usage(failure)),
         Fault::Run => Err(Failure::run(failure)),
     })

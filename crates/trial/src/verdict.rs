@@ -69,7 +69,7 @@ const SHOWN: usize = 8;
 /// Writes a line for each of the most frequent failures, and the number of those left out.
 pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: impl Fn(&T) -> String) -> fmt::Result {
     for (failure, count) in all.iter().take(SHOWN) {
-        write!(f, "\nfailed: {count} times {}", words(failure))?;
+        write!(f, "\nseen: {count} times {}", words(failure))?;
     }
     let left = all.get(SHOWN..).unwrap_or_default();
     if left.is_empty() {
@@ -77,7 +77,7 @@ pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: i
     }
     let times: u64 = left.iter().map(|(_, count)| count).sum();
     let kinds = if left.len() == 1 { "kind" } else { "kinds" };
-    write!(f, "\nfailed: {times} times more, of {} {kinds} that --json has", left.len())
+    write!(f, "\nseen: {times} times more, of {} {kinds} that --json has", left.len())
 }
 
 impl Verdict {
@@ -130,7 +130,9 @@ impl Verdict {
                 };
                 let crossed = match report.crossed() {
                     0 => String::new(),
-                    crossed => format!("{crossed} closed while a request was on its way, to be asked again (RFC 9112, 9.3.1), "),
+                    crossed => format!(
+                        "{crossed} closed while a request was on its way, to be asked again but for POST (RFC 9112, 9.3.1), "
+                    ),
                 };
                 let heard = report.delivered().map_or(String::new(), |all| format!(", messages: {all}"));
                 let lost = format!("{closed}{crossed}0 lost");

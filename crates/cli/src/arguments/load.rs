@@ -74,8 +74,6 @@ pub(crate) struct LoadArguments {
     #[arg(help_heading = "Connections", long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
     pub(crate) stage: Vec<Stage>,
     /// End at this time after the last connection is established.
-    ///
-    /// For ping, echo and acks.
     #[arg(help_heading = "Connections", long, value_name = "T", value_parser = positive_time)]
     pub(crate) hold: Option<Duration>,
     /// Maximum of connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as possible].

@@ -1,4 +1,4 @@
-//! The first day of the guide: its pieces are parts of the example, its file is served, and its proof proves what it says.
+//! The first day of the guide, and its service of axum: their pieces are parts of examples. The file of the first day is served, and its proof proves what it says.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -6,11 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 const GUIDE: &str = include_str!("../../../../docs/guide/first-day.md");
 const EXAMPLE: &str = include_str!("../../../program/examples/room.rs");
+const AXUM: &str = include_str!("../../../../docs/guide/axum-service.md");
 
-/// The blocks of code of this kind.
-fn blocks(kind: &str) -> Vec<&'static str> {
+/// Returns a guide's blocks of code of this kind.
+fn blocks(guide: &'static str, kind: &str) -> Vec<&'static str> {
     let begin = format!("```{kind}\n");
-    GUIDE.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
+    guide.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
 /// The lines without their indentation, which differs.
@@ -21,11 +22,27 @@ fn plain(code: &str) -> String {
 #[test]
 fn each_piece_is_a_part_of_the_example() {
     let example = plain(EXAMPLE);
-    let pieces = blocks("rust");
+    let pieces = blocks(GUIDE, "rust");
     assert!(pieces.len() >= 5, "{}", pieces.len());
     for piece in pieces.iter().flat_map(|block| block.split("\n\n")) {
         assert!(example.contains(plain(piece).trim()), "not in the example:\n{piece}");
     }
+}
+
+#[test]
+fn the_service_of_axum_is_the_example_and_its_file() {
+    let example = include_str!("../../../operate/examples/web.rs");
+    let code: String = blocks(AXUM, "rust").join("\n");
+    let file = include_str!("../../../operate/examples/web.toml");
+    let lines = |text: &str| {
+        text.lines().filter(|line| !line.is_empty() && !line.starts_with("//!")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&code), lines(example));
+    let configuration = blocks(AXUM, "toml").into_iter().find(|block| block.contains("[pool.web]")).expect("a configuration");
+    assert_eq!(lines(configuration), lines(file)[1..], "but for its first line, which names the example");
+    // Lines that the reader takes the sign of a comment from.
+    let tls: String = file.replace("# tls-", "tls-");
+    assert!(tls.parse::<toml::Table>().is_ok_and(|table| table["pool"]["web"]["tls-alpn"].as_array().is_some()), "{tls}");
 }
 
 /// The example, as cargo built it beside the program, and a folder for its files.
@@ -55,7 +72,7 @@ fn its_file_is_served_and_its_upgrades_lose_nothing() {
     let folder = std::env::temp_dir().join(format!("sockdrawer-first-day-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let mut chat = Chat { program, folder, server: None };
-    let file = blocks("toml").into_iter().find(|block| block.contains("[pool.chat]")).expect("a configuration");
+    let file = blocks(GUIDE, "toml").into_iter().find(|block| block.contains("[pool.chat]")).expect("a configuration");
     let file = file.replace("/tmp/", &format!("{}/", chat.folder.display())).replace(":9000", ":0").replace(":9464", ":0");
     let path = chat.folder.join("chat.toml");
     std::fs::write(&path, file).expect("a file");
@@ -69,7 +86,7 @@ fn its_file_is_served_and_its_upgrades_lose_nothing() {
     told.read_line(&mut listening).expect("it says where it listens");
     let address = listening.trim().strip_prefix("listening on ").expect(&listening);
 
-    let command = blocks("console").into_iter().find(|block| block.contains("sockdrawer trial")).expect("a trial");
+    let command = blocks(GUIDE, "console").into_iter().find(|block| block.contains("sockdrawer trial")).expect("a trial");
     let command = command.trim().trim_start_matches("$ ").replace("\\\n", " ").replace("127.0.0.1:9000", address);
     let upgrade = format!("{} upgrade {}/chat.upgrade", chat.program.display(), chat.folder.display());
     let command = command.replace("chat upgrade /tmp/chat.upgrade", &upgrade).replace("--every 1s", "--every 300ms");

@@ -61,9 +61,10 @@ fn what_does_not_fit_is_dropped_and_counted_and_the_rest_comes_in_order() {
 
 #[test]
 fn ten_lines_of_a_kind_are_written_and_then_how_many_more() {
-    for (form, last) in
-        [(Form::Text { with_time: false }, "web: 990 more of Panicked within a second"), (Form::Json, r#""event":"Suppressed""#)]
-    {
+    for (form, last) in [
+        (Form::Text { with_time: false }, "web: 990 more events Panicked within a second are left out"),
+        (Form::Json, r#""event":"Suppressed""#),
+    ] {
         let (log, go, got) = log(form);
         drop(go);
         (0..1_000).for_each(|number| log.tell(&entry(number, "Panicked", "a panic")));

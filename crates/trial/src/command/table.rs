@@ -49,6 +49,27 @@ impl fmt::Display for Table<'_> {
     }
 }
 
+/// Returns what the operator of a server can do about each kind of loss. Builds of this library lose nothing by these.
+fn remedies(report: &Report) -> impl Iterator<Item = &'static str> {
+    let (total, is_of_upgrades) = (report.total(), report.is_of_upgrades());
+    let kinds = [
+        (
+            total.refused,
+            "refused: nothing listened meanwhile; hand the listening socket over, or\nlisten with the new process before the old one stops",
+        ),
+        (
+            total.reset,
+            "reset: connects waited at a socket that was closed; keep the socket, and\nhave the new process accept from it",
+        ),
+        (total.lost_in_exchange - total.lost_unheard, "cut: give requests time to end before the old process does"),
+        (
+            total.lost_unheard + total.lost_between,
+            "closed: clients have to connect again, and to ask again where that may\nbe done twice; a proxy that keeps their connections spares them that",
+        ),
+    ];
+    kinds.into_iter().filter(move |(count, _)| *count > 0 && !is_of_upgrades).map(|(_, remedy)| remedy)
+}
+
 fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (total, seconds) = (report.total(), report.elapsed.as_secs_f64());
     let (changes, rate) = (report.changes.len(), report.connects_per_second());
@@ -96,11 +117,12 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     failures(f, &report.failures, Failure::to_string)?;
     if report.killed().is_some() && !report.failures.is_empty() {
-        f.write_str("\nfailed: connections of killed processes are among these")?;
+        f.write_str("\nseen: connections of killed processes are among these")?;
     }
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }
+    remedies(report).try_for_each(|remedy| write!(f, "\nto do: {remedy}"))?;
     let failed = report.changes.iter().find(|change| !change.ran.ended.is_success());
     if failed.is_none() {
         errors(f, report)?;
