@@ -10,8 +10,8 @@ from .failure import Failure
 from .paths import ROOT
 from .process import START_SECONDS, end, spawn
 
-CARGO = ["cargo", "build", "--profile", "dist", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer", "--quiet",
-         "--message-format=json-render-diagnostics"]
+BUILD = ["cargo", "build", "--locked", "--quiet", "--message-format=json-render-diagnostics"]
+CARGO = [*BUILD, "--profile", "dist", "--package", "sockdrawer-cli", "--bin", "sockdrawer"]
 LISTENING = "listening on "
 
 
