@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::request::Request;
 use crate::shared::{Shared, Wait, Wake};
 use crate::stats::Reason;
+use crate::sync::thread;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::thread;
 use std::time::Instant;
 
 /// A connection that is the caller's until this is dropped, which gives it back. Where it is dropped by a panic, the connection is closed:

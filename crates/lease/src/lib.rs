@@ -67,11 +67,14 @@ mod pool;
 mod random;
 mod request;
 mod runners;
+#[cfg(test)]
+mod schedules;
 mod settings;
 mod shared;
 #[cfg(feature = "sockets")]
 pub mod sockets;
 mod stats;
+mod sync;
 mod workers;
 
 pub use connect::{BoxError, Connect, ConnectAsync, Target};

@@ -10,12 +10,12 @@ use crate::runners::{Spawned, Tasks, Threads};
 use crate::settings::Settings;
 use crate::shared::{Run, Shared, State, Wake};
 use crate::stats::{Event, Stats};
+use crate::sync::thread;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 use std::time::Instant;
 
 /// A pool of connections `C` to targets `K`. Clones are handles of one pool; when the last is dropped, it is closed, and what is leased is

@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::gone::Gone;
 use crate::request::Request;
 use crate::stats::{Event, Reason};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Runs jobs by code of the user's.
@@ -27,7 +27,7 @@ pub(crate) type Observer<K> = Arc<dyn Fn(&Event<K>) + Send + Sync>;
 
 /// Way to a thread or task that waits.
 pub(crate) enum Wake {
-    Thread(Thread),
+    Thread(thread::Thread),
     Task(Waker),
 }
 

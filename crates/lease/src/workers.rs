@@ -1,8 +1,8 @@
 //! Threads of the pool's own.
 
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for which a thread waits for another job.
