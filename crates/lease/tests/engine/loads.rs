@@ -129,6 +129,23 @@ fn a_burst_that_is_shorter_than_the_interval_of_codel_loses_nobody() {
 }
 
 #[test]
+fn callers_who_take_turns_wait_alike() {
+    let mut world = World::new(Settings { max: 8, ..quiet() }, ms(20), ms(3));
+    let (mut asks, began) = (80, world.now);
+    for _ in 0..5_000 {
+        // Each who was served asks again.
+        (0..asks).for_each(|_| world.ask_at(world.now, (world.now + ms(60_000)).into()));
+        let before = world.served.len();
+        world.run(ms(1));
+        asks = world.served.len() - before;
+    }
+    // Once all connections are there.
+    let waits: Vec<_> = world.served.iter().filter(|(at, _)| *at - began >= ms(1000)).map(|(_, waited)| *waited).collect();
+    let (mean, longest) = (waits.iter().sum::<std::time::Duration>() / waits.len() as u32, waits.iter().max().expect("some"));
+    assert!(waits.len() > 8_000 && *longest <= 2 * mean, "{} waits, {mean:?} in the mean, {longest:?} at most", waits.len());
+}
+
+#[test]
 fn adaptive_lifo_serves_some_at_once_in_an_overload_and_is_fifo_before() {
     let world = overload(Policy::AdaptiveLifo { after: ms(50) });
     let from = world.now - ms(9_000);
