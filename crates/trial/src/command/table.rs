@@ -50,8 +50,7 @@ impl fmt::Display for Table<'_> {
 }
 
 /// Returns what the operator of a server can do about each kind of loss. Builds of this library lose nothing by these.
-fn remedies(report: &Report) -> impl Iterator<Item = &'static str> {
-    let (total, is_of_upgrades) = (report.total(), report.is_of_upgrades());
+fn remedies(total: &Seen, is_of_upgrades: bool) -> impl Iterator<Item = &'static str> {
     let kinds = [
         (
             total.refused,
@@ -122,7 +121,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }
-    remedies(report).try_for_each(|remedy| write!(f, "\nto do: {remedy}"))?;
+    remedies(&total, report.is_of_upgrades()).try_for_each(|remedy| write!(f, "\nto do: {remedy}"))?;
     let failed = report.changes.iter().find(|change| !change.ran.ended.is_success());
     if failed.is_none() {
         errors(f, report)?;
