@@ -8,15 +8,25 @@ use sockdrawer_trial::{Progress, Stopped, Until, Verdict};
 use std::fmt;
 use std::time::Duration;
 
-/// How often it is replaced, and how long each process serves at least.
-pub(crate) const TIMES: u64 = 10;
+/// Each process serves at least so long.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// What came of it.
 pub(crate) struct Itself(Report);
 
-/// Has this program replace itself under so many clients.
+/// The number of take-overs after a trial of this length: ten, fewer after a short one, and two at least, since what took over is to be
+/// replaced too.
+pub(crate) fn times(until: Until) -> u64 {
+    let asked = match until {
+        Until::Changes(changes) => changes,
+        Until::Passed(time) => time.as_secs(),
+    };
+    asked.clamp(2, 10)
+}
+
+/// Has this program replace itself so often under so many clients.
 pub(crate) fn run(
+    times: u64,
     (model, connections, kept, seed): (Model, usize, usize, u64),
     stop: Stopped<'_>,
     progress: impl FnMut(&Progress),
@@ -27,7 +37,7 @@ pub(crate) fn run(
         arguments: ["serve", "echo", "--listen", "127.0.0.1:0", "--model", model.name()].map(Into::into).to_vec(),
         path: None,
         not_for_clients: Vec::new(),
-        upgrades: TIMES,
+        upgrades: times,
         kills: 0,
         seed,
     };
@@ -41,7 +51,7 @@ pub(crate) fn run(
         command: builds.line(),
         workload: Workload::Echo,
         every: EVERY,
-        until: Until::Changes(TIMES),
+        until: Until::Changes(times),
         connections,
         kept,
         allow_idle_close: false,

@@ -48,9 +48,10 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let (mut verdict, mut json) = (Verdict::of(&report), report.json());
     // A trial with a fault in it shows that fault.
     if options.sabotage.is_none() && !stop.wait(Duration::ZERO) {
-        let mut live = Live::new(Until::Changes(itself::TIMES));
+        let times = itself::times(options.until);
+        let mut live = Live::new(Until::Changes(times));
         let clients = (options.model, options.connections, options.kept, options.seed);
-        let itself = itself::run(clients, &|within| stop.wait(within), |progress| live.show(progress))?;
+        let itself = itself::run(times, clients, &|within| stop.wait(within), |progress| live.show(progress))?;
         live.end();
         output.tell(&itself)?;
         verdict = verdict.and(itself.verdict());
