@@ -4,11 +4,12 @@ use super::{AgentArguments, TlsArguments, WebSocketArguments};
 use crate::names::{self, Protocol};
 use crate::thresholds;
 use crate::values::{
-    BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, proxy_header, rate, seed,
-    stage,
+    self, BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, proxy_header, rate,
+    seed, stage,
 };
 use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use sockdrawer::Address;
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{Processes, ProxyHeader, Stage};
@@ -58,7 +59,7 @@ pub(crate) struct LoadArguments {
     /// Write the verdict as JUnit XML, which CI systems read as results of tests, to a file.
     ///
     /// Each threshold is a test; without one the whole run is.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(values::file))]
     pub(crate) junit: Option<PathBuf>,
     /// Print all of the budget before the run, not only what may be too little.
     ///

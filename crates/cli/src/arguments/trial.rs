@@ -2,7 +2,8 @@
 
 use super::{ScriptArguments, TlsArguments, WebSocketArguments};
 use crate::names;
-use crate::values::{Destination, Path, Target, count, positive, positive_time, seed, time};
+use crate::values::{self, Destination, Path, Target, count, positive, positive_time, seed, time};
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use std::ffi::OsString;
@@ -114,7 +115,7 @@ pub(crate) struct ClientArguments {
     /// Write the verdict as JUnit XML, which CI systems read as results of tests, to a file.
     ///
     /// One test: nothing is lost.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(values::file))]
     pub(crate) junit: Option<PathBuf>,
     /// TARGET, upgrade: what the server may do to connections that stay without a bad verdict; may be repeated.
     ///

@@ -17,7 +17,16 @@ use sockdrawer_load::{Processes, Stage};
 use sockdrawer_operate::written;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::str::FromStr;
+
+/// A file, which standard output is not.
+pub(crate) fn file(path: PathBuf) -> Result<PathBuf, BadValue> {
+    if path.as_os_str() == "-" {
+        return Err(BadValue("must be the name of a file, ./- for one of this name".to_owned()));
+    }
+    Ok(path)
+}
 
 /// How many, at least one.
 pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Result<T, BadValue> {

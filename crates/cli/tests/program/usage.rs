@@ -49,6 +49,8 @@ fn protocols() {
     refused("serve", &["no protocol", "echo, hello, ping, http, acks, ws, proxy or exec", "try: sockdrawer serve --help"]);
     refused("load", &["no workload: name ping, echo, hello, http or acks", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
+    refused("load ping --junit -", &["--junit", "must be the name of a file", "./-"]);
+    refused("trial --junit -", &["--junit", "must be the name of a file", "./-"]);
     refused("serve echo --proxy-protocol 10.0.0.0/8", &["--proxy-protocol", "from=10.0.0.0/8"]);
     refused("serve exec --proxy-protocol from=::1 -- cat", &["cannot run another program under a layer", "leave out the layer"]);
     refused("serve PING", &["did you mean `ping`?"]);
