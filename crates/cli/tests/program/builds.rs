@@ -1,11 +1,10 @@
 //! `sockdrawer trial upgrade OLD NEW`: two builds of a program take turns under clients and are killed, and what is lost is held against what
 //! may be.
 
-use crate::program::Program;
+use crate::program::{Program, install};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,8 +40,10 @@ impl Script {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("sockdrawer-build-{}-{number}", std::process::id()));
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is there");
+        let source = path.with_extension("source");
+        fs::write(&source, format!("#!/bin/sh\n{text}\n")).expect("a file");
+        install(&source, &path);
+        fs::remove_file(&source).expect("it is there");
         Script(path)
     }
 

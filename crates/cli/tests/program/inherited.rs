@@ -1,14 +1,14 @@
 //! State that the program inherits from what starts it: shells, supervisors, `nohup`, wrappers.
 
 use crate::operated::Operated;
-use crate::program::{End, Program};
+use crate::program::{End, Program, install};
 use rustix::process::Signal;
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -248,7 +248,7 @@ fn a_server_that_gets_no_thread_any_more_goes_on_and_ends_in_order() {
     let folder = folder("threads");
     std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is the test's");
     let (program, file) = (folder.join("sockdrawer"), folder.join("config"));
-    std::fs::copy(env!("CARGO_BIN_EXE_sockdrawer"), &program).expect("there is room");
+    install(Path::new(env!("CARGO_BIN_EXE_sockdrawer")), &program);
     let pool = |name: &str| format!("[pool.{name}]\nprotocol = \"ping\"\nlisten = \"127.0.0.1:0\"\n");
     std::fs::write(&file, pool("one") + &pool("two")).expect("there is room");
     let mut command = Command::new(&program);

@@ -56,7 +56,7 @@ fn is_lossless(server: &Operated, target: &str, files: &[String], pool_ends: boo
     fs::write(server.path("change.sh"), change).expect("the folder takes it");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
     command
-        .args(["trial", target, "--changes", "12", "--every", "500ms", "--json", "-", "--change", "sh change.sh"])
+        .args(["trial", target, "--changes", "12", "--every", "200ms", "--json", "-", "--change", "sh change.sh"])
         .current_dir(&server.folder);
     let end = Program::run(command).end();
     let report: serde_json::Value = serde_json::from_str(&end.stdout).expect(&end.stderr);

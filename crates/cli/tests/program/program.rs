@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGHUP;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -26,6 +27,13 @@ pub(crate) struct End {
     pub(crate) stdout: String,
     /// The rest of its standard error.
     pub(crate) stderr: String,
+}
+
+/// Copies a program, to be started. Another process writes it: what this one has open, a child that another test starts at this moment has too,
+/// and a file that is open for writing cannot be started.
+pub(crate) fn install(from: &Path, to: &Path) {
+    let done = Command::new("install").args(["-m", "755"]).args([from, to]).output().expect("coreutils are there");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 impl Program {

@@ -123,10 +123,10 @@ fn a_file_of_other_names_and_exchanged_addresses_refuses_nobody() {
         let changes = if *target == one {
             ["--changes", "8", "--change", "sh change.sh"]
         } else {
-            ["--changes", "8", "--change", "sleep 1"]
+            ["--changes", "8", "--change", "sleep 0.5"]
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
-        command.args(["trial", target, "--json", "-"]).args(changes).current_dir(&server.folder);
+        command.args(["trial", target, "--every", "1s", "--json", "-"]).args(changes).current_dir(&server.folder);
         Program::run(command)
     });
     for end in targets.map(Program::end) {

@@ -1,7 +1,7 @@
 //! A server is upgraded where only the system calls are allowed that Docker allows, by a user who may do nothing else.
 
 use super::{Scene, free};
-use crate::program::Program;
+use crate::program::{Program, install};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ impl Confined {
         let folder = free("upgrade-confined");
         std::fs::create_dir_all(&folder).expect("a folder");
         let confined = Confined { folder, is_root: rustix::process::geteuid().is_root() };
-        std::fs::copy(env!("CARGO_BIN_EXE_sockdrawer"), confined.path("sockdrawer")).expect("room for a copy");
+        install(Path::new(env!("CARGO_BIN_EXE_sockdrawer")), &confined.path("sockdrawer"));
         std::fs::set_permissions(&confined.folder, PermissionsExt::from_mode(0o777)).expect("its own folder");
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/upgrade/confined");
         let calls = std::fs::read_to_string(sources.join("calls")).expect("a list");
