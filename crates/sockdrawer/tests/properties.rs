@@ -48,20 +48,23 @@ fn main() {
             usual(info);
         }
     }));
-    common::run_tests(&[
-        ("sequential_loops", || sequential("sequential_loops", Model::Loops, CASES)),
-        ("sequential_threads", || sequential("sequential_threads", Model::Threads, CASES_OF_OTHERS)),
-        ("sequential_prefork", || sequential("sequential_prefork", Model::Prefork, CASES_OF_OTHERS)),
-        #[cfg(feature = "tokio")]
-        ("sequential_tasks", || sequential("sequential_tasks", Model::Tasks, CASES_OF_OTHERS)),
-        ("concurrent_loops", || concurrent("concurrent_loops", Model::Loops)),
-        ("concurrent_threads", || concurrent("concurrent_threads", Model::Threads)),
-        ("concurrent_prefork", || concurrent("concurrent_prefork", Model::Prefork)),
-        #[cfg(feature = "tokio")]
-        ("concurrent_tasks", || concurrent("concurrent_tasks", Model::Tasks)),
-        ("oracle_loops", || oracle::test("oracle_loops", Model::Loops, CASES_OF_ORACLE)),
-        ("oracle_prefork", || oracle::test("oracle_prefork", Model::Prefork, CASES_OF_ORACLE)),
-    ]);
+    common::run_tests(&[(
+        "properties",
+        &[
+            ("sequential_loops", || sequential("sequential_loops", Model::Loops, CASES)),
+            ("sequential_threads", || sequential("sequential_threads", Model::Threads, CASES_OF_OTHERS)),
+            ("sequential_prefork", || sequential("sequential_prefork", Model::Prefork, CASES_OF_OTHERS)),
+            #[cfg(feature = "tokio")]
+            ("sequential_tasks", || sequential("sequential_tasks", Model::Tasks, CASES_OF_OTHERS)),
+            ("concurrent_loops", || concurrent("concurrent_loops", Model::Loops)),
+            ("concurrent_threads", || concurrent("concurrent_threads", Model::Threads)),
+            ("concurrent_prefork", || concurrent("concurrent_prefork", Model::Prefork)),
+            #[cfg(feature = "tokio")]
+            ("concurrent_tasks", || concurrent("concurrent_tasks", Model::Tasks)),
+            ("oracle_loops", || oracle::test("oracle_loops", Model::Loops, CASES_OF_ORACLE)),
+            ("oracle_prefork", || oracle::test("oracle_prefork", Model::Prefork, CASES_OF_ORACLE)),
+        ],
+    )]);
 }
 
 thread_local! {

@@ -8,6 +8,8 @@ mod known;
 mod links;
 #[path = "tidy/prose.rs"]
 mod prose;
+#[path = "tidy/readme.rs"]
+mod readme;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/source.rs"]

@@ -325,21 +325,26 @@ impl Drop for Player {
     }
 }
 
+/// Tests of a file by its name.
+pub(crate) type Tests<'a> = (&'a str, &'a [(&'a str, fn())]);
+
 /// The main of a test program that pools start again as their helpers. Each test runs in a process of its own, because what belongs
 /// to a process, such as its children, is what these tests are about; several run at once. With `--exact` it runs in this process.
-pub(crate) fn run_tests(tests: &[(&'static str, fn())]) -> ! {
+pub(crate) fn run_tests(files: &[Tests<'_>]) -> ! {
     let mut arguments = Arguments::from_args();
     // Most of their time is waiting.
     arguments.test_threads.get_or_insert(8);
     let is_here = arguments.exact;
-    let trial = |&(name, test): &(&'static str, fn())| {
+    let trial = |name: String, test: fn()| {
         let here = move || {
             test();
             Ok(())
         };
-        Trial::test(name, move || if is_here { here() } else { in_its_own_process(name) })
+        Trial::test(name.clone(), move || if is_here { here() } else { in_its_own_process(&name) })
     };
-    libtest_mimic::run(&arguments, tests.iter().map(trial).collect()).exit()
+    let trials =
+        files.iter().flat_map(|(file, tests)| tests.iter().map(move |(name, test)| trial(format!("{file}::{name}"), *test)));
+    libtest_mimic::run(&arguments, trials.collect()).exit()
 }
 
 fn in_its_own_process(name: &str) -> Result<(), Failed> {

@@ -5,11 +5,15 @@ mod common;
 
 mod admission;
 mod adopting;
+#[cfg(feature = "axum")]
+mod axum;
 mod blocking;
 mod changes;
+mod chat;
 mod closing;
 mod configuring;
 mod delegation;
+mod draining;
 mod folder;
 mod groups;
 mod inside;
@@ -19,15 +23,20 @@ mod listener_layers;
 mod listeners;
 mod pausing;
 mod policies;
+mod ports;
 mod proxy;
 mod receiving;
 mod recipes;
+mod recovering;
 mod relays;
 mod remote;
 mod replacing;
 mod restarting;
 mod short_connections;
 mod single;
+mod starvation;
 mod supervision;
+#[cfg(feature = "tokio")]
+mod tasks;
 mod threads;
 mod unix_paths;

@@ -142,7 +142,7 @@ pub(crate) const TYPES: Known<'_> = Known {
 /// Comments of each crate that begin with half a sentence.
 pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("catalog", 136),
-    ("cli", 157),
+    ("cli", 156),
     ("elsewhere", 20),
     ("load", 473),
     ("operate", 153),

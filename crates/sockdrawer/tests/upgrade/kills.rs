@@ -1,13 +1,13 @@
 //! Two processes upgrade, and one of them is killed, or stopped for a while, at each packet between them in turn. What is lost is
 //! exactly what it had.
 
-use super::common::{
-    PATIENCE, Stops, address, any_port, connect, hear, is_long, kill, play, reset, role, say, start, tcp, try_connect_from,
-};
 use super::joins::{Joins, joins};
 use super::place::{Place, config};
 use super::proxy::{GO, OFFER, PREPARED, Packet, Pids, Proxy, SETTLED, Side, WELCOME, YOURS};
 use super::sums::{add, build, try_add};
+use crate::common::{
+    PATIENCE, Stops, address, any_port, connect, hear, is_long, kill, play, reset, role, say, start, tcp, try_connect_from,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use sockdrawer::{Address, Config, Model, Selector, Upgrade};

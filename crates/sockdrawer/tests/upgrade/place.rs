@@ -1,7 +1,7 @@
 //! Builds that take over from each other at a place, and what holds of two of them.
 
-use super::common::{PATIENCE, address, connect};
 use super::sums::{Sums, add};
+use crate::common::{PATIENCE, address, connect};
 use sockdrawer::{Config, Pool, Selector, Upgrade};
 use std::net::SocketAddr;
 use std::path::PathBuf;

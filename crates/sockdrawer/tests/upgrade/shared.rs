@@ -1,9 +1,9 @@
 //! Two builds share listening sockets and paths while the old one stands by. Where the new one dies then, the old one finds all of it as it left it.
 
-use super::common::{PATIENCE, Player, any_port, hear, play, read_all, role, say};
 use super::kills::kill_with_helpers;
 use super::place::Place;
 use super::sums::{build, message};
+use crate::common::{PATIENCE, Player, any_port, hear, play, read_all, role, say};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sockdrawer::listening::ListenOptions;

@@ -1,6 +1,6 @@
 //! A service whose state moves: each connection has a sum.
 
-use super::common::read;
+use crate::common::read;
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 use std::io::Write;
 use std::net::TcpStream;

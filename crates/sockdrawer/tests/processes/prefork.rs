@@ -1,11 +1,10 @@
 //! What is special to the model `prefork`: processes come, go and die; the rest is the suite's.
 
-mod common;
-
-use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
+use crate::common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Address, Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Address, Behaviour, Build, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
+    Step,
     listening::Listening,
     observe::{Event, Status},
     restarting::Restarts,
@@ -31,7 +30,7 @@ impl Service for Echo {
         Echo
     }
     fn recipe(&self) -> Option<Recipe> {
-        Some(Recipe { name: "echo".to_owned(), options: Vec::new() })
+        Some(Recipe { name: "prefork".to_owned(), options: Vec::new() })
     }
 }
 
@@ -61,34 +60,35 @@ fn fate() -> PathBuf {
     std::env::temp_dir().join(format!("sockdrawer-fragile-{}", std::process::id()))
 }
 
-fn main() {
-    let fragile = |fate: &[u8]| {
-        match std::fs::read(OsStr::from_bytes(fate)).unwrap_or_default().as_slice() {
-            b"dies" => std::process::abort(),
-            // waits because: a process that takes long to start is what is tried.
-            b"hangs" => std::thread::sleep(2 * PATIENCE),
-            _ => {}
-        }
-        Ok(Behaviour::from(Echo))
-    };
-    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo))), ("fragile", fragile)]);
-    common::run_tests(&[
-        ("connections_are_shared_among_the_processes", connections_are_shared_among_the_processes),
-        ("a_process_that_is_killed_is_replaced_and_costs_its_connections_only", a_process_that_is_killed_is_replaced),
-        ("processes_come_and_go_and_connections_stay", processes_come_and_go),
-        ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
-        ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
-        ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
-        ("a_socket_that_all_processes_have_ends_with_its_queue", a_socket_that_all_processes_have_ends),
-        ("processes_listen_at_a_path_that_is_no_text", processes_listen_at_a_path_that_is_no_text),
-        ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
-        ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
-        ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
-        ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
-        ("a_drain_counts_what_a_stopped_process_has", a_drain_counts_what_a_stopped_process_has),
-        ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
-    ]);
+/// Dies or hangs where it is started, as the file says.
+fn build_fragile(fate: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>> {
+    match std::fs::read(OsStr::from_bytes(fate)).unwrap_or_default().as_slice() {
+        b"dies" => std::process::abort(),
+        // waits because: a process that takes long to start is what is tried.
+        b"hangs" => std::thread::sleep(2 * PATIENCE),
+        _ => {}
+    }
+    Ok(Behaviour::from(Echo))
 }
+
+pub(crate) const RECIPES: &[(&str, Build)] = &[("prefork", |_| Ok(Behaviour::from(Echo))), ("fragile", build_fragile)];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("connections_are_shared_among_the_processes", connections_are_shared_among_the_processes),
+    ("a_process_that_is_killed_is_replaced_and_costs_its_connections_only", a_process_that_is_killed_is_replaced),
+    ("processes_come_and_go_and_connections_stay", processes_come_and_go),
+    ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
+    ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
+    ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
+    ("a_socket_that_all_processes_have_ends_with_its_queue", a_socket_that_all_processes_have_ends),
+    ("processes_listen_at_a_path_that_is_no_text", processes_listen_at_a_path_that_is_no_text),
+    ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
+    ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
+    ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
+    ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
+    ("a_drain_counts_what_a_stopped_process_has", a_drain_counts_what_a_stopped_process_has),
+    ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
+];
 
 fn start(config: Config) -> (Pool, SocketAddr) {
     let config = config.model(Model::Prefork).listen("127.0.0.1:0");
@@ -221,7 +221,7 @@ fn a_process_that_does_not_turn_keeps_nothing() {
 /// The process that has a connection.
 fn pid_of(client: &mut TcpStream) -> u32 {
     client.write_all(b"pid").expect("written");
-    let answer = common::read(client, 4).expect("an answer");
+    let answer = crate::common::read(client, 4).expect("an answer");
     u32::from_le_bytes(answer.try_into().expect("four bytes"))
 }
 
@@ -308,7 +308,7 @@ fn a_process_that_takes_long_to_start() {
     drop(many(at, 10));
     // A program that ends now leaves nothing behind: the one that took too long is not there any more.
     let stays: HashSet<u32> = pool.status().processes.iter().map(|process| process.pid).collect();
-    let children = common::children(std::process::id()).into_iter().filter(|pid| common::lives(*pid));
+    let children = crate::common::children(std::process::id()).into_iter().filter(|pid| crate::common::lives(*pid));
     assert_eq!(children.collect::<HashSet<_>>(), stays);
 }
 
@@ -339,7 +339,7 @@ fn who_waits_is_served_before_the_end() {
     std::thread::scope(|scope| {
         scope.spawn(|| pool.shutdown(Drain::within(PATIENCE)));
         for mut client in clients {
-            scope.spawn(move || assert_eq!(common::read_all(&mut client).expect("an orderly end"), b"hello"));
+            scope.spawn(move || assert_eq!(crate::common::read_all(&mut client).expect("an orderly end"), b"hello"));
         }
     });
     assert_eq!(pool.status().counts.accepted, 12);

@@ -1,15 +1,11 @@
 //! The model `tasks`: async handlers and listeners on a pool that goes on counting, draining and changing, and protocols beside
 //! them.
 
-#[path = "tasks/awaiting.rs"]
 mod awaiting;
-mod common;
-#[path = "tasks/listening.rs"]
 mod listening;
-#[path = "tasks/members.rs"]
 mod members;
 
-use common::*;
+use crate::common::*;
 use sockdrawer::tasks::{Connection, Info};
 use sockdrawer::{
     Behaviour, Config, Drain, Input, Model, Note, Peer, Pool, Protocol, Selector, Service, Step,

@@ -1,7 +1,7 @@
 //! Listeners: connections on their way from a pool to code on another runtime.
 
+use super::{echo, runtime, stubborn, tasks};
 use crate::common::*;
-use crate::{echo, runtime, stubborn, tasks};
 use sockdrawer::{Behaviour, Config, Drain, Model, Pool, connecting::Connecting};
 use std::future::poll_fn;
 use std::io::{Read, Write};

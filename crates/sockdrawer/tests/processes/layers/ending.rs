@@ -1,8 +1,8 @@
 //! How connections under layers end, and how they begin.
 
+use super::models::{echo, echo_async, under};
+use super::records::Client;
 use crate::common::{PATIENCE, assert_empty, assert_reset, in_time, start};
-use crate::models::{echo, echo_async, under};
-use crate::records::Client;
 use sockdrawer::blocking::Connection;
 use sockdrawer::tasks::{self, Info};
 use sockdrawer::{Behaviour, Config, Drain, Model, Selector};

@@ -1,8 +1,8 @@
 //! What layers know of the peer reaches handlers, delegates and async code.
 
+use super::models::{runtime, under};
+use super::records::{Client, Depth};
 use crate::common::{PATIENCE, connect, in_time, read_all, start};
-use crate::models::{runtime, under};
-use crate::records::{Client, Depth};
 use axum::extract::connect_info::ConnectInfo;
 use sockdrawer::observe::{Counts, Status};
 use sockdrawer::tasks::{self, Info};

@@ -1,8 +1,6 @@
 //! Local ports: the cost of a connect stays flat to the last one, and none of them is the target's own.
 
-mod common;
-
-use common::{PATIENCE, alone};
+use crate::common::{PATIENCE, alone};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};

@@ -1,8 +1,8 @@
 //! Bytes that wait: for a slow reader, for the rest of a record, for the other half.
 
+use super::models::{runtime, under};
+use super::records::Client;
 use crate::common::{PATIENCE, assert_empty, in_time, start};
-use crate::models::{runtime, under};
-use crate::records::Client;
 use sockdrawer::blocking::{Connection, Wakeup};
 use sockdrawer::tasks::{self, Info};
 use sockdrawer::{
@@ -222,7 +222,7 @@ pub(crate) fn a_look_at_half_a_record_finds_nothing() {
     }
     in_time(|| {
         let (keep, kept) = mpsc::channel();
-        let (_pool, at) = start(Config::accept(Layer::new(crate::records::Recording, Kept(keep))));
+        let (_pool, at) = start(Config::accept(Layer::new(super::records::Recording, Kept(keep))));
         let mut client = Client::connect(at, 1);
         let (first, second) = (client.record(b"first"), client.record(b"again"));
         client.write(&[&first[..], &second[..4]].concat());
@@ -276,7 +276,7 @@ pub(crate) fn what_a_write_left() {
     in_time(|| {
         let (told, timed_out) = mpsc::channel();
         for first in [b"r", b"e"] {
-            let (pool, at) = start(Config::accept(Layer::new(crate::records::Recording, Writer(told.clone()))));
+            let (pool, at) = start(Config::accept(Layer::new(super::records::Recording, Writer(told.clone()))));
             let mut client = Client::connect(at, 1);
             client.send(first);
             timed_out.recv_timeout(PATIENCE).expect("it writes until there is no room");

@@ -1,11 +1,10 @@
 //! What goes wrong among processes, in both models that have some: they are killed, stopped, out of descriptors, refuse, and hang.
 
-mod common;
-
-use common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many, raise_descriptors};
+use crate::common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many, raise_descriptors};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Error, Input, Keepalive, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Behaviour, Build, Config, Context, Drain, Error, Input, Keepalive, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
+    Step,
     observe::{Event, Readiness},
     restarting::Restarts,
 };
@@ -67,7 +66,9 @@ fn build_few(folder: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Sen
 /// With this in its environment, this program does not begin as it should.
 const FORGETFUL: &str = "SOCKDRAWER_TEST_FORGETFUL";
 
-const TESTS: &[(&str, fn())] = &[
+pub(crate) const RECIPES: &[(&str, Build)] = &[("echo", |_| Ok(echo().into())), ("few", build_few)];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_helper_that_is_stopped_holds_nothing_up_for_ever", || a_helper_that_is_stopped(Model::Prefork)),
     ("a_forking_helper_that_is_stopped_holds_nothing_up_for_ever", || a_helper_that_is_stopped(Model::Fork)),
     ("what_was_started_of_a_change_that_failed_is_ended", what_was_started_of_a_change_that_failed),
@@ -87,19 +88,17 @@ const TESTS: &[(&str, fn())] = &[
     ("helpers_and_children_have_what_is_their_own", helpers_and_children_have_what_is_their_own),
 ];
 
-fn main() {
+/// A helper that was told so does not begin as it should.
+pub(crate) fn may_forget() {
     let is_helper = std::env::args().next().is_some_and(|name| name.starts_with("sockdrawer: "));
-    if is_helper && std::env::var_os(FORGETFUL).is_some() {
-        loop {
-            std::thread::park();
-        }
+    while is_helper && std::env::var_os(FORGETFUL).is_some() {
+        std::thread::park();
     }
-    sockdrawer::processes(&[("echo", |_| Ok(echo().into())), ("few", build_few)]);
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == "--victim") {
-        return be_killed();
-    }
-    common::run_tests(TESTS);
+}
+
+/// This process is the program of [`be_killed`].
+pub(crate) fn is_victim() -> bool {
+    std::env::args().nth(1).is_some_and(|word| word == "--victim")
 }
 
 const BOTH: [Model; 2] = [Model::Prefork, Model::Fork];
@@ -370,7 +369,7 @@ fn permits_that_a_killed_process_lost() {
 }
 
 /// A program with a pool of its own; it lives until its standard input ends, or somebody kills it.
-fn be_killed() {
+pub(crate) fn be_killed() {
     let asked = std::env::args().nth(2).expect("a model");
     let model = BOTH.into_iter().find(|model| model.to_string() == asked).expect("one of both");
     let config = Config::accept(echo()).model(model).processes(2).listen("127.0.0.1:0");

@@ -1,8 +1,6 @@
 //! A process that may open no more descriptors waits for some without spinning, and loses nobody who waits. A pool leaves some to the others.
 
-mod common;
-
-use common::{Echo, PATIENCE, Player, connect, echoes, hear, play, raise_descriptors, role, say, start};
+use crate::common::{Echo, PATIENCE, Player, connect, echoes, hear, play, raise_descriptors, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sockdrawer::{Config, observe::Event};
 use std::io::{ErrorKind, Read, Write};
@@ -58,7 +56,7 @@ fn a_starved_server_rests_and_then_serves_all_who_waited() {
     if role().is_some() {
         return serve();
     }
-    let mut server = play("a_starved_server_rests_and_then_serves_all_who_waited", "server");
+    let mut server = play("starvation::a_starved_server_rests_and_then_serves_all_who_waited", "server");
     let at = server.hear().parse().expect("an address");
     let mut held: Vec<_> = (0..50).map(|_| connect(at)).collect();
     assert!(held.iter_mut().all(|stream| echoes(stream, b"held")));
@@ -113,7 +111,7 @@ fn pools_without_limits_leave_descriptors_to_the_rest_of_the_program() {
     if role().is_some() {
         return serve_sparing();
     }
-    let mut server = play("pools_without_limits_leave_descriptors_to_the_rest_of_the_program", "server");
+    let mut server = play("starvation::pools_without_limits_leave_descriptors_to_the_rest_of_the_program", "server");
     let [one, two] = [(); 2].map(|()| server.hear().parse().expect("an address"));
     let mut clients: Vec<_> = (0..150).flat_map(|_| [connect(one), connect(two)]).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"here").expect("the kernel accepted it"));

@@ -1,10 +1,9 @@
 //! The chat example over real sockets.
 
-#[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/chat.rs"]
-mod chat;
-#[path = "chat/crowd.rs"]
 mod crowd;
+#[expect(dead_code, reason = "an example has a main of its own")]
+#[path = "../../examples/chat.rs"]
+mod example;
 
 use sockdrawer::{Address, Error, Pool, Upgrade};
 use std::io::{BufRead, BufReader, Write};
@@ -43,7 +42,7 @@ impl Client {
 }
 
 fn room() -> Pool {
-    Pool::start(chat::config("127.0.0.1:0").loops(2)).expect("a free port")
+    Pool::start(example::config("127.0.0.1:0").loops(2)).expect("a free port")
 }
 
 #[test]
@@ -106,7 +105,7 @@ fn serve(place: &Path, address: &str, loops: usize) -> Pool {
 /// ... where the one before it may refuse.
 fn try_serve(place: &Path, address: &str, loops: usize) -> Result<Pool, Error> {
     let upgrade = Upgrade::at(place).replaces("any").stand_by(Duration::ZERO).begin()?;
-    let room = upgrade.start("chat", chat::config(address).loops(loops))?;
+    let room = upgrade.start("chat", example::config(address).loops(loops))?;
     upgrade.ready()?;
     Ok(room)
 }

@@ -1,7 +1,7 @@
 //! Each kind of handler in each model.
 
+use super::records::{Client, Recording};
 use crate::common::{PATIENCE, assert_empty, in_time, start};
-use crate::records::{Client, Recording};
 use sockdrawer::blocking::{Connection, Wakeup};
 use sockdrawer::observe::Status;
 use sockdrawer::tasks::{self, Info};

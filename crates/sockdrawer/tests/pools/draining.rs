@@ -1,8 +1,8 @@
 //! Asking very many connections to end: at a rate, never in a request, and each byte is delivered.
 
-mod common;
-
-use common::{PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, raise_descriptors, role, say, start};
+use crate::common::{
+    PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, raise_descriptors, role, say, start,
+};
 use rustix::net::sockopt;
 use sockdrawer::{
     Closed, Config, Context, Drain, Drained, Input, Job, JobResult, Peer, Pool, Protocol, Selector, Service, Settings, Step,
@@ -179,7 +179,7 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
     let (count, rate) = if is_long() { (10_000, 500.0) } else { (500, 250.0) };
     let seen = Arc::new(Seen::default());
     let (pool, at) = start(Config::accept(Server(seen.clone())).loops(2).workers(1));
-    let mut clients = play("a_drain_keeps_its_rate_and_cuts_no_request", "clients");
+    let mut clients = play("draining::a_drain_keeps_its_rate_and_cuts_no_request", "clients");
     clients.tell(&at.to_string());
     clients.tell(&count.to_string());
     assert_eq!(clients.hear(), "all are there");
@@ -203,7 +203,7 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
 #[test]
 fn two_drains_at_once_end_all_of_both() {
     in_time(|| {
-        let (pool, at) = start(Config::accept(common::Echo).loops(2));
+        let (pool, at) = start(Config::accept(crate::common::Echo).loops(2));
         let mut clients = many(at, 40);
         let readers =
             std::thread::spawn(move || clients.iter_mut().all(|client| client.read(&mut [0]).is_ok_and(|count| count == 0)));
@@ -227,7 +227,7 @@ fn two_drains_at_once_end_all_of_both() {
 #[test]
 fn a_slow_drain_ends_with_its_pool() {
     in_time(|| {
-        let (pool, at) = start(Config::accept(common::Echo).loops(2));
+        let (pool, at) = start(Config::accept(crate::common::Echo).loops(2));
         let mut clients = many(at, 40);
         let readers =
             std::thread::spawn(move || clients.iter_mut().all(|client| client.read(&mut [0]).is_ok_and(|count| count == 0)));
@@ -288,7 +288,7 @@ fn purge_with_unread_input(count: usize, length: usize, more: usize) {
         assert!(taken == more || taken > 400 * 1024, "{taken}");
         client.set_nonblocking(false).expect("a socket");
     }
-    let applied = pool.reconfigure(pool.config().behaviour(common::Echo)).expect("a newer service");
+    let applied = pool.reconfigure(pool.config().behaviour(crate::common::Echo)).expect("a newer service");
     assert_eq!(pool.connections(&Selector::Before(applied.generation)).len(), count);
     let clients = Arc::new(Mutex::new(clients));
     let readers: Vec<_> = (0..8)

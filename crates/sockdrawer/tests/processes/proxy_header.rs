@@ -1,23 +1,15 @@
 //! Peers behind a proxy: their real addresses count, in every model, also for limits, and go along wherever the connection goes.
 
-mod common;
-#[allow(dead_code)] // A part of it is used.
-#[path = "upgrade/place.rs"]
-mod place;
-#[allow(dead_code)] // For the places alone.
-#[path = "upgrade/sums.rs"]
-mod sums;
-
-use common::{PATIENCE, any_port, assert_empty, assert_reset, connect, connect_from, read, read_all, start};
-use place::{Place, moved};
+use super::upgrades::place::{Place, moved};
+use crate::common::{PATIENCE, any_port, assert_empty, assert_reset, connect, connect_from, read, read_all, start};
 use sockdrawer::admission::{Admission, AfterAccept, Limits, NewPeer, PerPeer, Reject};
 use sockdrawer::connecting::Connecting;
 use sockdrawer::layer::Layer;
 use sockdrawer::layer::proxy_header::{Accepts, Header, Sends, Version};
 use sockdrawer::observe::{Event, Status};
 use sockdrawer::{
-    Address, Behaviour, CannotRestore, CannotSave, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Saved,
-    Saver, Selector, Service, State, Step,
+    Address, Behaviour, Build, CannotRestore, CannotSave, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe,
+    Saved, Saver, Selector, Service, State, Step,
 };
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -25,25 +17,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn main() {
-    sockdrawer::processes(&[("named", |_| Ok(Behaviour::from(Named)))]);
-    common::run_tests(&[
-        ("the_real_address_is_the_peers_in_every_model", in_every_model),
-        ("limits_per_peer_count_the_real_address", limits_per_peer),
-        ("a_policy_judges_the_real_address", a_policy_judges),
-        ("a_limit_that_comes_later_counts_the_real_address", a_limit_that_comes_later),
-        ("a_layer_that_comes_or_goes_leaves_no_connection_uncounted", a_layer_that_comes_or_goes),
-        ("a_strangers_header_is_not_believed", a_stranger),
-        ("an_adoption_keeps_the_real_address", an_adoption),
-        ("an_upgrade_keeps_the_real_address", an_upgrade),
-        ("half_headers_go_along_and_count_for_nobody_until_they_are_whole", half_headers_go_along),
-        ("half_headers_under_an_upgrade_pass_no_limit", half_headers_pass_no_limit),
-        ("half_headers_end_at_the_deadline_and_hold_up_no_other", half_headers),
-        ("a_proxy_at_a_unix_socket_is_believed", at_a_unix_socket),
-        ("a_pool_that_connects_sends_a_header", a_pool_that_connects),
-        ("processes_of_single_connections_have_no_limit_per_peer", no_limit_per_peer),
-    ]);
-}
+pub(crate) const RECIPES: &[(&str, Build)] = &[("named", |_| Ok(Behaviour::from(Named)))];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("the_real_address_is_the_peers_in_every_model", in_every_model),
+    ("limits_per_peer_count_the_real_address", limits_per_peer),
+    ("a_policy_judges_the_real_address", a_policy_judges),
+    ("a_limit_that_comes_later_counts_the_real_address", a_limit_that_comes_later),
+    ("a_layer_that_comes_or_goes_leaves_no_connection_uncounted", a_layer_that_comes_or_goes),
+    ("a_strangers_header_is_not_believed", a_stranger),
+    ("an_adoption_keeps_the_real_address", an_adoption),
+    ("an_upgrade_keeps_the_real_address", an_upgrade),
+    ("half_headers_go_along_and_count_for_nobody_until_they_are_whole", half_headers_go_along),
+    ("half_headers_under_an_upgrade_pass_no_limit", half_headers_pass_no_limit),
+    ("half_headers_end_at_the_deadline_and_hold_up_no_other", half_headers),
+    ("a_proxy_at_a_unix_socket_is_believed", at_a_unix_socket),
+    ("a_pool_that_connects_sends_a_header", a_pool_that_connects),
+    ("processes_of_single_connections_have_no_limit_per_peer", no_limit_per_peer),
+];
 
 /// Names its peer when it begins and when it goes on elsewhere, and sends back what it gets.
 struct Named;
@@ -156,7 +147,7 @@ fn in_every_model() {
         assert_eq!(pool.kill(&net(1, 32)).cut, 1, "{model}");
         assert_reset(&mut clients[0]);
         for client in &mut clients[1..] {
-            assert!(common::echoes(client, b"hello"), "{model}");
+            assert!(crate::common::echoes(client, b"hello"), "{model}");
         }
         drop(clients);
         assert_empty(&pool);
@@ -289,7 +280,7 @@ fn a_stranger() {
     let name = stranger.local_addr().expect("it has one");
     assert!(is_named(&mut stranger, name));
     for version in [Version::V1, Version::V2] {
-        assert!(common::echoes(&mut stranger, &Header::proxied(real(1), at).bytes(version)), "it is input as any other");
+        assert!(crate::common::echoes(&mut stranger, &Header::proxied(real(1), at).bytes(version)), "it is input as any other");
     }
     assert_eq!(peers(&pool, &Selector::All), [name]);
     // And who has to send one cannot leave it out.
@@ -441,12 +432,12 @@ fn half_headers() {
     let mut clients: Vec<TcpStream> = (0..MANY).map(half).collect();
     // They hold up no other.
     let mut other = served(at, 2);
-    assert!(common::echoes(&mut other, b"hello"));
+    assert!(crate::common::echoes(&mut other, b"hello"));
     let over = pool.wait(PATIENCE, |status| status.connections == 1);
     assert!(over && began.elapsed() >= within, "{:#?}", pool.status());
     assert_eq!(pool.status().counts.aborted, MANY as u64);
     clients.iter_mut().for_each(assert_reset);
-    assert!(common::echoes(&mut other, b"still"));
+    assert!(crate::common::echoes(&mut other, b"still"));
     assert_books(&pool);
 }
 

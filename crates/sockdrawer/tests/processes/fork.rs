@@ -1,11 +1,9 @@
 //! What is special to the model `fork`: each connection is a process, and leaves nothing behind; the rest is the suite's.
 
-mod common;
-
-use common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
+use crate::common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Behaviour, Build, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
     blocking::{Connection, Wakeup},
     observe::Event,
 };
@@ -25,7 +23,7 @@ impl Service for Echo {
         Echo
     }
     fn recipe(&self) -> Option<Recipe> {
-        Some(Recipe { name: "echo".to_owned(), options: Vec::new() })
+        Some(Recipe { name: "fork".to_owned(), options: Vec::new() })
     }
 }
 
@@ -51,35 +49,31 @@ impl Protocol for Echo {
     }
 }
 
-fn main() {
-    sockdrawer::processes(&[
-        ("echo", |_| Ok(Behaviour::from(Echo))),
-        ("answer", |_| Ok(answer())),
-        ("look", |path| Ok(Look::new(path)?.into())),
-    ]);
-    common::run_tests(&[
-        ("each_connection_is_a_process_and_none_is_left", each_connection_is_a_process),
-        ("a_signal_ends_one_connection_and_is_counted", a_signal_ends_one_connection),
-        ("a_stuck_child_is_listed_and_killed", a_stuck_child_is_listed_and_killed),
-        ("a_program_is_a_behaviour", a_program_is_a_behaviour),
-        ("a_program_that_stays_is_ended_at_the_deadline", a_program_that_stays),
-        ("a_program_hears_that_it_is_to_end", a_program_hears_that_it_is_to_end),
-        ("blocking_code_runs_in_a_process_of_its_own", blocking_code_runs_in_a_process_of_its_own),
-        ("the_helper_is_small_and_alone", the_helper_is_small_and_alone),
-        ("children_end_with_their_pool", children_end_with_their_pool),
-        ("a_child_has_its_connection_and_what_its_service_opened", a_child_has_its_connection_and_what_its_service_opened),
-        ("a_service_waits_for_its_own_processes", a_service_waits_for_its_own_processes),
-        ("a_connection_ends_with_its_program", a_connection_ends_with_its_program),
-        ("all_that_a_program_wrote_arrives_though_it_read_nothing", all_that_a_program_wrote_arrives),
-        ("a_program_that_dies_has_sent_all_that_it_wrote", a_program_that_dies_has_sent_all_that_it_wrote),
-        ("a_program_ends_when_its_peer_is_gone", a_program_ends_when_its_peer_is_gone),
-        ("no_program_ends_in_order_with_its_helper", no_program_ends_in_order_with_its_helper),
-        ("programs_of_a_stopped_helper_count_as_cut", programs_of_a_stopped_helper_count_as_cut),
-        ("a_shutdown_keeps_its_time_with_programs", a_shutdown_keeps_its_time_with_programs),
-        ("a_shutdown_keeps_its_time_with_stuck_children", a_shutdown_keeps_its_time_with_stuck_children),
-        ("a_panic_in_a_child_is_told_by_its_words", a_panic_in_a_child_is_told_by_its_words),
-    ]);
-}
+pub(crate) const RECIPES: &[(&str, Build)] =
+    &[("fork", |_| Ok(Behaviour::from(Echo))), ("answer", |_| Ok(answer())), ("look", |path| Ok(Look::new(path)?.into()))];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("each_connection_is_a_process_and_none_is_left", each_connection_is_a_process),
+    ("a_signal_ends_one_connection_and_is_counted", a_signal_ends_one_connection),
+    ("a_stuck_child_is_listed_and_killed", a_stuck_child_is_listed_and_killed),
+    ("a_program_is_a_behaviour", a_program_is_a_behaviour),
+    ("a_program_that_stays_is_ended_at_the_deadline", a_program_that_stays),
+    ("a_program_hears_that_it_is_to_end", a_program_hears_that_it_is_to_end),
+    ("blocking_code_runs_in_a_process_of_its_own", blocking_code_runs_in_a_process_of_its_own),
+    ("the_helper_is_small_and_alone", the_helper_is_small_and_alone),
+    ("children_end_with_their_pool", children_end_with_their_pool),
+    ("a_child_has_its_connection_and_what_its_service_opened", a_child_has_its_connection_and_what_its_service_opened),
+    ("a_service_waits_for_its_own_processes", a_service_waits_for_its_own_processes),
+    ("a_connection_ends_with_its_program", a_connection_ends_with_its_program),
+    ("all_that_a_program_wrote_arrives_though_it_read_nothing", all_that_a_program_wrote_arrives),
+    ("a_program_that_dies_has_sent_all_that_it_wrote", a_program_that_dies_has_sent_all_that_it_wrote),
+    ("a_program_ends_when_its_peer_is_gone", a_program_ends_when_its_peer_is_gone),
+    ("no_program_ends_in_order_with_its_helper", no_program_ends_in_order_with_its_helper),
+    ("programs_of_a_stopped_helper_count_as_cut", programs_of_a_stopped_helper_count_as_cut),
+    ("a_shutdown_keeps_its_time_with_programs", a_shutdown_keeps_its_time_with_programs),
+    ("a_shutdown_keeps_its_time_with_stuck_children", a_shutdown_keeps_its_time_with_stuck_children),
+    ("a_panic_in_a_child_is_told_by_its_words", a_panic_in_a_child_is_told_by_its_words),
+];
 
 fn start(behaviour: impl sockdrawer::IntoBehaviour) -> (Pool, SocketAddr) {
     let config = Config::accept(behaviour).model(Model::Fork).listen("127.0.0.1:0");
@@ -370,7 +364,7 @@ fn a_program_ends_when_its_peer_is_gone() {
         let (pool, at) = start(Behaviour::exec("sh", ["-c", script]));
         let mut client = connect(at);
         client.read_exact(&mut [0; 6]).expect("it has begun");
-        common::reset(client);
+        crate::common::reset(client);
         assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{script}: {:#?}", pool.status());
         let status = pool.status();
         assert_eq!((status.counts.closed, status.counts.cut, status.signalled), (1, 0, Vec::new()), "{script}");
@@ -380,9 +374,9 @@ fn a_program_ends_when_its_peer_is_gone() {
     let mut client = connect(at);
     client.write_all(b"all").expect("it stands");
     client.shutdown(Shutdown::Write).expect("it stands");
-    assert_eq!(common::read(&mut client, 3).as_deref(), Some(&b"all"[..]));
+    assert_eq!(crate::common::read(&mut client, 3).as_deref(), Some(&b"all"[..]));
     assert_eq!(pool.status().connections, 1);
-    common::reset(client);
+    crate::common::reset(client);
     assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
 }
 

@@ -1,13 +1,11 @@
 //! The axum example over real sockets: limit, address and app change while a thousand WebSockets stay, and all of them are asked
 //! to end, at a rate.
 
-mod common;
-
 #[expect(dead_code, reason = "an example has a main of its own")]
-#[path = "../examples/axum.rs"]
+#[path = "../../examples/axum.rs"]
 mod example;
 
-use common::*;
+use crate::common::*;
 use sockdrawer::{Address, Drain, Pool, Selector};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! The methods of a pool that async code awaits.
 
+use super::{echo, runtime, stubborn, tasks};
 use crate::common::*;
-use crate::{echo, runtime, stubborn, tasks};
 use sockdrawer::tasks::{Connection, Info};
 use sockdrawer::{Behaviour, Config, Drain, Drained, Pool, Selector};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};

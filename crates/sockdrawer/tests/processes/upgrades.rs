@@ -1,50 +1,48 @@
 //! Connections move from any model to any other, and stay where theirs cannot.
 
-mod common;
-#[path = "upgrade/joins.rs"]
+#[path = "../upgrade/joins.rs"]
 mod joins;
-#[path = "upgrade/kills.rs"]
+#[path = "../upgrade/kills.rs"]
 mod kills;
-#[path = "upgrade/place.rs"]
-mod place;
-#[path = "upgrade/proxy.rs"]
+#[path = "../upgrade/place.rs"]
+pub(crate) mod place;
+#[path = "../upgrade/proxy.rs"]
 mod proxy;
-#[path = "upgrade/shared.rs"]
+#[path = "../upgrade/shared.rs"]
 mod shared;
-#[path = "upgrade/sums.rs"]
+#[path = "../upgrade/sums.rs"]
 mod sums;
 
-use common::{PATIENCE, address, any_port, connect, kill};
+use crate::common::{PATIENCE, address, any_port, connect, kill};
 use place::{Place, config, id_of, many_sums, moved};
-use sockdrawer::{Address, Behaviour, Config, Drain, Model, Selector};
+use sockdrawer::{Address, Behaviour, Build, Config, Drain, Model, Selector};
 use std::io::Write;
 use std::time::{Duration, Instant};
 use sums::{add, answer, build, message};
 
 /// Tests that start this program again name themselves.
-const KILLS: &str = "a_kill_at_any_packet_costs_what_the_killed_program_had";
-const STOPS: &str = "a_program_that_is_stopped_for_a_while_costs_nothing";
-const WANTS: &str = "what_the_next_program_wants_is_undone_by_its_death";
+const KILLS: &str = "upgrades::a_kill_at_any_packet_costs_what_the_killed_program_had";
+const STOPS: &str = "upgrades::a_program_that_is_stopped_for_a_while_costs_nothing";
+const WANTS: &str = "upgrades::what_the_next_program_wants_is_undone_by_its_death";
 
-fn main() {
-    sockdrawer::processes(&[
-        ("sums", |options| Ok(Behaviour::from(build(options[0])))),
-        ("joins", |options| Ok(Behaviour::from(joins::from_recipe(options)))),
-    ]);
-    common::run_tests(&[
-        ("connections_move_from_model_to_model", connections_move_from_model_to_model),
-        ("connections_with_a_process_to_themselves_stay_until_they_end", connections_with_a_process_to_themselves),
-        ("a_limit_holds_over_the_processes_of_both", a_limit_holds_over_the_processes_of_both),
-        ("a_helper_that_dies_takes_only_its_own", a_helper_that_dies_takes_only_its_own),
-        ("an_upgrade_that_fails_leaves_helpers_as_they_were", an_upgrade_that_fails),
-        ("threads_that_are_busy_hold_up_no_others", threads_that_are_busy),
-        ("helpers_of_a_pool_that_was_never_ready_accept_nothing", helpers_that_were_never_ready),
-        ("a_helper_that_hangs_at_the_commit_stops_no_other_from_accepting", a_helper_that_hangs),
-        (KILLS, || kills::kill_at_each_packet(KILLS, Model::Prefork)),
-        (STOPS, || kills::stop_at_each_packet(STOPS, Model::Prefork)),
-        (WANTS, || shared::what_the_next_build_wants(WANTS, Model::Prefork)),
-    ]);
-}
+pub(crate) const RECIPES: &[(&str, Build)] = &[
+    ("sums", |options| Ok(Behaviour::from(build(options[0])))),
+    ("joins", |options| Ok(Behaviour::from(joins::from_recipe(options)))),
+];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("connections_move_from_model_to_model", connections_move_from_model_to_model),
+    ("connections_with_a_process_to_themselves_stay_until_they_end", connections_with_a_process_to_themselves),
+    ("a_limit_holds_over_the_processes_of_both", a_limit_holds_over_the_processes_of_both),
+    ("a_helper_that_dies_takes_only_its_own", a_helper_that_dies_takes_only_its_own),
+    ("an_upgrade_that_fails_leaves_helpers_as_they_were", an_upgrade_that_fails),
+    ("threads_that_are_busy_hold_up_no_others", threads_that_are_busy),
+    ("helpers_of_a_pool_that_was_never_ready_accept_nothing", helpers_that_were_never_ready),
+    ("a_helper_that_hangs_at_the_commit_stops_no_other_from_accepting", a_helper_that_hangs),
+    ("a_kill_at_any_packet_costs_what_the_killed_program_had", || kills::kill_at_each_packet(KILLS, Model::Prefork)),
+    ("a_program_that_is_stopped_for_a_while_costs_nothing", || kills::stop_at_each_packet(STOPS, Model::Prefork)),
+    ("what_the_next_program_wants_is_undone_by_its_death", || shared::what_the_next_build_wants(WANTS, Model::Prefork)),
+];
 
 fn of(model: Model, number: u8) -> Config {
     let config = Config::accept(build(number)).model(model);
@@ -107,7 +105,7 @@ fn connections_with_a_process_to_themselves() {
     // Each is a process of the first pool, which the second one asks in turn.
     assert_eq!(newer.connections(&Selector::All).len(), 6);
     assert_eq!(newer.kill(&Selector::Id(id_of(&newer, &clients[4]))).cut, 1);
-    common::assert_reset(&mut clients[4]);
+    crate::common::assert_reset(&mut clients[4]);
     drop(clients);
     assert!(old.join().is_ok(), "nothing is left there");
     assert!(newer.wait(PATIENCE, |status| status.connections == 1), "{:#?}", newer.status());

@@ -1,28 +1,26 @@
 //! A loop that spins uses CPU for as long as it was told after it had something to do, and no longer.
 
-mod common;
-
-use common::{Echo, PATIENCE, connect, echoes, kill, start};
-use sockdrawer::{Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step};
+use crate::common::{Echo, PATIENCE, connect, echoes, kill, start};
+use sockdrawer::{
+    Behaviour, Build, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+};
 use std::time::{Duration, Instant};
 
 const SPIN: Duration = Duration::from_millis(400);
 
-/// One test at a time: the threads of the process are looked at.
-fn main() {
-    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
-    common::run_tests(&[
-        ("a_loop_spins_for_as_long_as_it_was_told_and_then_sleeps", || spins_and_sleeps(Model::Loops)),
-        ("so_does_the_one_thread_of_single", || spins_and_sleeps(Model::Single)),
-        ("so_do_the_loops_of_helper_processes", || spins_and_sleeps(Model::Prefork)),
-        ("a_process_in_the_place_of_a_dead_one_spins_as_is_wanted_now", the_next_process_spins_too),
-        ("timers_and_letters_are_not_held_up_by_a_loop_that_spins", timers_and_letters_are_not_held_up),
-        ("who_does_not_loop_does_not_spin", who_does_not_loop_does_not_spin),
-    ]);
-}
+pub(crate) const RECIPES: &[(&str, Build)] = &[("spin", |_| Ok(Behaviour::from(Echo)))];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_loop_spins_for_as_long_as_it_was_told_and_then_sleeps", || spins_and_sleeps(Model::Loops)),
+    ("so_does_the_one_thread_of_single", || spins_and_sleeps(Model::Single)),
+    ("so_do_the_loops_of_helper_processes", || spins_and_sleeps(Model::Prefork)),
+    ("a_process_in_the_place_of_a_dead_one_spins_as_is_wanted_now", the_next_process_spins_too),
+    ("timers_and_letters_are_not_held_up_by_a_loop_that_spins", timers_and_letters_are_not_held_up),
+    ("who_does_not_loop_does_not_spin", who_does_not_loop_does_not_spin),
+];
 
 fn echo(model: Model) -> Config {
-    let recipe = Recipe { name: "echo".to_owned(), options: Vec::new() };
+    let recipe = Recipe { name: "spin".to_owned(), options: Vec::new() };
     Config::accept(Behaviour::from(Echo).with_recipe(recipe)).model(model).loops(1).processes(1)
 }
 

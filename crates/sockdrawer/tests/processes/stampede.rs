@@ -1,12 +1,10 @@
 //! Parts of a pool die at random, again and again, under load. Whoever is served by another part does not notice, and at the end the
 //! pool is whole.
 
-mod common;
-
-use common::{PATIENCE, Random, is_long, start};
+use crate::common::{PATIENCE, Random, is_long, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
-    Config, Context, Input, Job, JobResult, Model, Peer, Pool, Protocol, Recipe, Service, Step,
+    Build, Config, Context, Input, Job, JobResult, Model, Peer, Pool, Protocol, Recipe, Service, Step,
     observe::Status,
     restarting::{Part, Restarts},
 };
@@ -304,11 +302,16 @@ fn assess(scene: &Scene, attacks: usize) {
     assert!((connects.saturating_sub(uncounted)..=connects).contains(&accepted), "{model}: {accepted} of {connects} accepted");
     assert_eq!((status.counts.panics, status.listeners[0].queued), (0, 0), "{model}");
     // Nobody waits for what is gone.
-    let mut last = common::connect(scene.at);
-    assert!(common::read(&mut last, 8).is_some() && common::echoes(&mut last, &[BY_A_WORKER, 2, 0, b'o', b'k']), "{model}");
+    let mut last = crate::common::connect(scene.at);
+    assert!(
+        crate::common::read(&mut last, 8).is_some() && crate::common::echoes(&mut last, &[BY_A_WORKER, 2, 0, b'o', b'k']),
+        "{model}"
+    );
 }
 
-const TESTS: &[(&str, fn())] = &[
+pub(crate) const RECIPES: &[(&str, Build)] = &[("mark", |_| Ok(Mark.into()))];
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
     ("loops_die_and_others_do_not_notice", || stampede(Model::Loops)),
     #[cfg(feature = "tokio")]
     ("tasks_die_and_others_do_not_notice", || stampede(Model::Tasks)),
@@ -317,8 +320,3 @@ const TESTS: &[(&str, fn())] = &[
     ("prefork_dies_and_others_do_not_notice", || stampede(Model::Prefork)),
     ("fork_dies_and_others_do_not_notice", || stampede(Model::Fork)),
 ];
-
-fn main() {
-    sockdrawer::processes(&[("mark", |_| Ok(Mark.into()))]);
-    common::run_tests(TESTS);
-}
