@@ -3,9 +3,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod draining;
 mod fork;
 mod helpers;
 mod layers;
+mod ports;
 mod prefork;
 mod proxy_header;
 mod spin;
@@ -33,8 +35,10 @@ fn main() {
         // Those that take longest first.
         ("upgrades", upgrades::TESTS),
         ("helpers", helpers::TESTS),
+        ("draining", draining::TESTS),
         ("fork", fork::TESTS),
         ("layers", layers::TESTS),
+        ("ports", ports::TESTS),
         ("prefork", prefork::TESTS),
         ("proxy_header", proxy_header::TESTS),
         ("spin", spin::TESTS),

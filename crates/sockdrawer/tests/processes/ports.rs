@@ -13,6 +13,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("the_last_port_costs_what_the_first_one_did", the_last_port_costs_what_the_first_one_did),
+    ("every_port_is_used_but_the_targets_own", every_port_is_used_but_the_targets_own),
+    ("ports_that_were_asked_for_are_used_and_no_others", ports_that_were_asked_for_are_used_and_no_others),
+];
+
 /// The ports of the private network.
 const FIRST: usize = 20_000;
 const PORTS: usize = 16_384;
@@ -127,7 +133,6 @@ fn stays_flat(target: &str, source: Option<&str>) {
 }
 
 /// One after the other: a process may have descriptors for one of them only.
-#[test]
 fn the_last_port_costs_what_the_first_one_did() {
     for (target, source) in [("127.0.0.1:9000", None), ("127.0.0.1:9000", Some("127.0.0.2")), ("[::1]:9000", Some("::1"))] {
         alone(move || stays_flat(target, source));
@@ -135,7 +140,6 @@ fn the_last_port_costs_what_the_first_one_did() {
 }
 
 /// A few ports, one of them the target's own: all others are used, and then there are none.
-#[test]
 fn every_port_is_used_but_the_targets_own() {
     alone(|| {
         set("ipv4/ip_local_port_range", "20000 20009");
@@ -151,7 +155,6 @@ fn every_port_is_used_but_the_targets_own() {
     });
 }
 
-#[test]
 fn ports_that_were_asked_for_are_used_and_no_others() {
     alone(|| {
         set("ipv4/ip_local_port_range", "20000 20009");

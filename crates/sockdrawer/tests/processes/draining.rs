@@ -14,6 +14,26 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_drain_keeps_its_rate_and_cuts_no_request", a_drain_keeps_its_rate_and_cuts_no_request),
+    ("two_drains_at_once_end_all_of_both", two_drains_at_once_end_all_of_both),
+    ("a_slow_drain_ends_with_its_pool", a_slow_drain_ends_with_its_pool),
+    (
+        "a_purge_of_1000_connections_with_unread_input_delivers_every_byte",
+        a_purge_of_1000_connections_with_unread_input_delivers_every_byte,
+    ),
+    (
+        "a_purge_of_connections_with_much_unread_input_delivers_every_byte",
+        a_purge_of_connections_with_much_unread_input_delivers_every_byte,
+    ),
+    (
+        "what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent",
+        what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent,
+    ),
+    ("a_drain_of_so_many_leaves_those_that_connect", a_drain_of_so_many_leaves_those_that_connect),
+    ("two_drains_of_so_many_at_once_end_exactly_as_many_as_both", two_drains_of_so_many_at_once_end_exactly_as_many_as_both),
+];
+
 /// A request is these bytes. After the first half the server says that it has it, after the second it answers.
 const REQUEST: [u8; 8] = *b"request!";
 const LENGTH: usize = REQUEST.len();
@@ -171,7 +191,6 @@ fn be_clients() {
     say(&told.well.load(SeqCst).to_string());
 }
 
-#[test]
 fn a_drain_keeps_its_rate_and_cuts_no_request() {
     if role().is_some() {
         return be_clients();
@@ -200,7 +219,6 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
     assert!(rates.iter().all(|found| (found / rate - 1.0).abs() < 0.1), "{rates:?}");
 }
 
-#[test]
 fn two_drains_at_once_end_all_of_both() {
     in_time(|| {
         let (pool, at) = start(Config::accept(crate::common::Echo).loops(2));
@@ -224,7 +242,6 @@ fn two_drains_at_once_end_all_of_both() {
     });
 }
 
-#[test]
 fn a_slow_drain_ends_with_its_pool() {
     in_time(|| {
         let (pool, at) = start(Config::accept(crate::common::Echo).loops(2));
@@ -313,17 +330,14 @@ fn purge_with_unread_input(count: usize, length: usize, more: usize) {
     assert_eq!(pool.status().counts.bytes_out, (count * length) as u64);
 }
 
-#[test]
 fn a_purge_of_1000_connections_with_unread_input_delivers_every_byte() {
     purge_with_unread_input(1000, 96 * 1024, 1000);
 }
 
-#[test]
 fn a_purge_of_connections_with_much_unread_input_delivers_every_byte() {
     purge_with_unread_input(50, 1 << 20, 4 << 20);
 }
 
-#[test]
 fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
     const SPEECH: usize = 64 * 1024;
     let mut settings = Settings::default();
@@ -372,7 +386,6 @@ impl Protocol for Stays {
 }
 
 /// Those that still connect are none that can be asked: they go on.
-#[test]
 fn a_drain_of_so_many_leaves_those_that_connect() {
     const EACH: usize = 20;
     let (_server, at) = start(Config::accept(Stays).loops(1));
@@ -397,7 +410,6 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
 }
 
 /// Two who ask for fewer at the same time, one of them slowly, have both what they ask for.
-#[test]
 fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
     const ALL: usize = 600;
     for loops in [1, 2] {
