@@ -16,7 +16,7 @@ MB = 1_000_000
 BLOCK = os.urandom(1_000_003)  # a prime, so that what is lost or doubled does not look right
 PIECE = 128 * 1024
 REPEATED = memoryview(BLOCK + BLOCK[:PIECE])
-STALLED, MOST_MEMORY = 200 * MB, 4 * MB
+STALLED, MAX_MEMORY = 200 * MB, 4 * MB
 DELAY = 0.1  # that another connection may have while one stalls
 AT_ONCE, AFTER_RETURN = 0.2, 0.2
 IDLE = 0.02  # of a CPU
@@ -193,7 +193,7 @@ def stalls(place):
             slowest = max(slowest, time.monotonic() - begin)
         seen.append(place.server.memory() - memory)
         time.sleep(0.02)
-    if max(seen) >= MOST_MEMORY:
+    if max(seen) >= MAX_MEMORY:
         raise Deviation(f"its memory grows by {max(seen) / MB:.1f} MB")
     if slowest >= DELAY:
         raise Deviation(f"another connection waits {slowest * 1000:.0f} ms")

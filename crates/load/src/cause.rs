@@ -2,7 +2,6 @@
 
 use crate::report::{Connections, Report};
 use crate::workload::Errors;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What helps against a full accept queue.
@@ -22,18 +21,6 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.why, self.remedy)
     }
-}
-
-/// The limit that a run came up against.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Wall {
-    /// Which.
-    pub name: String,
-    /// What shows it.
-    pub why: String,
-    /// What moves it.
-    pub remedy: String,
 }
 
 /// What an error of this phase means, by the names that reports have; `overflows` is how many connections found the server's accept

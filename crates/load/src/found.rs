@@ -1,10 +1,10 @@
 //! What came of a search: its tries, and what stopped it.
 
-use crate::cause::Wall;
 use crate::numbers::{float, thousands, time};
 use crate::report::Report;
 use crate::search::{Search, Tries};
 use crate::threshold::Judgement;
+use crate::wall::Wall;
 use serde::Serialize;
 use std::fmt;
 

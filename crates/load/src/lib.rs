@@ -42,7 +42,7 @@ mod workload;
 pub use agent::{
     AgentLost, AgentPort, Examined, Host, Hosts, OnAgentLoss, Place, ServerAgent, Ssh, agent, agent_on_stdio, join_run,
 };
-pub use cause::{Cause, Wall, cause};
+pub use cause::{Cause, cause};
 pub use control::control;
 pub use errno::errno_name;
 pub use found::{Found, Try};
@@ -64,6 +64,7 @@ pub use server::{Server, ServerSample};
 pub use stop::Stop;
 pub use threshold::Judgement;
 pub use tls::{PemFile, Tls, TlsVersion, Trust};
+pub use wall::Wall;
 pub use websocket::WebSocket;
 pub use workload::{
     Acks, Agreed, ClosedWith, Errors, HandshakeCounts, Hello, Latencies, Life, Messages, Numbers, Operations, Properties,

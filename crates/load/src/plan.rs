@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Descriptors of a process that are no connections.
 pub(crate) const OTHERS: usize = 256;
 /// More are no help to a machine of any size.
-const MOST_PROCESSES: usize = 1_000;
+const MAX_PROCESSES: usize = 1_000;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -173,7 +173,7 @@ impl Plan {
         match self.processes {
             Processes::Exactly(processes) => processes as usize,
             Processes::Auto if self.connections.saturating_mul(ends) <= room => 0,
-            Processes::Auto => self.connections.div_ceil(room).min(MOST_PROCESSES),
+            Processes::Auto => self.connections.div_ceil(room).min(MAX_PROCESSES),
         }
     }
 

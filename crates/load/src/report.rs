@@ -1,6 +1,6 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
-use crate::cause::{Cause, Wall, all_at_once, cause};
+use crate::cause::{Cause, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, per_second, thousands, time};
@@ -9,6 +9,7 @@ use crate::part::{AgentPart, Parts};
 use crate::rate::Rate;
 use crate::server::Server;
 use crate::threshold::Judgement;
+use crate::wall::Wall;
 use crate::workload::http::Http;
 use crate::workload::{self, Acks, Errors, Latencies, Operations, TlsReport, WebSocketReport};
 use serde::{Deserialize, Serialize};

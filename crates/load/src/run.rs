@@ -41,7 +41,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// So many slow answers at once: they wait, and cost a stack each.
-const MOST_WORKERS: usize = 128;
+const MAX_WORKERS: usize = 128;
 
 /// Who wants to know how a run is going.
 pub trait Observer {
@@ -558,7 +558,7 @@ fn server(plan: &Plan) -> Result<Config, Error> {
     if let Some(tls) = &plan.tls {
         behaviour = tls::server(behaviour, &tls.alpn)?;
     }
-    let workers = if plan.workload.properties().has_slow_answers { plan.connections.min(MOST_WORKERS) } else { 0 };
+    let workers = if plan.workload.properties().has_slow_answers { plan.connections.min(MAX_WORKERS) } else { 0 };
     let mut config =
         Config::accept(behaviour).model(model).workers(workers).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
     config.limit = plan.is_short().then(|| plan.connections.saturating_mul(2));

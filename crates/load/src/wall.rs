@@ -1,13 +1,14 @@
 //! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
 //! named.
 
-use crate::cause::{ACCEPT_FASTER, Wall, all_at_once, cause, overflown};
+use crate::cause::{ACCEPT_FASTER, all_at_once, cause, overflown};
 use crate::cgroup::{Limits, Quota, Throttling};
 use crate::numbers::{float, median, thousands, time};
 use crate::proc;
 use crate::report::Report;
 use crate::series::Sample;
 use crate::workload::Errors;
+use serde::{Deserialize, Serialize};
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
 const FULL: f64 = 0.9;
@@ -38,6 +39,18 @@ const LEAST_SECONDS: f64 = 1.0;
 const FEW_ERRORS: f64 = 0.01;
 /// A handshake that was dropped is tried again after a second.
 const HANDSHAKE_AGAIN: f64 = 1_000_000.0;
+
+/// The limit that a run came up against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Wall {
+    /// Which.
+    pub name: String,
+    /// What shows it.
+    pub why: String,
+    /// What moves it.
+    pub remedy: String,
+}
 
 /// What was seen of a run besides its report.
 #[derive(Clone, Debug, Default, PartialEq)]

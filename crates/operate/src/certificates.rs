@@ -39,7 +39,7 @@ fn follow(watched: &Watched, operator: &Weak<Operator>) {
     }
 }
 
-/// Changes the pools whose files have another content, or whose protocols find something else. A failure is told once, and not each minute, and so is its
+/// Changes the pools whose files have another content, or whose protocols find something else. A failure is told once, not at each look, and so is its
 /// end.
 pub(crate) fn look(operator: &Operator, cause: Cause<'_>) {
     let server = &operator.server;

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Lines that may wait to be written.
-pub(crate) const MOST_LINES: usize = 1024;
+pub(crate) const MAX_LINES: usize = 1024;
 /// Lines of one kind and pool in each [`SECOND`].
-const MOST_OF_A_KIND: u32 = 10;
+const MAX_OF_A_KIND: u32 = 10;
 /// Records of one kind and pool, which are told because a setting asks for them.
-const MOST_RECORDS: u32 = 1_000;
+const MAX_RECORDS: u32 = 1_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How events are logged.
@@ -198,7 +198,7 @@ impl Queue {
     fn may_tell(&mut self, entry: &Entry) -> bool {
         let fresh = || Told { since: Instant::now(), lines: 0, more: 0 };
         let told = self.kinds.entry((entry.pool.clone(), entry.event.clone())).or_insert_with(fresh);
-        if told.lines < if entry.is_record { MOST_RECORDS } else { MOST_OF_A_KIND } {
+        if told.lines < if entry.is_record { MAX_RECORDS } else { MAX_OF_A_KIND } {
             told.lines += 1;
             return true;
         }
@@ -219,7 +219,7 @@ impl Queue {
 
     fn push(&mut self, form: Form, entry: &Entry) {
         // Room for the count of what was dropped, too; and records leave room for what matters more.
-        if self.lines.len() + 1 >= if entry.is_record { MOST_LINES / 2 } else { MOST_LINES } {
+        if self.lines.len() + 1 >= if entry.is_record { MAX_LINES / 2 } else { MAX_LINES } {
             self.dropped += 1;
             self.left_out.0 += 1;
             return;

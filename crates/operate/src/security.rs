@@ -17,14 +17,14 @@ fn the_limits_on_input_are_those_that_are_written_down() {
         ("Configuration,", document::MAX_BYTES, " bytes"),
         ("Pools of", document::MAX_POOLS, ""),
         ("Name of a pool", document::MAX_NAME, " bytes"),
-        ("A PROXY header of version 1", Header::MOST_V1, " bytes"),
-        ("A PROXY header of version 2", Header::MOST_V2, " bytes"),
+        ("A PROXY header of version 1", Header::MAX_V1, " bytes"),
+        ("A PROXY header of version 2", Header::MAX_V2, " bytes"),
         ("Time that a PROXY header takes", Accepts::WITHIN.as_secs() as usize, " s"),
         ("Connections of the control socket", control::PLACES.clients, ""),
         ("Collectors", metrics::PLACES.clients, ""),
         ("Requests of the control socket", control::PLACES.answers, ""),
         ("Revisions", revisions::MAX_REVISIONS, ""),
-        ("Lines of the log", log::MOST_LINES, ""),
+        ("Lines of the log", log::MAX_LINES, ""),
     ];
     for (begins, limit, unit) in limits {
         assert_eq!(row(begins), thousands(limit as u64) + unit, "{begins}");

@@ -70,7 +70,7 @@ pub(crate) struct State {
     pub(crate) last_change: Option<Duration>,
     pub(crate) changes: u64,
     pub(crate) failed_changes: u64,
-    /// Why what the files of certificates have now is not in force.
+    /// The reason why the certificate files' current content was refused. None: the content in force is the current one.
     pub(crate) refused_files: Option<String>,
     /// The program has been asked to end.
     pub(crate) ending: bool,

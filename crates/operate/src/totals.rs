@@ -17,7 +17,7 @@ const COMMITS_WITHIN: Duration = Duration::from_secs(5);
 /// Restarts of a pool, beside the counters of the library.
 pub(crate) const RESTARTS: &str = "restarts";
 /// Pools that ended are remembered by this many names, so that one that comes again counts on.
-const MOST_ENDED: usize = 256;
+const MAX_ENDED: usize = 256;
 
 /// The counters of a pool, by name.
 type Sums = BTreeMap<String, u64>;
@@ -155,7 +155,7 @@ impl Kept {
     /// Forgets pools that ended long ago, where there are too many.
     fn forget(&mut self, state: &State) {
         let gone: Vec<String> = self.ended.keys().filter(|name| !state.pools.contains_key(*name)).cloned().collect();
-        for name in gone.iter().take(self.ended.len().saturating_sub(MOST_ENDED)) {
+        for name in gone.iter().take(self.ended.len().saturating_sub(MAX_ENDED)) {
             self.ended.remove(name);
             self.shown.pools.remove(name);
         }

@@ -20,7 +20,7 @@ const LOOKS_UNTOLD: Duration = Duration::from_secs(1);
 /// A certificate and its key are two files: they are read once nothing has changed for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// ... and in any case after so many changes in a row.
-const MOST_CHANGES: usize = 50;
+const MAX_CHANGES: usize = 50;
 
 /// What tells of changes in directories.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Watched {
             return;
         }
         let mut changes = 0;
-        while changes < MOST_CHANGES && is_told(told, QUIET) {
+        while changes < MAX_CHANGES && is_told(told, QUIET) {
             let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
             let mut reader = Reader::new(told, &mut buffer);
             while reader.next().is_ok() {}

@@ -118,9 +118,11 @@ pub struct Settings {
     /// connection is delegated. Only for a [`Service`](crate::Service): what a handler or another program reads, the loop does not see, so that
     /// [`Pool::start`](crate::Pool::start) refuses it with one. Default: none, no timeout.
     pub idle: Option<Duration>,
-    /// How long a closed connection reads and discards, waiting for the peer's end. Default: 2 s.
+    /// Maximum time in which a closed connection reads and discards, waiting for the peer's end. A change is in force also for connections
+    /// that are older and close later, but not in the processes of `fork`. Default: 2 s.
     pub linger: Duration,
-    /// How long a closed connection tries to send its unsent output, before it lingers. Default: 30 s.
+    /// Maximum time in which a closed connection tries to send its unsent output, before it lingers; as `linger`, that of the newest
+    /// settings. Default: 30 s.
     pub flush: Duration,
 }
 

@@ -74,7 +74,7 @@ mod chunks;
 mod clock;
 mod config;
 #[cfg(test)]
-mod defaults;
+mod documented_defaults;
 mod error;
 mod event_loop;
 #[cfg(feature = "processes")]

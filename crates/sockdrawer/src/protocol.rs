@@ -38,7 +38,7 @@ mod tag;
 mod timers;
 mod wiped;
 
-pub(crate) use asks::{Asks, Door, Learned, Said, Told};
+pub(crate) use asks::{Asks, LateAdmission, Learned, Said, Told};
 pub use asks::{Connect, HandshakeKind};
 pub use codec::{Codec, Lines, Prefixed};
 pub(crate) use context::Timer;

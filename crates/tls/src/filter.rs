@@ -9,7 +9,7 @@ use sockdrawer::{CannotRestore, CannotSave, Input, Job, JobResult, Output, Peer,
 use std::time::{Duration, Instant};
 
 /// Bytes of records that rustls has not taken, on workers: a message may be as long as where a pool keeps them, by default.
-const MOST_RECORDS: usize = 64 * 1024;
+const MAX_RECORDS: usize = 64 * 1024;
 
 /// TLS on one connection, either end: made by [`Server`](crate::Server) and [`Client`](crate::Client).
 pub struct TlsFilter {
@@ -183,7 +183,7 @@ impl TlsFilter {
         match next_record(wire.bytes()).and_then(|length| wire.exactly(length)) {
             Some(record) => {
                 shaking.records.extend_from_slice(record);
-                if shaking.records.len() > MOST_RECORDS {
+                if shaking.records.len() > MAX_RECORDS {
                     let refused = Refused::because("a message of the TLS handshake in more than 64 KiB of records");
                     return self.shaken(shaking, Err(refused));
                 }

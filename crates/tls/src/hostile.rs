@@ -5,8 +5,8 @@
 //! step's upper three bits say what happens, its lower five how much of it.
 
 use crate::filter::TlsFilter;
-use crate::record::{Aead, Cipher, Content, Direction, MOST_PLAIN, MOST_RECORDS, Version};
-use crate::session::{End, MOST_MESSAGE, Session};
+use crate::record::{Aead, Cipher, Content, Direction, MAX_PLAIN, MAX_RECORDS, Version};
+use crate::session::{End, MAX_MESSAGE, Session};
 use crate::{Client, Identity, Server, Trust};
 use sockdrawer::layer::{Filter, Filtering, Progress};
 use sockdrawer::{Input, Output, Saved, Saver, Side};
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What an event loop keeps of bytes that are not taken.
-const MOST_WIRE: usize = 64 * 1024;
+const MAX_WIRE: usize = 64 * 1024;
 
 /// One end, and all that its peer knows.
 struct Victim {
@@ -104,7 +104,7 @@ impl Victim {
             let progress = self.filter.decode(&mut input, &mut plain, &mut back);
             let taken = input.taken();
             self.wire.drain(..taken);
-            assert!(plain.len() <= MOST_PLAIN && back.bytes().len() <= MOST_WIRE);
+            assert!(plain.len() <= MAX_PLAIN && back.bytes().len() <= MAX_WIRE);
             match progress {
                 Ok(Progress::Plain) => assert!(!plain.is_empty()),
                 Ok(Progress::NeedMore) => break,
@@ -117,8 +117,8 @@ impl Victim {
             }
         }
         let held = self.filter.session().map_or(0, |session| session.held());
-        assert!(held < MOST_MESSAGE);
-        if self.wire.len() > MOST_WIRE {
+        assert!(held < MAX_MESSAGE);
+        if self.wire.len() > MAX_WIRE {
             self.failed = true;
         }
         self.hear(back.bytes());
@@ -169,7 +169,7 @@ impl Victim {
             1 if session.cipher.version == Version::Tls13 => session.update(true, &mut said),
             2 => self.filter.goodbye(&mut said),
             _ => {
-                let at = MOST_RECORDS - count as u64 / 4;
+                let at = MAX_RECORDS - count as u64 / 4;
                 session.sends = session.sends.view().at(at);
                 self.opens = self.opens.take().map(|(cipher, opens)| (cipher, opens.at(at)));
             }

@@ -18,17 +18,17 @@ pub(crate) mod tests;
 /// Bytes of a record's header: type, version, length.
 pub(crate) const HEADER: usize = 5;
 /// The most bytes of data in a record: RFC 8446, section 5.1.
-pub(crate) const MOST_PLAIN: usize = 1 << 14;
+pub(crate) const MAX_PLAIN: usize = 1 << 14;
 /// What a record may be longer than its data: RFC 8446, section 5.2, and RFC 5246, section 6.2.3.
-const MOST_EXTRA_13: usize = 256;
-const MOST_EXTRA_12: usize = 2048;
+const MAX_EXTRA_13: usize = 256;
+const MAX_EXTRA_12: usize = 2048;
 /// The most bytes of a record with its header.
-pub(crate) const LONGEST: usize = HEADER + MOST_PLAIN + MOST_EXTRA_12;
+pub(crate) const LONGEST: usize = HEADER + MAX_PLAIN + MAX_EXTRA_12;
 const TAG: usize = 16;
 /// The part of the nonce that a record of TLS 1.2 with AES-GCM carries.
 const EXPLICIT: usize = 8;
 /// The most records for one key of AES-GCM: RFC 8446, section 5.5 allows 2^24.5 of full size.
-pub(crate) const MOST_RECORDS: u64 = 1 << 24;
+pub(crate) const MAX_RECORDS: u64 = 1 << 24;
 
 /// The type of a record's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Aead {
     fn most_records(self) -> u64 {
         match self {
             Aead::Chacha20Poly1305 => u64::MAX,
-            Aead::Aes128Gcm | Aead::Aes256Gcm => MOST_RECORDS,
+            Aead::Aes128Gcm | Aead::Aes256Gcm => MAX_RECORDS,
         }
     }
 }
@@ -247,7 +247,7 @@ impl Cipher {
         let key = self.key(direction);
         let mut left = plain;
         loop {
-            let (now, later) = left.split_at(left.len().min(MOST_PLAIN));
+            let (now, later) = left.split_at(left.len().min(MAX_PLAIN));
             self.seal_one(&key, direction, content, now, to);
             left = later;
             if left.is_empty() {
@@ -303,14 +303,14 @@ impl Cipher {
         let opened = opened.map_err(|_| BadRecord::Forged)?;
         let start = HEADER + explicit;
         if !is_13 {
-            return if opened.len() > MOST_PLAIN {
+            return if opened.len() > MAX_PLAIN {
                 Err(BadRecord::TooLong(opened.len()))
             } else {
                 Ok((outer, start..start + length))
             };
         }
         // Content, its type, and zeros: RFC 8446, section 5.4 limits them together.
-        if opened.len() > MOST_PLAIN + 1 {
+        if opened.len() > MAX_PLAIN + 1 {
             return Err(BadRecord::TooLong(opened.len()));
         }
         let end = opened.iter().rposition(|byte| *byte != 0).ok_or(BadRecord::OnlyPadding)?;
@@ -321,7 +321,7 @@ impl Cipher {
     pub(crate) fn record_length(self, wire: &[u8]) -> Result<Option<usize>, BadRecord> {
         let Some([_, _, _, high, low]) = wire.first_chunk::<HEADER>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        let extra = if self.version == Version::Tls13 { MOST_EXTRA_13 } else { MOST_EXTRA_12 };
-        if length > MOST_PLAIN + extra { Err(BadRecord::TooLong(length)) } else { Ok(Some(HEADER + length)) }
+        let extra = if self.version == Version::Tls13 { MAX_EXTRA_13 } else { MAX_EXTRA_12 };
+        if length > MAX_PLAIN + extra { Err(BadRecord::TooLong(length)) } else { Ok(Some(HEADER + length)) }
     }
 }

@@ -11,9 +11,9 @@ use zeroize::Zeroize;
 pub(crate) mod tests;
 
 /// The most records in a row that bring no data: each costs, and nobody needs many.
-const MOST_IDLE_RECORDS: u8 = 32;
+const MAX_IDLE_RECORDS: u8 = 32;
 /// The most bytes of a message of the handshake that comes later: a ticket of the longest that the format has.
-pub(crate) const MOST_MESSAGE: usize = 4 + (1 << 16) + 512;
+pub(crate) const MAX_MESSAGE: usize = 4 + (1 << 16) + 512;
 
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
@@ -146,7 +146,7 @@ impl Session {
                 return Ok(Progress::Plain);
             }
             self.idle_records += 1;
-            if self.idle_records > MOST_IDLE_RECORDS {
+            if self.idle_records > MAX_IDLE_RECORDS {
                 return Err(unexpected("more than 32 TLS records in a row without data"));
             }
             match content {
@@ -201,7 +201,7 @@ impl Session {
                 // It is refused, and not waited for.
                 return self.message(*kind, &[], false, back);
             }
-            if 4 + length > MOST_MESSAGE {
+            if 4 + length > MAX_MESSAGE {
                 return Err(undecodable(format!("a TLS handshake message of {length} bytes")));
             }
             let Some((body, rest)) = left[4..].split_at_checked(length) else { break };
@@ -251,7 +251,7 @@ impl Session {
         if self.said == Said::UsedUp {
             return;
         }
-        let records = plain.len().div_ceil(crate::record::MOST_PLAIN) as u64;
+        let records = plain.len().div_ceil(crate::record::MAX_PLAIN) as u64;
         // One for the key update, one for the goodbye.
         if self.cipher.records_left(&self.sends) < records + 2 {
             if self.cipher.version == Version::Tls12 {

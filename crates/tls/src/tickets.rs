@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 const PERIOD: u64 = 6 * 60 * 60;
 const TAG: usize = 16;
 /// A client whose certificates make a longer one is not resumed.
-const MOST_TICKET: usize = 16 * 1024;
+const MAX_TICKET: usize = 16 * 1024;
 
 /// The keys of session tickets. Clones are the same keys: give one to each [`Server`](crate::Server) of a program, the next one after a change
 /// of certificates too, and its clients resume there.
@@ -169,7 +169,7 @@ impl Tickets {
 
     fn open(&self, ticket: &[u8], of: &[u8], period: u64) -> Option<Vec<u8>> {
         let (nonce, body) = ticket.split_first_chunk::<NONCE_LEN>()?;
-        if body.len() > MOST_TICKET {
+        if body.len() > MAX_TICKET {
             return None;
         }
         let keys = {

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 const BLOCK_BYTES: usize = 64 * 1024;
 /// The most batches under way; more wait as if the window were full. By a schedule a batch may be a single message, and those
 /// that wait become one.
-const MOST_BATCHES: u64 = 65_536;
-const MOST_SCHEDULED: u64 = 1_024;
+const MAX_BATCHES: u64 = 65_536;
+const MAX_SCHEDULED: u64 = 1_024;
 /// A batch has no more bytes, but for a single message.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// What each connection of a [`Client`] sends, and how fast.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl Stream {
         let payload = (0..=250).cycle().take(size as usize);
         let message: Vec<u8> = [0; 8].into_iter().chain(order).chain(payload).collect();
         let fitting = |bytes: usize| (bytes / message.len()).max(1) as u64;
-        let batch = options.batch.max(1).min(window).min(fitting(MOST_BYTES));
+        let batch = options.batch.max(1).min(window).min(fitting(MAX_BYTES));
         let block = message.repeat(batch.min(fitting(BLOCK_BYTES)) as usize);
         let options = Options { size, batch, window, ..options };
         Stream { options, interval, message: message.len(), block: block.into() }
@@ -347,8 +347,8 @@ impl<M: Meter> Protocol for Streaming<M> {
         let options = &self.stream.options;
         self.start = Some(first(options.interval, cx.now(), options.seed, cx.id()));
         let most = match self.stream.interval {
-            0 => (options.window / options.batch + 1).min(MOST_BATCHES),
-            _ => options.window.min(MOST_SCHEDULED),
+            0 => (options.window / options.batch + 1).min(MAX_BATCHES),
+            _ => options.window.min(MAX_SCHEDULED),
         };
         self.batches = VecDeque::with_capacity(most as usize);
         self.send_on(cx)

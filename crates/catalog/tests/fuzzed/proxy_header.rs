@@ -14,7 +14,7 @@ pub(crate) fn check(input: &[u8]) {
     let decided = (0..=stream.len()).find(|end| Header::parse(&stream[..*end]) != Ok(None)).unwrap_or(stream.len());
     (decided..=stream.len()).for_each(|end| assert_eq!(Header::parse(&stream[..end]), whole, "{end} after {decided}"));
     if let Ok(Some((header, length))) = whole {
-        assert!(length <= Header::MOST_V2 && decided <= length);
+        assert!(length <= Header::MAX_V2 && decided <= length);
         for version in [Version::V1, Version::V2] {
             let bytes = header.bytes(version);
             let again = Header::parse(&bytes).expect("it is right").expect("it is whole");

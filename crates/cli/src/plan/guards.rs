@@ -8,21 +8,21 @@ use sockdrawer_load::Plan;
 use std::net::IpAddr;
 use std::time::Duration;
 
-const MOST_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// Of connects, and of operations.
-const MOST_PER_SECOND: f64 = 5_000.0;
+const MAX_PER_SECOND: f64 = 5_000.0;
 
 /// The most connections, and operations per second, that a run may be told to have while it goes on; None: any number.
 pub(crate) fn most(plan: &Plan) -> Option<(usize, f64)> {
     let far = plan.targets.iter().any(|target| !is_near(target));
-    far.then_some((MOST_CONNECTIONS.max(plan.connections), MOST_PER_SECOND))
+    far.then_some((MAX_CONNECTIONS.max(plan.connections), MAX_PER_SECOND))
 }
 
 /// Refuses what is more than that to a public address.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     let Some(far) = plan.targets.iter().find(|target| !is_near(target)) else { return Ok(()) };
-    let too_much = if plan.connections > MOST_CONNECTIONS {
-        format!("{} connections are more than {MOST_CONNECTIONS}", plan.connections)
+    let too_much = if plan.connections > MAX_CONNECTIONS {
+        format!("{} connections are more than {MAX_CONNECTIONS}", plan.connections)
     } else if let Some(what) = too_fast(connects_per_second(plan), "connects") {
         what
     } else if let Some(what) = too_fast(operations_per_second(plan), "operations") {
@@ -35,9 +35,9 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
 
 fn too_fast(rate: f64, what: &str) -> Option<String> {
     match rate {
-        rate if rate <= MOST_PER_SECOND => None,
-        rate if rate.is_finite() => Some(format!("{} {what}/s are more than {MOST_PER_SECOND}/s", number(rate))),
-        _ => Some(format!("{what} as fast as it goes may be more than {MOST_PER_SECOND}/s")),
+        rate if rate <= MAX_PER_SECOND => None,
+        rate if rate.is_finite() => Some(format!("{} {what}/s are more than {MAX_PER_SECOND}/s", number(rate))),
+        _ => Some(format!("{what} as fast as it goes may be more than {MAX_PER_SECOND}/s")),
     }
 }
 

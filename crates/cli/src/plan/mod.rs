@@ -24,7 +24,7 @@ pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a run is, unless something else is said; and the time of connecting besides.
 const DURATION: Duration = Duration::from_secs(10);
 /// Local addresses in all.
-const MOST_SOURCES: usize = 65_536;
+const MAX_SOURCES: usize = 65_536;
 
 /// What is asked for.
 ///
@@ -201,8 +201,8 @@ fn default_timeout(workload: &Workload) -> Duration {
 
 /// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
 fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
-    if sources.len() > MOST_SOURCES {
-        return Err(usage(format_args!("--source: {} addresses are more than {MOST_SOURCES}: write fewer", sources.len())));
+    if sources.len() > MAX_SOURCES {
+        return Err(usage(format_args!("--source: {} addresses are more than {MAX_SOURCES}: write fewer", sources.len())));
     }
     for source in sources {
         let fits = |target: &Address| matches!(target, Address::Tcp(target) if target.is_ipv4() == source.is_ipv4());

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// The most addresses of one `--source`.
-const MOST_SOURCES: u64 = 65_536;
+const MAX_SOURCES: u64 = 65_536;
 
 /// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP or WebSocket asks for: `http://127.0.0.1:9000/index.html`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,9 +195,9 @@ impl FromStr for Source {
             None => bits,
             Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(not_one)?,
         };
-        let most = bits - MOST_SOURCES.ilog2();
+        let most = bits - MAX_SOURCES.ilog2();
         if prefix < most {
-            return Err(BadValue(format!("more than {MOST_SOURCES} addresses: write /{most} or a longer prefix")));
+            return Err(BadValue(format!("more than {MAX_SOURCES} addresses: write /{most} or a longer prefix")));
         }
         let count = 1 << (bits - prefix);
         let first = number(address);
@@ -238,7 +238,7 @@ impl Source {
             let follow = |(offset, address): &(usize, &IpAddr)| {
                 address.is_ipv4() == first.is_ipv4() && number(**address).checked_sub(number(*first)) == Some(*offset as u128)
             };
-            let in_order = rest.iter().take(MOST_SOURCES as usize).enumerate().take_while(follow).count();
+            let in_order = rest.iter().take(MAX_SOURCES as usize).enumerate().take_while(follow).count();
             let aligned = number(*first).trailing_zeros().min(in_order.ilog2());
             let bits = if first.is_ipv4() { 32 } else { 128 };
             texts.push(if aligned == 0 { first.to_string() } else { format!("{first}/{}", bits - aligned) });

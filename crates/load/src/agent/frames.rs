@@ -218,11 +218,11 @@ pub(super) struct Hello {
 /// What an agent says before its first frame: a shell that starts it may print something of its own.
 pub(super) const GREETING: &[u8] = b"\nsockdrawer agent 1\n";
 /// A shell that prints more than this before an agent begins starts none.
-const MOST_BEFORE: u64 = 64 * 1024;
+const MAX_BEFORE: u64 = 64 * 1024;
 
 /// Reads on to the first frame; false: there is none.
 pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<bool> {
-    let mut lines = from.take(MOST_BEFORE);
+    let mut lines = from.take(MAX_BEFORE);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         if line.as_slice() == &GREETING[1..] {

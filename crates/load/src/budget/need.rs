@@ -1,7 +1,7 @@
 //! One thing that a run needs, beside what there is of it.
 
-use crate::cause::Wall;
 use crate::numbers::{bytes, float, thousands};
+use crate::wall::Wall;
 use serde::Serialize;
 use std::fmt;
 

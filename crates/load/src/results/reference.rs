@@ -1,12 +1,12 @@
 //! docs/reference/results.md has the fields that there are, and no other.
 
-use crate::cause::Wall;
 use crate::latency::Percentiles;
 use crate::rate::Rate;
 use crate::report::{Action, tests::report};
 use crate::series::Sample;
 use crate::server::ServerSample;
 use crate::threshold::Judgement;
+use crate::wall::Wall;
 use crate::workload::{HandshakeCounts, TlsReport, WebSocketReport};
 use serde::Serialize;
 use serde_json::Value;

@@ -24,7 +24,7 @@ pub(super) struct Process {
 
 /// A server opens its listening sockets before its connections: of a process so many descriptors are looked at, from the lowest on. With
 /// 160,000 descriptors in eight processes that had nothing to do with it, looking at all took a second.
-const MOST_DESCRIPTORS: usize = 1_024;
+const MAX_DESCRIPTORS: usize = 1_024;
 /// A machine with more processes than can be looked at in this time needs --server-pid.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -119,7 +119,7 @@ fn process(id: u32) -> Option<Process> {
 /// The sockets that a process has among its lowest descriptors; none where this user may not look.
 fn descriptors(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
-    links.take(MOST_DESCRIPTORS).filter_map(|link| {
+    links.take(MAX_DESCRIPTORS).filter_map(|link| {
         let to = fs::read_link(link.path()).ok()?;
         to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     })
@@ -182,9 +182,9 @@ mod tests {
         sockdrawer::raise_descriptor_limit().expect("a limit");
         let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         // More than are looked at, and the time for that does not grow with them.
-        let sockets: Vec<_> = (0..MOST_DESCRIPTORS + 500).map(|_| one.try_clone().expect("a descriptor")).collect();
+        let sockets: Vec<_> = (0..MAX_DESCRIPTORS + 500).map(|_| one.try_clone().expect("a descriptor")).collect();
         let seen = descriptors(std::process::id()).count();
-        assert!(seen > MOST_DESCRIPTORS / 2 && seen <= MOST_DESCRIPTORS, "{seen} of {}", sockets.len());
+        assert!(seen > MAX_DESCRIPTORS / 2 && seen <= MAX_DESCRIPTORS, "{seen} of {}", sockets.len());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Reasons in words that are told apart; a server can say what it likes, and the others are one.
-const MOST_REASONS: usize = 32;
+const MAX_REASONS: usize = 32;
 const OTHER: &str = "another reason";
 
 /// Handshakes of a process, or of all.
@@ -119,7 +119,7 @@ impl Handshakes {
 }
 
 fn note(reasons: &mut BTreeMap<String, Seen>, why: &str, seen: &Seen) {
-    let why = if reasons.len() < MOST_REASONS || reasons.contains_key(why) { why } else { OTHER };
+    let why = if reasons.len() < MAX_REASONS || reasons.contains_key(why) { why } else { OTHER };
     reasons.entry(why.to_owned()).or_default().add(seen);
 }
 
@@ -198,6 +198,6 @@ mod tests {
     fn a_server_with_many_words_has_few_reasons() {
         let mut handshakes = Handshakes::default();
         (0..100).for_each(|number| handshakes.failed(&number.to_string()));
-        assert_eq!((handshakes.failed.len(), handshakes.failed[OTHER].count), (MOST_REASONS + 1, 100 - MOST_REASONS as u64));
+        assert_eq!((handshakes.failed.len(), handshakes.failed[OTHER].count), (MAX_REASONS + 1, 100 - MAX_REASONS as u64));
     }
 }

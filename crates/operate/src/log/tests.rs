@@ -42,7 +42,7 @@ fn text(got: &mpsc::Receiver<Vec<u8>>) -> String {
 #[test]
 fn what_does_not_fit_is_dropped_and_counted_and_the_rest_comes_in_order() {
     let (log, go, got) = log(Form::Plain);
-    let told = 3 * MOST_LINES;
+    let told = 3 * MAX_LINES;
     // Each of a kind of its own.
     (0..told).for_each(|number| log.tell(&entry(0, &format!("Kind{number}"), &number.to_string())));
     log.flush(Duration::ZERO);
@@ -54,7 +54,7 @@ fn what_does_not_fit_is_dropped_and_counted_and_the_rest_comes_in_order() {
     let lines: Vec<&str> = all.lines().collect();
     let [numbers @ .., dropped, "after"] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(numbers.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{numbers:?}");
-    assert!(numbers.len() + 2 >= MOST_LINES, "{}", numbers.len());
+    assert!(numbers.len() + 2 >= MAX_LINES, "{}", numbers.len());
     assert_eq!(*dropped, format!("warning: {} lines were dropped: standard error was not read", told - numbers.len()));
     assert_eq!(log.left_out(), ((told - numbers.len()) as u64, 0));
 }

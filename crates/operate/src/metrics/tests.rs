@@ -67,6 +67,19 @@ fn every_counter_of_the_table_is_counted() {
     }
 }
 
+/// Counters without a metric: a sum of others, what another metric shows, or what is of use in tests alone.
+const NOT_SHOWN: [&str; 6] = ["accept_empty", "connected", "moved_out", "rejected", "turns", "untaken"];
+
+#[test]
+fn every_counter_is_shown_or_known_not_to_be() {
+    let counts = serde_json::to_value(sockdrawer::observe::Counts::default()).expect("JSON");
+    let counted: BTreeSet<&str> = counts.as_object().expect("by names").keys().map(String::as_str).collect();
+    let shown = METRICS.iter().filter_map(|metric| if let Of::Counts(counters) = metric.of { Some(counters) } else { None });
+    let shown: BTreeSet<&str> = shown.flatten().map(|(_, counter)| *counter).collect();
+    let missing: Vec<&str> = counted.difference(&shown).copied().collect();
+    assert_eq!(missing, NOT_SHOWN, "a row of METRICS, or a name in NOT_SHOWN, for each counter");
+}
+
 #[test]
 fn the_dashboard_and_the_guide_name_metrics_that_there_are() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");

@@ -37,7 +37,7 @@ use crate::behaviour::{Answer, More, Panicked, TableBox};
 use crate::ipc::child_page::ChildPage;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::protocol::{Connect, ConnectionId, Door, Local, Output, Peer, Post, Side, Timer};
+use crate::protocol::{Connect, ConnectionId, LateAdmission, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Timers that one turn calls for: a crowd that came at once is due at once, and others of its loop wait for a part of it alone.
-const MOST_DUE: usize = 64;
+const MAX_DUE: usize = 64;
 
 /// The connections of one event loop, of whatever generation, and those that are being made.
 pub(crate) struct Connections {
@@ -90,8 +90,8 @@ pub(crate) struct Connections {
     /// Output was kept, for a connection that does not read.
     pub(super) swollen: bool,
     ids: std::ops::Range<u64>,
-    /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
-    second: u32,
+    /// The monotonic clock in whole seconds, read once per turn: a connection's age is computed from it.
+    clock_seconds: u32,
     /// Of this turn, connections whose peers have ended.
     pub(super) ends: usize,
     /// The generation in force, or the model, needs the peer's address.
@@ -106,8 +106,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
-        let door: Arc<dyn Door> = shared.clone();
-        inbox.is_behind(Arc::downgrade(&door));
+        let late_admission: Arc<dyn LateAdmission> = shared.clone();
+        inbox.admits_by(Arc::downgrade(&late_admission));
         let io = Io::new(index, shared, inbox);
         Connections {
             snapshot: None,
@@ -133,7 +133,7 @@ impl Connections {
             read_most: READ_BYTES,
             swollen: false,
             ids: 0..0,
-            second: 0,
+            clock_seconds: 0,
             ends: 0,
             names_peers: true,
             learns_peers: false,
@@ -165,7 +165,7 @@ impl Connections {
     }
 
     pub(super) fn look_at_clock(&mut self) {
-        self.second = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
+        self.clock_seconds = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
     }
 
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
@@ -227,7 +227,7 @@ impl Connections {
         let now = Instant::now();
         let mut due = std::mem::take(&mut self.timers.due);
         // The next turn takes those that are left.
-        self.timers.wheel.advance(&mut self.slots, now, &mut due, MOST_DUE);
+        self.timers.wheel.advance(&mut self.slots, now, &mut due, MAX_DUE);
         for slot in due.drain(..) {
             // A callback earlier in this list may have ended the connection, or set its timer again.
             if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {
@@ -278,7 +278,7 @@ impl Connections {
         if self.snapshot.is_some() {
             self.publish(slot, peer);
         }
-        let (table, opened) = (self.active_table(slot), self.second);
+        let (table, opened) = (self.active_table(slot), self.clock_seconds);
         let record = self.slots.at(slot);
         (record.table, record.opened) = (table, opened);
         let of = self.generations.at(table);
@@ -438,7 +438,7 @@ impl Connections {
             // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
             Ok(()) => {
                 self.unwatch(slot);
-                if self.slots.at(slot).flags.any(Flags::WAITING) {
+                if self.slots.at(slot).flags.any(Flags::PAUSED) {
                     self.ended_while_paused(slot);
                 }
             }

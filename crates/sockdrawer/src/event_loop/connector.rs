@@ -21,7 +21,7 @@ const CONNECTS_PER_TURN: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After these the pause is the longest.
-const MOST_DOUBLINGS: u32 = 10;
+const MAX_DOUBLINGS: u32 = 10;
 
 /// The connecting part of a loop.
 pub(super) struct Connector {
@@ -145,7 +145,7 @@ impl Connector {
         if !endless || connects.failed == 0 {
             return;
         }
-        for _ in 1..connects.failed.min(MOST_DOUBLINGS) {
+        for _ in 1..connects.failed.min(MAX_DOUBLINGS) {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
         let rested = Instant::now() + self.pause;

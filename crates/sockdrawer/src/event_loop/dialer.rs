@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connects that are late by more are not made up for, unless each is.
-const MOST_LAG: Duration = Duration::from_millis(100);
+const MAX_LAG: Duration = Duration::from_millis(100);
 
 /// What is asked for, and how far it has come.
 pub(crate) struct Dialer {
@@ -127,7 +127,7 @@ impl Schedule {
     fn take(&mut self, now: Instant) -> Instant {
         let Some(gap) = self.gap else { return now };
         let due = match self.late {
-            Late::Forget => self.next.max(now - MOST_LAG),
+            Late::Forget => self.next.max(now - MAX_LAG),
             Late::MakeUp => self.next,
         };
         self.next = deadline(due, gap);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn after_a_long_pause_a_schedule_is_made_up_for_and_a_limit_is_not() {
         assert_eq!(taken(Late::MakeUp, &[0, 900, 900, 900]), [0, 1, 2, 3]);
-        let from = 900 - MOST_LAG.as_millis() as u32;
+        let from = 900 - MAX_LAG.as_millis() as u32;
         assert_eq!(taken(Late::Forget, &[0, 900, 900, 900]), [0, from, from + 1, from + 2]);
     }
 

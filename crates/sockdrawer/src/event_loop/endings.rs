@@ -27,7 +27,7 @@ pub(crate) struct Endings {
     held: AtomicUsize,
     /// Connections that are counted as cut and have a socket and a permit still.
     pub(super) closing: AtomicUsize,
-    /// The count was told. Connections that have not ended by then were told as cut, so they are.
+    /// The totals were returned to the caller. Connections that had not ended by then were counted as cut, and are cut now.
     pub(super) told: AtomicBool,
 }
 

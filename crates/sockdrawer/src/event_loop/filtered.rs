@@ -16,7 +16,7 @@ const MAX_WIRE: usize = 256 * 1024;
 /// What the filter says by itself waits up to here: a peer that has it answer and does not read its answers is refused.
 const MAX_BACK: usize = 64 * 1024;
 /// Reads that brought nothing for the lessee, after which other work of its thread has its turn.
-const MOST_READS: usize = 16;
+const MAX_READS: usize = 16;
 
 /// The filter, and bytes on both sides of it. An idle connection holds none.
 pub(super) struct Filtered {
@@ -143,7 +143,7 @@ impl Filtered {
             } else if *wire.ended {
                 self.filter.wire_ended()?;
                 self.ended = true;
-            } else if reads == MOST_READS {
+            } else if reads == MAX_READS {
                 return Err(io::ErrorKind::Interrupted.into());
             } else {
                 self.read_wire(wire)?;

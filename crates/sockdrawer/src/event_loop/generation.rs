@@ -11,7 +11,7 @@ use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
 /// Generations that may be live at once: a loop names its table of each by 16 bits, and some are on their way in or out.
-pub(crate) const MOST_GENERATIONS: usize = 65_000;
+pub(crate) const MAX_GENERATIONS: usize = 65_000;
 
 /// One version of the service and of per-connection settings.
 pub(crate) struct Generation {

@@ -34,7 +34,7 @@ impl LiveGeneration {
     /// What a connection becomes whose unsent output passes the high-water mark.
     pub(super) fn full(&self) -> Flags {
         match self.receiving {
-            Receiving::UntilFull => Flags::FULL.and(Flags::PAUSED),
+            Receiving::UntilFull => Flags::FULL.union(Flags::BACKED_UP),
             Receiving::Always => Flags::FULL,
         }
     }

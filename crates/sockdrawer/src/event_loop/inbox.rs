@@ -4,8 +4,8 @@ use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{
-    ConnectFailure, Door, Handle, JobResult, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Told, Urgency,
-    Waiter,
+    ConnectFailure, Handle, JobResult, LateAdmission, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Told,
+    Urgency, Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
@@ -71,7 +71,7 @@ pub(crate) struct Inbox {
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
     /// Of the pool whose loop this is.
-    door: OnceLock<Weak<dyn Door>>,
+    late_admission: OnceLock<Weak<dyn LateAdmission>>,
 }
 
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl Inbox {
             handled: Mutex::default(),
             wake: Wake::new(system),
             bound: AtomicUsize::new(bound),
-            door: OnceLock::new(),
+            late_admission: OnceLock::new(),
         })
     }
 
@@ -108,9 +108,9 @@ impl Inbox {
         lock(&self.handled).remove(&token);
     }
 
-    /// The loop is one of the pool that has this door.
-    pub(super) fn is_behind(&self, door: Weak<dyn Door>) {
-        self.door.get_or_init(|| door);
+    /// The loop is one of the pool that has this late_admission.
+    pub(super) fn admits_by(&self, late_admission: Weak<dyn LateAdmission>) {
+        self.late_admission.get_or_init(|| late_admission);
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -264,8 +264,8 @@ impl Post for Inbox {
         self.put_bounded(Box::new(move |event_loop| event_loop.connections.tell_report(token, report)))
     }
 
-    fn door(&self) -> Option<Arc<dyn Door>> {
-        self.door.get()?.upgrade()
+    fn late_admission(&self) -> Option<Arc<dyn LateAdmission>> {
+        self.late_admission.get()?.upgrade()
     }
 }
 

@@ -26,7 +26,7 @@ const MAY_MOVE: u8 = 1;
 const IS_TO_MOVE: u8 = 2;
 
 /// Notes that may wait for the lessee; more are dropped and counted.
-const MOST_NOTES: usize = 1024;
+const MAX_NOTES: usize = 1024;
 
 /// Where a connection comes back to.
 pub(crate) trait Lessor: Send + Sync {
@@ -169,7 +169,7 @@ impl Leased {
     pub(crate) fn put_note(&self, note: Note) -> Result<(), Note> {
         {
             let mut state = lock(&self.state);
-            if state.notes.len() >= MOST_NOTES {
+            if state.notes.len() >= MAX_NOTES {
                 return Err(note);
             }
             state.notes.push_back(note);

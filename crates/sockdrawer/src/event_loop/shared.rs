@@ -10,7 +10,7 @@ use super::worker::Workers;
 use super::{EventLoop, user_code};
 use crate::admission::Admission;
 use crate::config::Config;
-use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
+use crate::ipc::shared_counters::{MAX_LOOPS, SharedCounters};
 use crate::limit::alarms::Teller;
 use crate::limit::limiter::Limiter;
 use crate::limit::policy::{Admitted, CurrentPolicy, Policy};
@@ -18,7 +18,7 @@ use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
 use crate::operation::Selector;
-use crate::protocol::{Door, Peer, Side};
+use crate::protocol::{LateAdmission, Peer, Side};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{self, System, panics};
@@ -173,7 +173,7 @@ impl Shared {
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
     pub(super) fn counters(&self, index: Option<usize>) -> Counters {
         match (self.process, index) {
-            (Some(process), Some(index)) if index < MOST_LOOPS => self.shared_counters.counters(process, index),
+            (Some(process), Some(index)) if index < MAX_LOOPS => self.shared_counters.counters(process, index),
             _ => Counters::default(),
         }
     }
@@ -186,7 +186,7 @@ impl Shared {
 }
 
 /// With the policy in force, which has nothing to say of a connection that this side made.
-impl Door for Shared {
+impl LateAdmission for Shared {
     fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>) {
         let admitted: Admitted = match (peer.side(), peer.listener()) {
             (Side::Accepted, Some(listener)) => self.policy.get().after(listener, peer.remote()),

@@ -17,9 +17,9 @@ pub(crate) struct Slot {
     /// Counts the connections that sat here: with the slot's number, a token that goes stale with its connection.
     pub(crate) version: u32,
     pub(crate) id: ConnectionId,
-    /// While it connects: when that began, in ns since the loop did.
+    /// Input so far. While it connects: the beginning of the connect, in ns since the loop began.
     pub(crate) bytes_in: u64,
-    /// While it connects: how late that was, in ns.
+    /// Output so far. While it connects: the delay of the connect behind its schedule, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
@@ -59,13 +59,13 @@ impl Flags {
     /// A job ran since the last read: more input may have come meanwhile.
     pub(crate) const WORKED: Flags = Flags(1 << 6);
     /// The protocol paused its input.
-    pub(crate) const WAITING: Flags = Flags(1 << 7);
+    pub(crate) const PAUSED: Flags = Flags(1 << 7);
     /// Its notes found no room in the inbox of another loop.
     pub(crate) const HELD: Flags = Flags(1 << 8);
     /// Unsent output passed the high-water mark and has not fallen below the low one.
     pub(crate) const FULL: Flags = Flags(1 << 9);
-    /// FULL, and input waits until it is not.
-    pub(crate) const PAUSED: Flags = Flags(1 << 10);
+    /// FULL, and no input is offered until it is not.
+    pub(crate) const BACKED_UP: Flags = Flags(1 << 10);
     /// There is input that the protocol did not take.
     pub(crate) const KEPT: Flags = Flags(1 << 11);
     /// The kept input was searched to its end, and holds no line break. Only with `KEPT`.
@@ -97,19 +97,19 @@ impl Flags {
     const BUSY: Flags = Flags(!0 << PHASE_SHIFT);
 
     /// While any of these is set, input is not offered.
-    const HOLDING: Flags = Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::PAUSED);
+    const HOLDING: Flags = Flags::WORKING.union(Flags::PAUSED).union(Flags::HELD).union(Flags::BACKED_UP);
 
     /// While any of these is set, the connection is not read.
-    pub(crate) const UNREAD: Flags = Flags::HOLDING.and(Flags::PEER_ENDED).and(Flags::BUSY);
+    pub(crate) const UNREAD: Flags = Flags::HOLDING.union(Flags::PEER_ENDED).union(Flags::BUSY);
 
     /// While none of these is set, and no timer, only the slot knows of the connection.
     pub(crate) const ENTANGLED: Flags = Flags::WORKING
-        .and(Flags::KEPT)
-        .and(Flags::UNSENT)
-        .and(Flags::EXTRA)
-        .and(Flags::HANDLED)
-        .and(Flags::PURGED)
-        .and(Flags::BUSY);
+        .union(Flags::KEPT)
+        .union(Flags::UNSENT)
+        .union(Flags::EXTRA)
+        .union(Flags::HANDLED)
+        .union(Flags::PURGED)
+        .union(Flags::BUSY);
 
     /// Whether any of these is set.
     pub(crate) const fn any(self, flags: Flags) -> bool {
@@ -124,7 +124,8 @@ impl Flags {
         self.0 &= !flags.0;
     }
 
-    pub(crate) const fn and(self, flags: Flags) -> Flags {
+    /// The flags of both sets.
+    pub(crate) const fn union(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
 
@@ -189,20 +190,20 @@ impl Slot {
 
     /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
     pub(crate) fn is_settled(&self) -> bool {
-        let watching = Flags::WATCHED.and(Flags::WATCH_READ);
-        let looked_at = watching.and(Flags::WATCH_WRITE).and(Flags::UNSENT).and(Flags::UNREAD);
+        let watching = Flags::WATCHED.union(Flags::WATCH_READ);
+        let looked_at = watching.union(Flags::WATCH_WRITE).union(Flags::UNSENT).union(Flags::UNREAD);
         self.flags.0 & looked_at.0 == watching.0
     }
 
     /// Whether `received` and `peer_ended` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        !self.flags.any(Flags::HOLDING.and(Flags::BUSY))
+        !self.flags.any(Flags::HOLDING.union(Flags::BUSY))
     }
 
     /// Whether the end of the peer may be told: where the protocol has paused, too, once no input is left before it.
     pub(crate) fn may_hear_end(&self) -> bool {
-        let has_input_before = self.flags.any(Flags::WAITING) && self.flags.any(Flags::KEPT);
-        !self.flags.any(Flags::WORKING.and(Flags::HELD).and(Flags::PAUSED).and(Flags::BUSY)) && !has_input_before
+        let has_input_before = self.flags.any(Flags::PAUSED) && self.flags.any(Flags::KEPT);
+        !self.flags.any(Flags::WORKING.union(Flags::HELD).union(Flags::BACKED_UP).union(Flags::BUSY)) && !has_input_before
     }
 }
 

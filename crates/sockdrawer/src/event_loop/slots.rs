@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// Bounds of one read of a relay. At the upper one a byte costs a third less CPU time than in reads of 64 KiB; the lower one is for a side whose other does
 /// not keep up, because what that does not take is held in memory.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 const LEAST_BYTES: usize = 16 * 1024;
 
 /// One direction of a pair: where the bytes of a connection go.
@@ -351,7 +351,7 @@ impl Slots {
         let free = std::mem::replace(&mut self.free, number);
         self.taken -= 1;
         let slot = self.at(number);
-        debug_assert!(!slot.flags.any(Flags::KEPT.and(Flags::UNSENT).and(Flags::EXTRA)) && !slot.timer.is_set());
+        debug_assert!(!slot.flags.any(Flags::KEPT.union(Flags::UNSENT).union(Flags::EXTRA)) && !slot.timer.is_set());
         let (socket, listener) = (slot.socket.take(), slot.listener);
         let version = slot.version.wrapping_add(1).max(1);
         *slot = Slot { version, timer: Node::linked(free), ..Slot::EMPTY };
@@ -403,7 +403,7 @@ impl Slots {
     #[cold]
     pub(super) fn read_next(&mut self, slot: u32, most: usize) {
         if let Some(relay) = self.extra_of(slot).and_then(|extra| extra.relay.as_mut()) {
-            relay.most = most.clamp(LEAST_BYTES, MOST_BYTES);
+            relay.most = most.clamp(LEAST_BYTES, MAX_BYTES);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::sys::shared::Words;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a message, from the front.
-const MOST_TEXT: usize = 1024;
+const MAX_TEXT: usize = 1024;
 
 /// Where the verdict is, behind all counters.
 const VERDICT: usize = 63;
@@ -132,7 +132,7 @@ impl ChildPage {
             Event::Reported { report, .. } => (REPORT, &report.message),
             _ => return,
         };
-        let bytes = &message.as_bytes()[..message.len().min(MOST_TEXT)];
+        let bytes = &message.as_bytes()[..message.len().min(MAX_TEXT)];
         let words = &self.words[self.first + TEXT..];
         for (word, part) in words[1..].iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
@@ -146,7 +146,7 @@ impl ChildPage {
     pub(crate) fn told(&self, id: ConnectionId, peer: Option<SocketAddr>) -> Option<Event> {
         let words = &self.words[self.first + TEXT..];
         let head = words[0].load(Relaxed);
-        let length = (head as u32 as usize).min(MOST_TEXT);
+        let length = (head as u32 as usize).min(MAX_TEXT);
         let mut bytes: Vec<u8> =
             words[1..].iter().take(length.div_ceil(8)).flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
         bytes.truncate(length);
@@ -178,7 +178,7 @@ mod tests {
         let Some(Event::ConnectionPanicked { id: ConnectionId(7), message, .. }) = page.told(ConnectionId(7), None) else {
             panic!("{:?}", page.told(ConnectionId(7), None));
         };
-        assert!(message.starts_with("na\u{ef}vena") && message.len() <= MOST_TEXT + 2);
+        assert!(message.starts_with("na\u{ef}vena") && message.len() <= MAX_TEXT + 2);
         assert_eq!((page.counts(), page.told(ConnectionId(8), None).is_some()), (Counts::default(), true));
         let peer: SocketAddr = "[2001:db8::7]:443".parse().expect("an address");
         page.set_peer(peer);

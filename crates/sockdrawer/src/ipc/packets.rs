@@ -2,16 +2,16 @@
 
 use crate::ipc::codec::{decode, encode};
 use crate::protocol::Wiped;
-use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
+use crate::sys::passing::{MAX_BYTES, MAX_DESCRIPTORS, receive_packet, send_packet};
 use crate::sys::{Errno, Pages, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest message: a list of as many connections as a process may have is shorter.
-pub(crate) const MOST_MESSAGE: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 /// The most descriptors of one: the sockets of a thousand addresses.
-const MOST_PASSED: usize = 16 * 1024;
+const MAX_PASSED: usize = 16 * 1024;
 
 /// The first bytes of each packet: the number of its message in this direction, whether this is the last of it, and how many
 /// descriptors come along.
@@ -36,12 +36,12 @@ impl Sender {
         wait: bool,
     ) -> Result<()> {
         let bytes = encode(message)?;
-        if bytes.len() > MOST_MESSAGE {
+        if bytes.len() > MAX_MESSAGE {
             return Err(Errno::TOOBIG);
         }
         self.sent += 1;
-        let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();
-        let mut descriptors = descriptors.chunks(MOST_DESCRIPTORS);
+        let mut parts = bytes.chunks(MAX_BYTES - HEAD_BYTES).peekable();
+        let mut descriptors = descriptors.chunks(MAX_DESCRIPTORS);
         let mut part = parts.next().unwrap_or_default();
         loop {
             let passed = descriptors.next().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Receiver {
     /// When what came is no message of ours, or a longer one than any of ours.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<Passed<T>>> {
         // Not kept: a process that forks has few pages.
-        let mut packet = Pages::new(MOST_BYTES)?;
+        let mut packet = Pages::new(MAX_BYTES)?;
         loop {
             let mut passed = Vec::new();
             let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
@@ -103,7 +103,7 @@ impl Receiver {
             message.bytes.push(part);
             message.lost |= usize::from(*descriptors) != passed.len();
             message.descriptors.append(&mut passed);
-            if message.bytes.len() > MOST_MESSAGE || message.descriptors.len() > MOST_PASSED {
+            if message.bytes.len() > MAX_MESSAGE || message.descriptors.len() > MAX_PASSED {
                 return Err(Errno::MSGSIZE);
             }
             if *last == 1 {

@@ -8,37 +8,37 @@ use crate::sys::shared::{Part, Words};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Processes of one pool: a bit of a word for each.
-pub(crate) const MOST_PROCESSES: usize = 64;
+pub(crate) const MAX_PROCESSES: usize = 64;
 
 /// Numbers of signals are below.
-pub(crate) const MOST_SIGNALS: usize = 65;
+pub(crate) const MAX_SIGNALS: usize = 65;
 
 /// Loops of one process that count where the others can read it.
-pub(crate) const MOST_LOOPS: usize = 64;
+pub(crate) const MAX_LOOPS: usize = 64;
 
 /// Processes that have one connection each and count where the others can read it.
-pub(crate) const MOST_CHILDREN: usize = 16 * 1024;
+pub(crate) const MAX_CHILDREN: usize = 16 * 1024;
 
 /// Addresses of one pool that processes listen on at a time, those included that are gone and still have connections.
-pub(crate) const MOST_DOORS: usize = 1024;
+pub(crate) const MAX_LISTENERS: usize = 1024;
 
 /// The words of the alarms: how many there are, a bit for each that is raised, and two numbers for each of 16.
 pub(crate) const ALARM_WORDS: usize = 2 + 2 * 16;
 
 /// The words of one limiter: seven numbers, and two for each process.
 const HELD: usize = 7;
-const GATE: usize = HELD + 2 * MOST_PROCESSES;
+const LIMITER_WORDS: usize = HELD + 2 * MAX_PROCESSES;
 
 /// The words of the pool's limiter are first, then come the pool's own: three numbers and the alarms.
-const FIRST_GATE: usize = 0;
-const POOL: usize = GATE;
+const POOL_LIMITER: usize = 0;
+const POOL: usize = LIMITER_WORDS;
 const ALARMS: usize = POOL + 3;
 const SIGNALS: usize = ALARMS + ALARM_WORDS;
-const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
-const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
+const COUNTERS: usize = SIGNALS + MAX_SIGNALS;
+const CHILDREN: usize = COUNTERS + MAX_PROCESSES * MAX_LOOPS * Counters::WORDS;
 const LISTENERS: usize = CHILDREN + 1;
-const BEATS: usize = LISTENERS + MOST_DOORS * GATE;
-const END: usize = BEATS + MOST_PROCESSES;
+const BEATS: usize = LISTENERS + MAX_LISTENERS * LIMITER_WORDS;
+const END: usize = BEATS + MAX_PROCESSES;
 
 /// Children come last, each with a page to itself: it has no other of them, so whatever it writes, it writes about itself.
 fn child_at(slot: usize) -> usize {
@@ -64,16 +64,16 @@ impl SharedCounters {
 
     /// Of several, and the descriptor by which the others map it.
     pub(crate) fn create() -> Result<(SharedCounters, OwnedFd)> {
-        let (words, file) = Words::create(child_at(MOST_CHILDREN))?;
+        let (words, file) = Words::create(child_at(MAX_CHILDREN))?;
         Ok((SharedCounters::begin(words), file))
     }
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<SharedCounters> {
-        Words::map(file, child_at(MOST_CHILDREN)).map(|words| SharedCounters::of(words, FIRST_GATE))
+        Words::map(file, child_at(MAX_CHILDREN)).map(|words| SharedCounters::of(words, POOL_LIMITER))
     }
 
     fn begin(words: Words) -> SharedCounters {
-        let shared_counters = SharedCounters::of(words, FIRST_GATE);
+        let shared_counters = SharedCounters::of(words, POOL_LIMITER);
         shared_counters.epoch().store(1, SeqCst);
         shared_counters.ids().store(1, SeqCst);
         shared_counters.raise_line().store(u64::MAX, SeqCst);
@@ -87,17 +87,17 @@ impl SharedCounters {
     /// The numbers of a listener's limiter: at this place among what processes share, or where no other process shares them.
     pub(crate) fn listener(&self, slot: usize) -> SharedCounters {
         if self.words.len() > LISTENERS {
-            SharedCounters::of(self.words.clone(), LISTENERS + slot * GATE)
+            SharedCounters::of(self.words.clone(), LISTENERS + slot * LIMITER_WORDS)
         } else {
             let shared_counters = SharedCounters::of(Words::private(HELD), 0);
-            shared_counters.clear_gate();
+            shared_counters.clear_limiter();
             shared_counters
         }
     }
 
     /// Begins the numbers of a limiter again.
-    pub(crate) fn clear_gate(&self) {
-        let end = (self.limiter + GATE).min(self.words.len());
+    pub(crate) fn clear_limiter(&self) {
+        let end = (self.limiter + LIMITER_WORDS).min(self.words.len());
         self.words[self.limiter..end].iter().for_each(|word| word.store(0, SeqCst));
         self.raise_line().store(u64::MAX, SeqCst);
     }
@@ -172,12 +172,12 @@ impl SharedCounters {
 
     /// Whether a process was called, because there is room, and has not looked yet.
     pub(crate) fn called(&self, process: usize) -> &AtomicU64 {
-        &self.words[self.limiter + HELD + MOST_PROCESSES + process]
+        &self.words[self.limiter + HELD + MAX_PROCESSES + process]
     }
 
     /// Where a loop of a process counts. What it counted is there when the loop, or the process, is gone.
     pub(crate) fn counters(&self, process: usize, index: usize) -> Counters {
-        Counters::at(self.words.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
+        Counters::at(self.words.clone(), COUNTERS + (process * MAX_LOOPS + index) * Counters::WORDS)
     }
 
     /// Changes at least each second while a process is not stopped and one of its loops turns. Among several.
@@ -187,7 +187,7 @@ impl SharedCounters {
 
     /// How many places of children were used.
     pub(crate) fn children(&self) -> usize {
-        self.words.get(CHILDREN).map_or(0, |used| (used.load(SeqCst) as usize).min(MOST_CHILDREN))
+        self.words.get(CHILDREN).map_or(0, |used| (used.load(SeqCst) as usize).min(MAX_CHILDREN))
     }
 
     pub(crate) fn set_children(&self, used: usize) {
@@ -213,7 +213,7 @@ impl SharedCounters {
     /// too fast to tell.
     pub(crate) fn unaccounted(&self) -> Option<u64> {
         let read = || -> Vec<u64> {
-            let held = (0..MOST_PROCESSES).map(|process| self.held(process));
+            let held = (0..MAX_PROCESSES).map(|process| self.held(process));
             [self.taken(), self.elsewhere()].into_iter().chain(held).map(|word| word.load(SeqCst)).collect()
         };
         let numbers = read();

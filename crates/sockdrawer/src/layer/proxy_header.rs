@@ -122,7 +122,7 @@ impl Filtering for Accepts {
     }
 
     fn longest_record(&self) -> usize {
-        Header::MOST_V1
+        Header::MAX_V1
     }
 
     fn learns_peer_address(&self) -> bool {

@@ -8,14 +8,14 @@ use crate::sync::{Mutex, lock};
 use std::sync::Weak;
 
 /// Alarms of one pool.
-pub(crate) const MOST_ALARMS: usize = 16;
+pub(crate) const MAX_ALARMS: usize = 16;
 
 /// Words of the shared counters: how many alarms there are, a bit for each that is raised, and each one's two numbers.
 const COUNT: usize = 0;
 const RAISED: usize = 1;
 const NUMBERS: usize = 2;
 
-const _: () = assert!(NUMBERS + 2 * MOST_ALARMS == ALARM_WORDS);
+const _: () = assert!(NUMBERS + 2 * MAX_ALARMS == ALARM_WORDS);
 
 /// What tells events: the pool.
 pub(crate) trait Teller: Send + Sync {
@@ -47,14 +47,14 @@ impl Alarms {
         // While they change there are none.
         shared_counters.alarm(COUNT).store(0, SeqCst);
         let mut still = 0;
-        for (index, alarm) in alarms.iter().take(MOST_ALARMS).enumerate() {
+        for (index, alarm) in alarms.iter().take(MAX_ALARMS).enumerate() {
             shared_counters.alarm(NUMBERS + 2 * index).store(alarm.at as u64, SeqCst);
             shared_counters.alarm(NUMBERS + 2 * index + 1).store(alarm.clear_at as u64, SeqCst);
             let was_raised = before.iter().position(|other| other == alarm).is_some_and(|at| raised & (1 << at) != 0);
             still |= u64::from(was_raised) << index;
         }
         shared_counters.alarm(RAISED).store(still, SeqCst);
-        shared_counters.alarm(COUNT).store(alarms.len().min(MOST_ALARMS) as u64, SeqCst);
+        shared_counters.alarm(COUNT).store(alarms.len().min(MAX_ALARMS) as u64, SeqCst);
         self.look(shared_counters, shared_counters.taken().load(SeqCst));
     }
 
@@ -124,7 +124,7 @@ impl Alarms {
 
 fn known(shared_counters: &SharedCounters) -> Vec<Alarm> {
     let number = |word: usize| shared_counters.alarm(NUMBERS + word).load(SeqCst) as usize;
-    let count = (shared_counters.alarm(COUNT).load(SeqCst) as usize).min(MOST_ALARMS);
+    let count = (shared_counters.alarm(COUNT).load(SeqCst) as usize).min(MAX_ALARMS);
     (0..count).map(|index| Alarm { at: number(2 * index), clear_at: number(2 * index + 1) }).collect()
 }
 

@@ -2,7 +2,7 @@
 //! line: a loop that is called looks again at its listeners. Where it does not, because it is stuck or its process is stopped, the
 //! supervisor calls the next, see [`Limiter::call`]. So nothing is lost with a loop.
 
-use crate::ipc::shared_counters::{MOST_PROCESSES, SharedCounters};
+use crate::ipc::shared_counters::{MAX_PROCESSES, SharedCounters};
 use crate::limit::alarms::Alarms;
 use crate::observe::Alarm;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -335,7 +335,7 @@ impl Limiter {
             return;
         }
         let after = self.shared_counters.turn().load(SeqCst) as usize + 1;
-        let turns = (after..after + MOST_PROCESSES).map(|next| next % MOST_PROCESSES);
+        let turns = (after..after + MAX_PROCESSES).map(|next| next % MAX_PROCESSES);
         for next in turns.filter(|next| waiting & (1 << next) != 0) {
             self.shared_counters.turn().store(next as u64, SeqCst);
             if Some(next) == process.index {

@@ -6,7 +6,7 @@ use crate::event_loop::generation::Generation;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::{EventLoop, Placement};
 use crate::ipc::child_page::ChildPage;
-use crate::ipc::shared_counters::{MOST_CHILDREN, SharedCounters};
+use crate::ipc::shared_counters::{MAX_CHILDREN, SharedCounters};
 use crate::limit::peer_counts::PeerCounts;
 use crate::limit::policy::Policy;
 use crate::listen::permit::Permit;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Children at once; more processes than this are no way to serve connections.
-pub(crate) const MOST: usize = MOST_CHILDREN;
+pub(crate) const MOST: usize = MAX_CHILDREN;
 
 /// The loop, among those that count, under which ended children are counted.
 const CHILDREN: usize = 1;
@@ -142,9 +142,9 @@ impl Table {
         let first = self.chunks.len() * CHUNK;
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
         // As many as permits, which are at most as many as places among the shared numbers.
-        let slots = (first..(first + CHUNK).min(MOST_CHILDREN)).rev();
+        let slots = (first..(first + CHUNK).min(MAX_CHILDREN)).rev();
         self.free.extend(slots.map(|slot| ChildSlot { slot, page: shared_counters.child(slot) }));
-        shared_counters.set_children((first + CHUNK).min(MOST_CHILDREN));
+        shared_counters.set_children((first + CHUNK).min(MAX_CHILDREN));
         Ok(())
     }
 }
@@ -394,7 +394,7 @@ impl Children {
             && child.why.is_none()
         {
             let number = usize::try_from(signal).unwrap_or_default();
-            if number < crate::ipc::shared_counters::MOST_SIGNALS {
+            if number < crate::ipc::shared_counters::MAX_SIGNALS {
                 shared.shared_counters.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
             shared.tell(&Event::ChildKilled { id: child.id, peer: child.peer(), signal });

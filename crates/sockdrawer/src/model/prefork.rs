@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::ipc::shared_counters::{MOST_LOOPS, MOST_PROCESSES};
+use crate::ipc::shared_counters::{MAX_LOOPS, MAX_PROCESSES};
 
 /// Helpers that a configuration asks for; the model `fork` has one, that forks.
 pub(crate) fn processes(config: &Config) -> usize {
@@ -16,10 +16,10 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.processes == 0 {
         return invalid("processes", "0 processes serve no connection: use at least 1, or suspend the pool");
     }
-    if config.processes > MOST_PROCESSES {
+    if config.processes > MAX_PROCESSES {
         return invalid("processes", "more than 64 processes: one for each CPU is enough, or a few more for their descriptors");
     }
-    if config.loops > MOST_LOOPS {
+    if config.loops > MAX_LOOPS {
         return invalid("loops", "more than 64 loops in one process: use more processes");
     }
     Ok(())

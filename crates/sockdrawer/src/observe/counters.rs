@@ -145,7 +145,7 @@ counters! {
     /// Connections that ended, for whatever reason; those turned away are not among them, whether at the accept or when a layer had learned who the
     /// peer is: their protocol was never opened.
     closed,
-/// Connections turned away, for whatever reason: the sum of the six that follow. They are counted as accepted too.
+    /// Connections turned away, for whatever reason: the sum of the six that follow. They are counted as accepted too.
     rejected,
     /// Connections turned away because the pool was at its limit.
     rejected_pool_full,
@@ -153,17 +153,17 @@ counters! {
     rejected_listener_full,
     /// Connections turned away because the last ones came faster than the accept rate allows.
     rejected_too_fast,
-/// Connections turned away because their peer had as many as it may.
+    /// Connections turned away because their peer had as many as it may.
     rejected_per_peer,
     /// Connections that an admission policy turned away where no limit was reached.
     rejected_by_policy,
-/// Connections turned away because the pool, or their listener, refused all, or ended.
+    /// Connections turned away because the pool, or their listener, refused all, or ended.
     rejected_refusing,
     /// Bytes received.
     bytes_in,
     /// Bytes sent.
     bytes_out,
-/// Panics of callbacks and services. A connection may count several: in a callback, then in Drop.
+    /// Panics of callbacks and services. A connection may count several: in a callback, then in Drop.
     panics,
     /// Connections that ended by an error of their socket.
     errors,
@@ -171,17 +171,17 @@ counters! {
     too_long,
     /// Connections that their protocol ended by [`Step::Abort`](crate::Step::Abort).
     aborted,
-/// Connections ended by a panic of their protocol, or of the code that they were delegated to.
+    /// Connections ended by a panic of their protocol, or of the code that they were delegated to.
     crashed,
     /// Connections closed because a note came while the peer did not read.
     overflow,
-/// Connections that were purged, or were still open at the deadline of a drain, and owed their peers nothing.
+    /// Connections that were purged, or were still open at the deadline of a drain, and owed their peers nothing.
     purged,
     /// Connections ended by [`Pool::kill`](crate::Pool::kill), and those of a loop that died.
     killed,
-/// Connections reset although they owed their peers something: output that the peer did not take in time, or an answer.
+    /// Connections reset although they owed their peers something: output that the peer did not take in time, or an answer.
     cut,
-/// Connections closed by the idle timeout.
+    /// Connections closed by the idle timeout.
     idle,
     /// Handshakes that were completed in full, such as those of TLS with a certificate. Only of layers that
     /// [count](crate::layer::Filter::handshake), on either side.
@@ -202,7 +202,7 @@ counters! {
     untaken,
     /// Notes brought to connections.
     notes,
-/// Notes dropped because the receiver was above its high-water mark, or was delegated and did not take its notes.
+    /// Notes dropped because the receiver was above its high-water mark, or was delegated and did not take its notes.
     notes_dropped,
     /// Connections moved to a newer generation.
     adopted,
@@ -218,9 +218,9 @@ counters! {
     /// Pauses of accepting because the system had no descriptor, memory or thread, or denied it. Which of those it was is not counted:
     /// [`Event::AcceptStarved`](crate::observe::Event::AcceptStarved) says it.
     accept_starved,
-/// Calls of `accept4` that found no connection.
+    /// Calls of `accept4` that found no connection.
     accept_empty,
-/// Turns of the loops. A turn is one wait for events and the work that follows.
+    /// Turns of the loops. A turn is one wait for events and the work that follows.
     turns,
 }
 

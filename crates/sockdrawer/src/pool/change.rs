@@ -9,7 +9,7 @@ use super::validate::{validate, validate_addresses};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Revision};
 use crate::error::Error;
-use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::event_loop::generation::MAX_GENERATIONS;
 use crate::listen::passed_on::PassedOn;
 use crate::net::Address;
 use crate::observe::{Event, Readiness};
@@ -194,7 +194,7 @@ pub(super) fn checked_plan(running: &Config, wanted: &Config) -> Result<Plan, Er
 /// Whether there may be one more than the live generations: those in force or with connections, oldest first.
 fn check_generations(wanted: &Config, live: impl ExactSizeIterator<Item = (u32, usize)>) -> Result<(), Error> {
     let (count, mut live) = (live.len(), live);
-    let most = wanted.max_generations.map_or(MOST_GENERATIONS, |most| most.min(MOST_GENERATIONS));
+    let most = wanted.max_generations.map_or(MAX_GENERATIONS, |most| most.min(MAX_GENERATIONS));
     match live.next() {
         Some((oldest, connections)) if count >= most => Err(Error::TooManyGenerations { live: count, oldest, connections }),
         _ => Ok(()),

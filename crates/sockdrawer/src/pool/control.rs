@@ -44,7 +44,7 @@ pub(crate) struct Control<M: Members> {
     pub(crate) config: Config,
     pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
-    /// What the members do, whatever is said of it.
+    /// The state that the members are in, also where another one is asked for meanwhile.
     pub(crate) accept_state: AcceptState,
     /// What they are to do once the pool is not handed over any more: asked for meanwhile.
     pub(crate) accepts_then: Option<AcceptState>,
@@ -55,7 +55,7 @@ pub(crate) struct Control<M: Members> {
     pub(crate) restarts: History,
     /// Parts that are no members are missing until then.
     pub(crate) workers_absent: Option<PendingRestart>,
-    /// The next member's or address's: one that takes the place of another is another.
+    /// The number of the next member or address. No number is used again: a replacement differs from the one that it replaces.
     pub(crate) next_number: u64,
     /// Another process takes over, or this one from another: what they told each other of this pool is not changed meanwhile.
     pub(crate) handing_over: bool,

@@ -120,7 +120,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn ended(core: &Core<Self>, control: &mut Control<Self>, index: usize, life: u64) -> (Vec<Event>, bool);
     /// Hears of something else.
     fn hear(core: &Arc<Core<Self>>, news: Self::News);
-    /// Replaces what is no member, and is due.
+    /// Restarts parts that are no members, such as workers, when their restart is due.
     fn replace_others(_core: &Arc<Core<Self>>) {}
     /// Nothing is replaced any more.
     fn gave_up(_core: &Core<Self>) {}

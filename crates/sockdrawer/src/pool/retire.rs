@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long a change waits for the addresses it removed. It goes on without them afterwards.
 const RETIRE_WITHIN: Duration = Duration::from_secs(1);
 /// A change that replaces sockets waits only while more than so many are retiring: they take descriptors.
-const MOST_AT_ONCE: usize = 4;
+const MAX_AT_ONCE: usize = 4;
 /// How long a handshake may take: a round trip across the world, or its segment once more.
 const HANDSHAKES_WITHIN: Duration = Duration::from_secs(3);
 /// Between two looks at them.
@@ -230,7 +230,7 @@ impl Retirements {
         let is_over = |state: &State| {
             state.stopped
                 || begun.removed.iter().all(|number| !state.under_way.contains_key(number))
-                    && (!begun.replaced || state.under_way.len() <= MOST_AT_ONCE)
+                    && (!begun.replaced || state.under_way.len() <= MAX_AT_ONCE)
         };
         while !is_over(&state) && Instant::now() < until {
             state = wait_timeout(&self.changed, state, until.saturating_duration_since(Instant::now()));

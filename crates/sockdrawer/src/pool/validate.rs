@@ -3,7 +3,7 @@
 use crate::behaviour::Kind;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Settings};
 use crate::error::{Error, KEEP};
-use crate::limit::alarms::MOST_ALARMS;
+use crate::limit::alarms::MAX_ALARMS;
 use crate::listen::listener::{MAX_SOCKETS, SOCKETS};
 use crate::model;
 use crate::net::{Address, ListenOptions};
@@ -11,24 +11,24 @@ use crate::sys;
 use std::time::Duration;
 
 /// The longest time to spin.
-const MOST_SPIN: Duration = Duration::from_secs(1);
+const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
 /// Room in the table of descriptors is made for so many connections at least, where as many may come: 512 KiB.
 const ROOM: usize = 1 << 16;
 /// And for so many at most: 8 MiB.
-const MOST_ROOM: usize = 1 << 20;
+const MAX_ROOM: usize = 1 << 20;
 /// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
-const MOST_WARM: usize = 1 << 20;
+const MAX_WARM: usize = 1 << 20;
 /// Connections that memory is kept for at least, in each loop.
 const FEWEST_WARM: usize = 64;
 /// More loops than this are a mistake.
-const MOST_LOOPS: usize = 1024;
+const MAX_LOOPS: usize = 1024;
 /// More stack than this for a thread is a mistake.
-const MOST_STACK: usize = 1 << 30;
+const MAX_STACK: usize = 1 << 30;
 /// More input than this cannot be kept for a connection.
-const MOST_PARTIAL: usize = 256 * 1024 * 1024;
+const MAX_PARTIAL: usize = 256 * 1024 * 1024;
 
 /// Checks the configuration of a pool that begins. Once it runs it may lose its last address, or accept nothing for a while: a change may come.
 pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
@@ -76,7 +76,7 @@ fn validate_layered(config: &Config, listening: &Listening, before: &[Listening]
 /// Checks the settings of connections.
 fn validate_settings(settings: &Settings) -> Result<(), Error> {
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
-    if settings.max_partial > MOST_PARTIAL {
+    if settings.max_partial > MAX_PARTIAL {
         return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
     }
     if settings.max_unsent.is_some_and(|max| max < settings.high_water) {
@@ -111,13 +111,13 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if config.loops == 0 {
         return invalid("loops", "0 loops serve no connection: use at least 1, or suspend the pool");
     }
-    if config.stack > MOST_STACK {
+    if config.stack > MAX_STACK {
         return invalid("stack", "more than 1 GiB for each thread: a connection needs a few KiB of stack");
     }
-    if config.loops > MOST_LOOPS {
+    if config.loops > MAX_LOOPS {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
     }
-    if config.spin > MOST_SPIN {
+    if config.spin > MAX_SPIN {
         return invalid("spin", "more than 1 s, a loop that never sleeps: use some 50 us, which a wake-up costs");
     }
     if !config.spin.is_zero() && matches!(config.model, Model::Threads | Model::Fork | Model::Tasks) {
@@ -141,7 +141,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid(setting, reason);
     }
     validate_layers(config)?;
-    if config.alarms.len() > MOST_ALARMS {
+    if config.alarms.len() > MAX_ALARMS {
         return invalid("alarms", "more than 16 alarms: a few say as much");
     }
     if config.alarms.iter().any(|alarm| alarm.clear_at >= alarm.at) {
@@ -244,7 +244,7 @@ pub(super) fn own_descriptors(config: &Config) -> usize {
 /// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a
 /// limit of the configuration's own, not for all that the system would allow.
 pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
-    let connections = limit.min(if config.asked_limit().is_some() { MOST_ROOM } else { ROOM });
+    let connections = limit.min(if config.asked_limit().is_some() { MAX_ROOM } else { ROOM });
     let each = model::descriptors(config.model);
     sys::make_room_for_descriptors(of_loops(config, others) + connections * each);
 }
@@ -275,7 +275,7 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
 
 /// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
 pub(super) fn warm(config: &Config) -> usize {
-    if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MOST_WARM) } else { 1 }
+    if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MAX_WARM) } else { 1 }
 }
 
 #[cfg(test)]

@@ -112,12 +112,12 @@ pub enum HandshakeKind {
 pub(crate) struct Learned {
     /// The peer's address, where it is not the one that the connection came from.
     pub(crate) real: Option<SocketAddr>,
-    /// What the door answered, for the loop alone.
+    /// The answer of [`LateAdmission`], for the loop alone.
     pub(crate) answer: Option<Box<dyn Any + Send>>,
 }
 
 /// Judges connections whose peer is known only after they were accepted.
-pub(crate) trait Door: Send + Sync {
+pub(crate) trait LateAdmission: Send + Sync {
     /// Whether the connection may stay, and more for its loop.
     fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>);
 }

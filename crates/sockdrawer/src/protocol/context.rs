@@ -209,7 +209,7 @@ impl Context<'_> {
     /// For layers: it is known now who the peer is, by a `real` address where it is not the one that the connection came from. False: admission
     /// turns the connection away, which is to be aborted.
     pub(crate) fn peer_is(&mut self, peer: &Peer, real: Option<SocketAddr>) -> bool {
-        let (stays, answer) = self.post.door().map(|door| door.admit(peer)).unzip();
+        let (stays, answer) = self.post.late_admission().map(|late| late.admit(peer)).unzip();
         self.out.say().learned = Some(Learned { real, answer });
         stays.unwrap_or(true)
     }

@@ -2,7 +2,7 @@
 
 use super::group::{Group, Membership};
 use super::tag::{Tag, tag};
-use super::{ConnectionId, Door, Members, Report};
+use super::{ConnectionId, LateAdmission, Members, Report};
 use std::any::Any;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -46,7 +46,7 @@ pub(crate) trait Post: Sender {
     /// Returns false if the inbox is full.
     fn report(&self, token: u64, report: Report) -> bool;
     /// What judges connections; without a pool there is none.
-    fn door(&self) -> Option<Arc<dyn Door>> {
+    fn late_admission(&self) -> Option<Arc<dyn LateAdmission>> {
         None
     }
 }

@@ -18,11 +18,11 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Maximum of descriptors per packet; the kernel takes 253.
-pub(crate) const MOST_DESCRIPTORS: usize = 200;
+pub(crate) const MAX_DESCRIPTORS: usize = 200;
 /// Maximum length of a packet in bytes. The smallest usual send buffer holds several such packets.
-pub(crate) const MOST_BYTES: usize = 32 * 1024;
+pub(crate) const MAX_BYTES: usize = 32 * 1024;
 /// More than any system allows for a send buffer without privileges.
-const MOST_BUFFER: usize = 1 << 30;
+const MAX_BUFFER: usize = 1 << 30;
 
 /// A pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because
 /// the process at the other end may be stopped.
@@ -75,7 +75,7 @@ pub(crate) fn receive_within(socket: BorrowedFd<'_>, patience: Option<Duration>)
 
 /// Raises the send buffer to what the system allows (`net.core.wmem_max`): room for a short packet where the usual buffer is full.
 pub(crate) fn make_room(socket: BorrowedFd<'_>) -> Result<()> {
-    sockopt::set_socket_send_buffer_size(socket, MOST_BUFFER)
+    sockopt::set_socket_send_buffer_size(socket, MAX_BUFFER)
 }
 
 /// Whether the other end of a packet pair is closed: unlike an error of a call, a state that only the end of its last copy brings about.
@@ -141,7 +141,7 @@ pub(crate) fn is_packet_end(socket: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `EAGAIN` when there is no room, with `wait` after the timeout of this end.
 pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], wait: bool) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::TOOBIG);
@@ -160,14 +160,14 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[B
 /// passes.
 ///
 /// # Errors
-/// `EAGAIN` when there is no packet and `wait` is false. `EMSGSIZE` when the packet is longer than [`MOST_BYTES`].
+/// `EAGAIN` when there is no packet and `wait` is false. `EMSGSIZE` when the packet is longer than [`MAX_BYTES`].
 pub(crate) fn receive_packet(
     socket: BorrowedFd<'_>,
     into: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
     wait: bool,
 ) -> Result<Option<usize>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = if wait { RecvFlags::CMSG_CLOEXEC } else { RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT };
     let received = loop {
@@ -202,19 +202,19 @@ mod tests {
         let (one, two) = packet_pair(Duration::from_millis(10)).expect("a pair");
         assert!(is_packet_end(one.as_fd()));
         let event = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()).expect("an eventfd");
-        send_packet(one.as_fd(), b"first", &[event.as_fd(); MOST_DESCRIPTORS], true).expect("sent");
+        send_packet(one.as_fd(), b"first", &[event.as_fd(); MAX_DESCRIPTORS], true).expect("sent");
         send_packet(one.as_fd(), b"second", &[], true).expect("sent");
-        let (mut bytes, mut descriptors) = (vec![0; MOST_BYTES], Vec::new());
+        let (mut bytes, mut descriptors) = (vec![0; MAX_BYTES], Vec::new());
         assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true), Ok(Some(5)));
-        assert_eq!((&bytes[..5], descriptors.len()), (&b"first"[..], MOST_DESCRIPTORS));
+        assert_eq!((&bytes[..5], descriptors.len()), (&b"first"[..], MAX_DESCRIPTORS));
         let mut value = [0; 8];
-        rustix::io::read(&descriptors[MOST_DESCRIPTORS - 1], &mut value).expect("readable");
+        rustix::io::read(&descriptors[MAX_DESCRIPTORS - 1], &mut value).expect("readable");
         assert_eq!(u64::from_ne_bytes(value), 7, "it is the same eventfd");
         descriptors.clear();
         let length = receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true).expect("received").expect("a packet");
         assert_eq!((&bytes[..length], descriptors.len()), (&b"second"[..], 0));
         let full = loop {
-            if let Err(errno) = send_packet(one.as_fd(), &[0; MOST_BYTES], &[], true) {
+            if let Err(errno) = send_packet(one.as_fd(), &[0; MAX_BYTES], &[], true) {
                 break errno;
             }
         };

@@ -77,14 +77,14 @@ fn await_readers() -> Result<()> {
 }
 
 /// Maximum of CPUs to visit: with more, the visit takes longer than RCU.
-const MOST_VISITS: usize = 64;
+const MAX_VISITS: usize = 64;
 
 fn visit_all_cpus() -> Result<()> {
     if std::fs::read("/sys/kernel/realtime").is_ok_and(|told| told.starts_with(b"1")) {
         return Err(Errno::NOTSUP);
     }
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").map_err(|_| Errno::NOTSUP)?;
-    let online = cpus(online.trim()).filter(|cpus| cpus.len() <= MOST_VISITS).ok_or(Errno::NOTSUP)?;
+    let online = cpus(online.trim()).filter(|cpus| cpus.len() <= MAX_VISITS).ok_or(Errno::NOTSUP)?;
     let before = sched_getaffinity(None)?;
     let visited = online.into_iter().try_for_each(|cpu| {
         let mut only = CpuSet::new();

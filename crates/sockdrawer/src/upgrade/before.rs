@@ -28,7 +28,7 @@ const CROSS_WITHIN: Duration = Duration::from_secs(1);
 /// That a pool ends is said again for so long where it is not taken.
 const HEARS_WITHIN: Duration = Duration::from_millis(500);
 /// Notes that wait for connections on their way.
-const MOST_NOTES: usize = 1024;
+const MAX_NOTES: usize = 1024;
 
 /// The process before this one.
 #[derive(Default)]
@@ -295,7 +295,7 @@ impl Behind for Stayed {
         };
         // They may be seated by now, or not yet.
         let mut outcome = here(&selector.clone().and(!these.clone()))?;
-        if notes.len() < MOST_NOTES {
+        if notes.len() < MAX_NOTES {
             notes.push((note.clone(), selector.clone()));
         } else {
             outcome.silent += 1;

@@ -5,10 +5,10 @@ use super::figures::Figures;
 use super::given_up::GivenUp;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
-use super::{MOST_BEHIND, Named, REHEARSAL, Replace};
+use super::{MAX_BEHIND, Named, REHEARSAL, Replace};
 use crate::clock::deadline;
 use crate::ipc::messages::{FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome};
-use crate::ipc::packets::MOST_MESSAGE;
+use crate::ipc::packets::MAX_MESSAGE;
 use crate::observe::Event;
 use crate::operation::{Drain, Op, Selector};
 use crate::pool::ListeningSockets;
@@ -283,8 +283,8 @@ impl Conversation<'_> {
             let (lowest, highest) = (hello.lowest_format, hello.highest_format);
             return Err(format!("it speaks formats {low} to {high}, the new one {lowest} to {highest}"));
         }
-        if self.meeting.before.count.load(SeqCst) >= MOST_BEHIND {
-            return Err(format!("{MOST_BEHIND} processes before it still have connections: end those first"));
+        if self.meeting.before.count.load(SeqCst) >= MAX_BEHIND {
+            return Err(format!("{MAX_BEHIND} processes before it still have connections: end those first"));
         }
         if self.replacing.is_none() {
             // Another was asked for before it was started.
@@ -356,7 +356,7 @@ impl Conversation<'_> {
         let until = self.talk.now() + RESTORES_WITHIN;
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.say_until(&Said::Go(go), &[], Room::Soon, Some(until)).map_err(|errno| match errno {
-            Errno::TOOBIG => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
+            Errno::TOOBIG => format!("what is carried is too long: {} MiB is the most", MAX_MESSAGE >> 20),
             Errno::AGAIN => "it does not read what it is told: it may be stopped".to_owned(),
             _ => DIED.to_owned(),
         })

@@ -69,7 +69,7 @@ const HANGS_UP: &str = "the process that serves there hangs up each time: see wh
 /// Why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
 /// How many processes before this one may still have connections.
-const MOST_BEHIND: u32 = 4;
+const MAX_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
 ///

@@ -5,7 +5,7 @@ use super::handing_over::{Conversation, RESTORES_WITHIN};
 use super::talk::Room;
 use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{Offer, Prepared, Said};
-use crate::ipc::packets::MOST_MESSAGE;
+use crate::ipc::packets::MAX_MESSAGE;
 use crate::ipc::yours::Yours;
 use crate::pool::moving::Holder;
 use crate::sys::{Errno, Result};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A longer part of a verdict is said before the rest is made.
-const PART: usize = MOST_MESSAGE / 4;
+const PART: usize = MAX_MESSAGE / 4;
 /// Rounds in which connections that move together hear what each has sent to others, at most. Two do for most: a message that a connection
 /// answers by another takes a third.
 const MAX_ROUNDS: usize = 16;

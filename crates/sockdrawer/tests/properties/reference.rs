@@ -7,7 +7,7 @@ use sockdrawer::Model;
 use std::ops::RangeInclusive;
 
 /// No more connections than this at once, served or waiting.
-const MOST_CLIENTS: usize = 8;
+const MAX_CLIENTS: usize = 8;
 /// Addresses that may be listened on.
 pub(crate) const PLACES: usize = 3;
 /// Bytes of a flood: more than the high-water mark and the kernel's buffers together.
@@ -317,7 +317,7 @@ impl Reference {
         let without_room = self.free_at(&place) == 0 && self.policy == Policy::Wait && !self.refuses(&place);
         let would_wait = self.is_shut(&place) || without_room;
         let other_place = self.waiting + self.ghosts > 0 && (self.orphaned || self.waiting_at.name != place.name);
-        self.served.len() + self.waiting < MOST_CLIENTS && !(would_wait && other_place)
+        self.served.len() + self.waiting < MAX_CLIENTS && !(would_wait && other_place)
     }
 
     fn may_remove(&self, number: usize) -> bool {

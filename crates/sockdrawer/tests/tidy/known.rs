@@ -121,7 +121,7 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("lease::Target", "names the bounds of a target once"),
         ("sockdrawer::Behind", "the pool is below upgrade/, whose type it calls"),
         ("sockdrawer::ChildMain", "model/ is below pool/, whose type it calls"),
-        ("sockdrawer::Door", "protocol/ knows no limiter"),
+        ("sockdrawer::LateAdmission", "protocol/ knows no limiter"),
         ("sockdrawer::DynService", "erases the type of a service"),
         ("sockdrawer::Handler", "implemented by users: async code that gives its connections back"),
         ("sockdrawer::Keeper", "erases the kind of members of a pool"),
@@ -147,7 +147,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 153),
     ("program", 14),
-    ("sockdrawer", 1010),
+    ("sockdrawer", 1005),
     ("tls", 64),
     ("trial", 44),
 ];

@@ -91,7 +91,7 @@ fn above(what: &str, maximum: usize, counts: &BTreeMap<String, usize>, known: &[
 
 /// Modules that `#[cfg(test)]` stands before, beside those that are called tests.
 const TESTS: &[&str] =
-    &["event_loop/schedules", "event_loop/timer/growth", "sys/faulty", "defaults", "upgrade/hostile", "upgrade/model"];
+    &["event_loop/schedules", "event_loop/timer/growth", "sys/faulty", "documented_defaults", "upgrade/hostile", "upgrade/model"];
 
 /// The crate of a source file that is no test.
 pub(crate) fn crate_of(path: &str) -> Option<&str> {

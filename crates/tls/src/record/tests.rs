@@ -126,7 +126,7 @@ const NEXT_SERVER: [&str; 3] = [
 fn what_is_sealed_is_opened_in_order_and_once() {
     for cipher in CIPHERS {
         let (mut seals, mut opens) = (cipher.some_direction(1), cipher.some_direction(1));
-        let lengths = [0, 1, 15, 16, 17, 1000, MOST_PLAIN - 1, MOST_PLAIN];
+        let lengths = [0, 1, 15, 16, 17, 1000, MAX_PLAIN - 1, MAX_PLAIN];
         let records: Vec<_> = lengths.map(|length| cipher.record(&mut seals, Content::DATA, &vec![7; length], 0)).into();
         for (record, length) in records.iter().zip(lengths) {
             let mut again = record.clone();
@@ -178,11 +178,11 @@ fn padding_is_taken_off_and_counts_for_the_longest_record() {
             let opened = cipher.open(&mut cipher.some_direction(3), &mut wire)?;
             Ok((opened.0, wire[opened.1].to_vec()))
         };
-        for (length, padding) in [(0, 1), (0, MOST_PLAIN), (5, 1), (5, 255), (5, MOST_PLAIN - 5), (MOST_PLAIN, 0)] {
+        for (length, padding) in [(0, 1), (0, MAX_PLAIN), (5, 1), (5, 255), (5, MAX_PLAIN - 5), (MAX_PLAIN, 0)] {
             forget_nonces();
             assert_eq!(one(&vec![9; length], padding), Ok((Content::HANDSHAKE, vec![9; length])), "{length} and {padding}");
         }
-        for (length, padding) in [(MOST_PLAIN, 1), (1, MOST_PLAIN), (0, MOST_PLAIN + 1), (MOST_PLAIN + 1, 0), (MOST_PLAIN, 239)] {
+        for (length, padding) in [(MAX_PLAIN, 1), (1, MAX_PLAIN), (0, MAX_PLAIN + 1), (MAX_PLAIN + 1, 0), (MAX_PLAIN, 239)] {
             forget_nonces();
             assert_eq!(one(&vec![9; length], padding), Err(BadRecord::TooLong(length + 1 + padding)), "{length} and {padding}");
         }
@@ -192,15 +192,15 @@ fn padding_is_taken_off_and_counts_for_the_longest_record() {
     }
     for cipher in &CIPHERS[3..] {
         forget_nonces();
-        let record = cipher.record(&mut cipher.some_direction(3), Content::DATA, &vec![9; MOST_PLAIN + 1], 0);
-        assert_eq!(forged(record, *cipher), Err(BadRecord::TooLong(MOST_PLAIN + 1)));
+        let record = cipher.record(&mut cipher.some_direction(3), Content::DATA, &vec![9; MAX_PLAIN + 1], 0);
+        assert_eq!(forged(record, *cipher), Err(BadRecord::TooLong(MAX_PLAIN + 1)));
     }
 }
 
 #[test]
 fn the_longest_record_on_the_wire_is_that_of_its_version() {
     for cipher in CIPHERS {
-        let most = MOST_PLAIN + if cipher.version == Version::Tls13 { 256 } else { 2048 };
+        let most = MAX_PLAIN + if cipher.version == Version::Tls13 { 256 } else { 2048 };
         for length in [0, 1, most] {
             let [high, low] = (length as u16).to_be_bytes();
             assert_eq!(cipher.record_length(&[23, 3, 3, high, low]), Ok(Some(HEADER + length)));

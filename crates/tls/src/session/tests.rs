@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::tests::{CIPHERS, forget_nonces};
-use crate::record::{HEADER, MOST_PLAIN, MOST_RECORDS};
+use crate::record::{HEADER, MAX_PLAIN, MAX_RECORDS};
 
 const ASKING: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 1];
 const TELLING: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
@@ -131,7 +131,7 @@ fn records_without_data_are_bounded_in_a_row() {
     let flood = |cipher: Cipher, content: Content, body: &[u8]| {
         let mut ends = pair(cipher);
         for round in 0..2 {
-            for _ in 0..MOST_IDLE_RECORDS {
+            for _ in 0..MAX_IDLE_RECORDS {
                 let wire = ends[0].record(content, body);
                 if body == ASKING || body == TELLING {
                     cipher.update(&mut ends[0].sends);
@@ -356,16 +356,16 @@ fn keys_that_are_nearly_used_up_are_renewed() {
     for cipher in ciphers(Version::Tls13) {
         let renews = cipher.aead != Aead::Chacha20Poly1305;
         for before in 0..6 {
-            for plain in [&b"text"[..], &[1; 3 * MOST_PLAIN + 1]] {
+            for plain in [&b"text"[..], &[1; 3 * MAX_PLAIN + 1]] {
                 let [mut client, mut server] = pair(cipher);
-                let start = MOST_RECORDS - before;
+                let start = MAX_RECORDS - before;
                 client.sends = client.sends.view().at(start);
                 server.receives = server.receives.view().at(start);
-                let records = plain.len().div_ceil(MOST_PLAIN) as u64;
+                let records = plain.len().div_ceil(MAX_PLAIN) as u64;
                 for _ in 0..3 {
                     let wire = client.data(plain);
                     assert!(server.feed(&wire).expect("it is the peer's").plain == plain);
-                    assert!(!renews || client.sends.sequence() <= MOST_RECORDS - 2, "two are left: an update and a goodbye");
+                    assert!(!renews || client.sends.sequence() <= MAX_RECORDS - 2, "two are left: an update and a goodbye");
                 }
                 assert_eq!(client.sends.sequence() < start, renews && before < 3 * records + 2, "{cipher:?}: {before}");
                 assert!(server.feed(&client.says_goodbye()).expect("a goodbye").ended);
@@ -378,7 +378,7 @@ fn keys_that_are_nearly_used_up_are_renewed() {
 fn keys_of_tls_12_that_are_used_up_end_the_session() {
     for cipher in ciphers(Version::Tls12) {
         let [mut client, mut server] = pair(cipher);
-        let start = MOST_RECORDS - 3;
+        let start = MAX_RECORDS - 3;
         client.sends = client.sends.view().at(start);
         server.receives = server.receives.view().at(start);
         let wire = client.data(b"the last");

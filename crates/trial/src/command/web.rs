@@ -7,7 +7,7 @@ use sockdrawer_catalog::http::{After, Request};
 use std::sync::{Arc, OnceLock};
 
 /// Maximum length of a body that is compared, in bytes.
-const MOST_BODY: usize = 1024 * 1024;
+const MAX_BODY: usize = 1024 * 1024;
 
 /// The parts of an answer that must be equal each time: status and body, not dates and other header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Dialogue for Visitor {
         self.kept.extend_from_slice(came);
         let body = &mut self.body;
         match self.reader.read(&self.kept, &mut |bytes| body.extend_from_slice(bytes)) {
-            Ok(_) if self.body.len() > MOST_BODY => self.unreadable("its body is longer than 1 MiB", came.len()),
+            Ok(_) if self.body.len() > MAX_BODY => self.unreadable("its body is longer than 1 MiB", came.len()),
             Ok((used, Progress::Part)) => {
                 self.kept.drain(..used);
                 Judgement::More
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn a_body_that_is_too_long_is_no_answer_that_can_be_compared() {
         let mut visitor = visitor();
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MOST_BODY + 1);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MAX_BODY + 1);
         assert_eq!(visitor.judge(head.as_bytes()), Judgement::More);
-        assert_eq!(visitor.judge(&vec![0; MOST_BODY]), Judgement::More);
+        assert_eq!(visitor.judge(&vec![0; MAX_BODY]), Judgement::More);
         assert_eq!(visitor.judge(b"x"), Judgement::Wrong(1));
         assert_eq!(visitor.odd.as_deref(), Some("no answer that can be read: its body is longer than 1 MiB"));
     }

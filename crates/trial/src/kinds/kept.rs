@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The largest block under way at once; well below the server's smallest high-water mark.
-const MOST_BYTES: u64 = 2048;
+const MAX_BYTES: u64 = 2048;
 /// The smallest block: with several bytes a dropped byte is told from a late one, because the bytes behind it are wrong.
 const LEAST_BYTES: u64 = 64;
 
@@ -16,7 +16,7 @@ pub(crate) type Keep = crate::Keep<Echo, Stays>;
 
 pub(crate) fn keep(tally: &Arc<Tally>, group: Group, seed: u64) -> Keep {
     let stays = Stays { tally: tally.clone(), group, counter: tally.witness(group) };
-    Keep::new(Echo::new(seed, LEAST_BYTES, MOST_BYTES), Arc::new(stays), seed)
+    Keep::new(Echo::new(seed, LEAST_BYTES, MAX_BYTES), Arc::new(stays), seed)
 }
 
 /// Counts the results of clients that stay. The second set is asked to end.

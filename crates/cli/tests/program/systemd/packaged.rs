@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What a service may expose, in tenths: less is better, see systemd-analyze(1).
-const MOST_EXPOSED: &str = "20";
+const MAX_EXPOSED: &str = "20";
 /// Before systemd 253 `notify-reload` is not known, and the `notify` above it is in force.
 const OLDER: &str = "Failed to parse service type, ignoring: notify-reload";
 
@@ -104,7 +104,7 @@ fn the_units_are_right_and_expose_little() {
     // What it has to say of other units of this machine is not meant.
     let wrong: Vec<&str> = told.lines().filter(|line| line.contains("sockdrawer") && !line.contains(OLDER)).collect();
     assert_eq!(wrong, [""; 0]);
-    analyze(&["security", "--offline=true", "--no-pager", "--threshold", MOST_EXPOSED, "./sockdrawer.service"]);
+    analyze(&["security", "--offline=true", "--no-pager", "--threshold", MAX_EXPOSED, "./sockdrawer.service"]);
     std::fs::remove_dir_all(folder).expect("it is the test's");
 }
 

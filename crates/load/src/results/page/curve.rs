@@ -5,9 +5,9 @@ use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::Scale;
 use super::tables::{origin, table};
 use super::unit::{Unit, escape};
-use crate::cause::Wall;
 use crate::found::{Found, Try};
 use crate::numbers::{float, thousands};
+use crate::wall::Wall;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 

@@ -1,13 +1,13 @@
 //! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
 
 use super::unit::{Unit, escape, moment};
-use crate::cause::Wall;
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
 use crate::part::AgentPart;
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
+use crate::wall::Wall;
 use crate::workload::{ClosedWith, Errors, HandshakeCounts};
 use serde_json::Value;
 use std::fmt::Write;

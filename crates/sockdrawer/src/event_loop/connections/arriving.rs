@@ -121,7 +121,7 @@ impl Connections {
     fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> u64 {
         let Arrived { socket, record: moved, table, state, remote } = arrived;
         let slot = self.slots.take(socket, permit);
-        let (second, full) = (self.second, self.generations.at(table).full());
+        let (second, full) = (self.clock_seconds, self.generations.at(table).full());
         let record = self.slots.at(slot);
         record.id = ConnectionId(moved.id);
         (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
@@ -272,7 +272,7 @@ impl EventLoop {
 fn set_marks(record: &mut Slot, marks: &Marks) {
     let all = [
         (marks.connected, Flags::CONNECTED),
-        (marks.waiting, Flags::WAITING),
+        (marks.waiting, Flags::PAUSED),
         (marks.held, Flags::HELD),
         (marks.peer_ended, Flags::PEER_ENDED),
         (marks.told_ended, Flags::TOLD_ENDED),

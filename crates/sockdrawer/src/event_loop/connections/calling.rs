@@ -67,10 +67,10 @@ impl Connections {
         let asks = std::mem::take(&mut self.scratch.asks);
         let flags = &mut self.slots.at(slot).flags;
         if asks.has(Asks::PAUSE) {
-            flags.set(Flags::WAITING);
+            flags.set(Flags::PAUSED);
         }
         if asks.has(Asks::RESUME) {
-            flags.clear(Flags::WAITING.and(Flags::END_BEHIND));
+            flags.clear(Flags::PAUSED.union(Flags::END_BEHIND));
         }
         if asks.has(Asks::HOLD) {
             flags.set(Flags::HELD);

@@ -43,6 +43,7 @@ impl Connections {
         if peer_is_done && !unsent {
             return self.leave(slot, false);
         }
+        // The protocol has left its generation, which may be gone: the times of the generation in force apply.
         let flush = self.generations.active_settings().flush;
         self.start_closing(slot, flush);
     }
@@ -86,7 +87,7 @@ impl Connections {
     pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
-        flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
+        flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
         if flags.any(Flags::EXTRA) && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
             // A reset drops what the kernel has not sent: epoll tells of room when that is nothing. It fails for a Unix socket alone, whose peer has it.
             let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
@@ -123,8 +124,8 @@ impl Connections {
         self.discard(slot);
     }
 
-    /// Reads and forgets, until the peer's end, too much, or the timer. Too much is no reason to close: the reset would destroy what
-    /// the peer has not taken yet.
+    /// Reads and discards until the peer's end or the timer, at most [`DISCARD_BYTES`]. After that it only waits: to close would send a reset,
+    /// which destroys what the peer has not taken yet.
     pub(super) fn discard(&mut self, slot: u32) {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket");
         match self.io.system.receive(socket.as_fd(), &mut self.read) {
@@ -142,7 +143,7 @@ impl Connections {
     /// Input is not read any more. epoll tells the peer's end or reset also where nothing is asked for: then
     /// what is left is read at once.
     fn watch_for_end(&mut self, slot: u32) {
-        if !self.slots.at(slot).flags.any(Flags::WATCH_READ.and(Flags::WATCH_WRITE)) {
+        if !self.slots.at(slot).flags.any(Flags::WATCH_READ.union(Flags::WATCH_WRITE)) {
             return;
         }
         let token = self.slots.token(slot);
@@ -150,7 +151,7 @@ impl Connections {
         let nothing = Interest::NONE;
         // It fails only for a socket that is not watched.
         let _ = self.io.system.rewatch(self.io.epoll.as_fd(), socket, token, nothing);
-        self.slots.at(slot).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
+        self.slots.at(slot).flags.clear(Flags::WATCH_READ.union(Flags::WATCH_WRITE));
     }
 
     /// The timer of a connection without protocol: what is unsent now is lost.

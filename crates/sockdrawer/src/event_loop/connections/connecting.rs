@@ -166,7 +166,7 @@ impl Connections {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
             Ok(()) => {
-                self.slots.at(slot).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE));
+                self.slots.at(slot).flags.set(Flags::WATCHED.union(Flags::WATCH_WRITE));
                 Ok(())
             }
             Err(errno) => {

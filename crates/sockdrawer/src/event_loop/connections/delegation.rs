@@ -253,7 +253,7 @@ impl Connections {
         }
         if self.moving.asks && returned.leased.is_asked_to_move() {
             let flags = self.slots.at(slot).flags;
-            if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.and(Flags::PURGED)) {
+            if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.union(Flags::PURGED)) {
                 self.freeze(slot);
             }
         }

@@ -74,7 +74,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let is_first = record.flags.phase().called && !record.flags.any(Flags::TOLD_DRAINING);
         if is_first {
-            record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+            record.flags.set(Flags::DRAINING.union(Flags::TOLD_DRAINING));
         }
         is_first
     }
@@ -305,7 +305,7 @@ impl Connections {
         let flags = self.slots.at(slot).flags;
         if flags.phase().owes
             || self.slots.other(slot).is_some()
-            || flags.any(Flags::UNSENT.and(Flags::KEPT).and(Flags::WORKING).and(Flags::WAITING))
+            || flags.any(Flags::UNSENT.union(Flags::KEPT).union(Flags::WORKING).union(Flags::PAUSED))
         {
             return true;
         }

@@ -44,7 +44,7 @@ impl Connections {
     /// Returns for how long a connection has been idle, as far as that was looked at. It is no older than itself.
     pub(super) fn idle_for(&mut self, slot: u32) -> Option<Duration> {
         let progress = self.progress(slot);
-        let age = Duration::from_secs(self.second.saturating_sub(self.slots.at(slot).opened).into());
+        let age = Duration::from_secs(self.clock_seconds.saturating_sub(self.slots.at(slot).opened).into());
         let seen = self.idle.get(&slot).filter(|seen| seen.progress == progress)?;
         Some(seen.since.elapsed().min(age))
     }
@@ -63,7 +63,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let (table, busy) = (
             record.table,
-            record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::HELD)) || record.flags.is(Phase::Delegating),
+            record.flags.any(Flags::WORKING.union(Flags::PAUSED).union(Flags::HELD)) || record.flags.is(Phase::Delegating),
         );
         let before = self.idle.get(&slot).copied().filter(|seen| seen.progress == progress && !busy);
         let seen = before.unwrap_or(Seen { progress, since: now });

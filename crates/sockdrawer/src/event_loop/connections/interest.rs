@@ -34,13 +34,13 @@ impl Connections {
         let read = wanted || (watched && !unwanted && !finished && !flags.is(Phase::Flushing));
         let write = flags.any(Flags::UNSENT);
         // The end of a peer is told also while its input is paused, once none is left before it.
-        let over = Flags::PEER_ENDED.and(Flags::END_BEHIND).and(Flags::KEPT).and(Flags::WORKING);
-        let end = !read && record.is_open() && flags.any(Flags::WAITING) && !flags.any(over);
+        let over = Flags::PEER_ENDED.union(Flags::END_BEHIND).union(Flags::KEPT).union(Flags::WORKING);
+        let end = !read && record.is_open() && flags.any(Flags::PAUSED) && !flags.any(over);
         let interest = Interest { read, write, end };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; a protocol that waits for something else, or whose peer has sent its end, must hear when the peer is
             // gone, which epoll always tells.
-            let waits = (flags.any(Flags::WAITING.and(Flags::HELD)) || finished && record.has_protocol())
+            let waits = (flags.any(Flags::PAUSED.union(Flags::HELD)) || finished && record.has_protocol())
                 && !flags.any(Flags::WORKING)
                 && !flags.is(Phase::Flushing);
             if !read && !write && !waits {
@@ -64,7 +64,7 @@ impl Connections {
         match done {
             Ok(()) => {
                 let flags = &mut self.slots.at(slot).flags;
-                flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE).and(Flags::WATCH_END));
+                flags.clear(Flags::WATCH_READ.union(Flags::WATCH_WRITE).union(Flags::WATCH_END));
                 flags.set(Flags::WATCHED);
                 if read {
                     flags.set(Flags::WATCH_READ);
@@ -88,6 +88,9 @@ impl Connections {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         // It fails only for a socket that is not watched.
         let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket);
-        self.slots.at(slot).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE).and(Flags::WATCH_END));
+        self.slots
+            .at(slot)
+            .flags
+            .clear(Flags::WATCHED.union(Flags::WATCH_READ).union(Flags::WATCH_WRITE).union(Flags::WATCH_END));
     }
 }

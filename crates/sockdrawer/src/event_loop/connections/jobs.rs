@@ -15,7 +15,7 @@ impl Connections {
             self.count_panic(slot, "a protocol asked for a second job while one runs".to_owned());
             return self.end(slot, Closed::Panicked, true);
         }
-        self.slots.at(slot).flags.set(Flags::WORKING.and(Flags::WORKED));
+        self.slots.at(slot).flags.set(Flags::WORKING.union(Flags::WORKED));
         let token = self.slots.token(slot);
         match self.io.shared.workers.submit(Task { job, token, inbox: self.io.inbox.clone() }) {
             Submitted::Queued => self.io.counters.jobs().add(1),

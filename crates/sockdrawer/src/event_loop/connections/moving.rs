@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes of one offer, but for one record that is longer: as many as the buffer of a socket takes, so that 100 connections under TLS go along in one.
-const MOST_BYTES: usize = 96 * 1024;
+const MAX_BYTES: usize = 96 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
-const MOST_WAITS: usize = 16 * 1024 * 1024;
+const MAX_WAITS: usize = 16 * 1024 * 1024;
 /// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more it goes on here, or so many more wait until it does.
-const MOST_NOTES: usize = 1024;
-const MOST_NOTE_BYTES: usize = 4 * 1024 * 1024;
-const MOST_LATER: usize = 16 * MOST_NOTES;
+const MAX_NOTES: usize = 1024;
+const MAX_NOTE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_LATER: usize = 16 * MAX_NOTES;
 
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
@@ -152,7 +152,7 @@ impl Connections {
         self.look_at_clock();
         let (mut saved, mut bytes, mut next, mut awaited) = (Vec::new(), 0, from, 0);
         let most = self.moving.slices.next();
-        while next < self.slots.len() && saved.len() < most && bytes < MOST_BYTES {
+        while next < self.slots.len() && saved.len() < most && bytes < MAX_BYTES {
             let before = saved.len();
             if self.comes_back(next, reads) {
                 self.moving.asks = true;
@@ -230,7 +230,7 @@ impl Connections {
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);
         record.flags.enter(Phase::Frozen);
-        let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
+        let (id, waited) = (record.id.0, record.flags.any(Flags::PAUSED.union(Flags::HELD)));
         self.moving.frozen.insert(id, Frozen { token, waited, ..Frozen::default() });
     }
 
@@ -267,7 +267,7 @@ impl Connections {
         let written = live.state.clone();
         let mut saver = Saver::default();
         live.table.save(state, &mut saver).map_err(|panicked| self.io.tell_panic("save", panicked)).ok()?.ok()?;
-        if saver.bytes.len() > MOST_WAITS {
+        if saver.bytes.len() > MAX_WAITS {
             return None;
         }
         let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
@@ -293,7 +293,7 @@ impl Connections {
         Some(Record {
             id,
             cookie,
-            age: self.second.saturating_sub(record.opened),
+            age: self.clock_seconds.saturating_sub(record.opened),
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
             state: std::mem::take(&mut saver.bytes),
@@ -328,7 +328,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let flags = record.flags;
         let why = |why: &str| Some(why.to_owned());
-        if flags.any(Flags::DRAINING.and(Flags::PURGED)) || is_counted {
+        if flags.any(Flags::DRAINING.union(Flags::PURGED)) || is_counted {
             return why(ENDING);
         }
         if let Some(stays) = flags.phase().stays {
@@ -343,7 +343,7 @@ impl Connections {
         if is_made {
             return why("made for another");
         }
-        if waits > MOST_WAITS {
+        if waits > MAX_WAITS {
             return why("much is unsent");
         }
         let table = record.table;
@@ -391,7 +391,7 @@ impl Connections {
     fn goes_on(&mut self, token: u64, waited: bool, later: Vec<Later>) {
         let Some(slot) = self.with_protocol(token) else { return };
         let seen = self.idle.get(&slot).copied();
-        if waited && !self.slots.at(slot).flags.any(Flags::WAITING.and(Flags::HELD)) {
+        if waited && !self.slots.at(slot).flags.any(Flags::PAUSED.union(Flags::HELD)) {
             // What held its input ended meanwhile.
             self.resume(slot);
         }
@@ -420,10 +420,10 @@ impl Connections {
         match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => *gathered += 1,
             (Note::Bytes(bytes), _)
-                if frozen.later.is_empty() && frozen.notes.len() < MOST_NOTES && *note_bytes + bytes.len() <= MOST_NOTE_BYTES =>
+                if frozen.later.is_empty() && frozen.notes.len() < MAX_NOTES && *note_bytes + bytes.len() <= MAX_NOTE_BYTES =>
             {
                 // Members of a group get a run of messages each, one member after the other.
-                let at = notes.iter().rev().take(MOST_NOTES).position(|note| Arc::ptr_eq(note, bytes));
+                let at = notes.iter().rev().take(MAX_NOTES).position(|note| Arc::ptr_eq(note, bytes));
                 let at = at.map_or(notes.len(), |behind| notes.len() - 1 - behind);
                 if at == notes.len() {
                     notes.push(bytes.clone());
@@ -433,7 +433,7 @@ impl Connections {
                 return None;
             }
             // A value stays in its process, and its connection with it; so does one that was sent too many.
-            _ if frozen.offered && frozen.later.len() < MOST_LATER => {
+            _ if frozen.offered && frozen.later.len() < MAX_LATER => {
                 frozen.later.push(Later::Note(note));
                 return None;
             }
@@ -584,7 +584,7 @@ fn marks(record: &Slot) -> Marks {
     let has = |flag| record.flags.any(flag);
     Marks {
         connected: has(Flags::CONNECTED),
-        waiting: has(Flags::WAITING),
+        waiting: has(Flags::PAUSED),
         held: has(Flags::HELD),
         peer_ended: has(Flags::PEER_ENDED),
         told_ended: has(Flags::TOLD_ENDED),

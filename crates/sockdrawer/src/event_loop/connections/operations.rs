@@ -21,7 +21,7 @@ fn state(slot: &Slot) -> ConnectionState {
     let states = [
         (flags.any(Flags::WORKING), ConnectionState::Working),
         (flags.any(Flags::UNSENT), ConnectionState::Sending),
-        (flags.any(Flags::WAITING.and(Flags::HELD)), ConnectionState::Waiting),
+        (flags.any(Flags::PAUSED.union(Flags::HELD)), ConnectionState::Waiting),
         (flags.any(Flags::KEPT), ConnectionState::Receiving),
     ];
     let by_flags = || states.into_iter().find(|(holds, _)| *holds).map(|(_, state)| state);

@@ -11,9 +11,9 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// A filter that has not taken so many bytes takes none.
-const MOST_WIRE: usize = 128 * 1024;
+const MAX_WIRE: usize = 128 * 1024;
 /// Unsent bytes of a side up to which its filters answer what it sends: KeyUpdate after KeyUpdate, from a peer that does not read.
-const MOST_UNSENT: usize = 512 * 1024;
+const MAX_UNSENT: usize = 512 * 1024;
 
 /// A connection and the one that it is joined with, of which the first has sent something.
 pub(super) struct Pair<'c> {
@@ -73,7 +73,7 @@ impl<'c> Pair<'c> {
         let Connections { slots, io, kept, read, .. } = &mut *self.connections;
         let kept = kept.bytes(self.from);
         let from = kept.len();
-        if from > MOST_WIRE {
+        if from > MAX_WIRE {
             return self.refuse("the layer cannot decode what the peer sent: its record is too long", false);
         }
         read[..from].copy_from_slice(kept);
@@ -160,7 +160,7 @@ impl<'c> Pair<'c> {
         }
         match decoded {
             Err(refused) => self.refuse(&refused.to_string(), says_why),
-            Ok(_) if answers && self.connections.unsent.bytes(self.from).len() > MOST_UNSENT => {
+            Ok(_) if answers && self.connections.unsent.bytes(self.from).len() > MAX_UNSENT => {
                 self.refuse("the peer has the layer answer, and does not read its answers", false)
             }
             Ok(Decoded::Ended) => {

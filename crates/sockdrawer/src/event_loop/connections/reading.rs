@@ -202,7 +202,7 @@ impl Connections {
         let Offered { length, taken, answer, no_line, short, more_follows } = offered;
         if taken < length {
             self.kept.push(slot, &self.read[taken..length]);
-            self.slots.at(slot).flags.set(if no_line { Flags::KEPT.and(Flags::NO_LINE) } else { Flags::KEPT });
+            self.slots.at(slot).flags.set(if no_line { Flags::KEPT.union(Flags::NO_LINE) } else { Flags::KEPT });
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
@@ -236,7 +236,7 @@ impl Connections {
     pub(super) fn forget_kept(&mut self, slot: u32) {
         let flags = &mut self.slots.at(slot).flags;
         if flags.any(Flags::KEPT) {
-            flags.clear(Flags::KEPT.and(Flags::NO_LINE));
+            flags.clear(Flags::KEPT.union(Flags::NO_LINE));
             self.kept.release(slot);
         }
     }

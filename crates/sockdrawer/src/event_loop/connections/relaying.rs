@@ -54,7 +54,7 @@ impl Connections {
             (extra.wake_below, extra.asked) = (None, None);
             let flags = &mut self.slots.at(one).flags;
             flags.enter(Phase::Relayed);
-            flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
+            flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
         }
         if !Pair::of(self, slot, other).find_filters() {
             return;

@@ -109,7 +109,7 @@ impl Connections {
         }
         let table = self.slots.at(slot).table;
         if flags.any(Flags::FULL) && left <= self.generations.settings(table).low_water {
-            self.slots.at(slot).flags.clear(Flags::FULL.and(Flags::PAUSED));
+            self.slots.at(slot).flags.clear(Flags::FULL.union(Flags::BACKED_UP));
             self.take_wake(slot);
             self.callback(slot, Event::Writable);
             self.resume(slot);

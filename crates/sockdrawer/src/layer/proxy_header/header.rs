@@ -80,9 +80,9 @@ pub enum Header {
 
 impl Header {
     /// The most bytes that a header of version 1 has, its line break included.
-    pub const MOST_V1: usize = 107;
+    pub const MAX_V1: usize = 107;
     /// The most bytes of a header of version 2 that are accepted. The form allows 65,551, and nothing needs so many.
-    pub const MOST_V2: usize = 4096;
+    pub const MAX_V2: usize = 4096;
 
     /// A header on behalf of a peer that connected to `destination`.
     pub fn proxied(source: SocketAddr, destination: SocketAddr) -> Header {
@@ -127,8 +127,8 @@ impl Header {
     /// because what follows the addresses is not looked at, a checksum neither. None: more bytes are needed.
     ///
     /// # Errors
-    /// When they cannot become a header, as soon as that can be known; of version 1 after [`Header::MOST_V1`] bytes at the latest. A header of
-    /// version 2 with more than [`Header::MOST_V2`] is refused.
+    /// When they cannot become a header, as soon as that can be known; of version 1 after [`Header::MAX_V1`] bytes at the latest. A header of
+    /// version 2 with more than [`Header::MAX_V2`] is refused.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
         let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expected)| byte == expected);
         if begins(V1_BEGINS) && !bytes.is_empty() {
@@ -163,10 +163,10 @@ fn wrong_line() -> Refused {
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
-    let within = &bytes[..bytes.len().min(Header::MOST_V1)];
+    let within = &bytes[..bytes.len().min(Header::MAX_V1)];
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
         return match within.len() {
-            Header::MOST_V1 => Err(Refused::because("its PROXY header of version 1 has no end within 107 bytes")),
+            Header::MAX_V1 => Err(Refused::because("its PROXY header of version 1 has no end within 107 bytes")),
             _ => Ok(None),
         };
     };
@@ -216,7 +216,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
     if length < addresses {
         return Err(Refused::because("its PROXY header of version 2 is too short for its addresses"));
     }
-    if V2_FIXED + length > Header::MOST_V2 {
+    if V2_FIXED + length > Header::MAX_V2 {
         return Err(Refused::because("its PROXY header of version 2 is longer than 4,096 bytes"));
     }
     let Some(addresses) = bytes.get(V2_FIXED..V2_FIXED + addresses) else { return Ok(None) };

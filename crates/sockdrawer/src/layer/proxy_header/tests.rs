@@ -38,7 +38,7 @@ fn lines_of_the_specification_are_read() {
     let longest_6 =
         "PROXY TCP6 ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n".replace("ffff:f...f:ffff", &["ffff"; 8].join(":"));
     let longest_unknown = longest_6.replace("TCP6", "UNKNOWN");
-    assert_eq!((longest_4.len(), longest_6.len(), longest_unknown.len()), (56, 104, Header::MOST_V1));
+    assert_eq!((longest_4.len(), longest_6.len(), longest_unknown.len()), (56, 104, Header::MAX_V1));
     let cases = [
         ("PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n", Some(at("192.168.0.1:56324"))),
         (longest_4, Some(at("255.255.255.255:65535"))),
@@ -78,11 +78,11 @@ fn wrong_lines_are_refused() {
     for line in wrong {
         assert!(why(line.as_bytes()).contains("version 1"), "{line}");
     }
-    let endless = [b"PROXY UNKNOWN ".to_vec(), vec![b'x'; Header::MOST_V1]].concat();
-    assert_eq!(parse(&endless[..Header::MOST_V1 - 1]), Ok(None));
-    assert!(why(&endless[..Header::MOST_V1]).contains("107 bytes"));
+    let endless = [b"PROXY UNKNOWN ".to_vec(), vec![b'x'; Header::MAX_V1]].concat();
+    assert_eq!(parse(&endless[..Header::MAX_V1 - 1]), Ok(None));
+    assert!(why(&endless[..Header::MAX_V1]).contains("107 bytes"));
     // The end comes a byte too late.
-    let late = [&endless[..Header::MOST_V1 - 1], b"\r\n"].concat();
+    let late = [&endless[..Header::MAX_V1 - 1], b"\r\n"].concat();
     assert!(why(&late).contains("107 bytes"));
 }
 
@@ -111,7 +111,7 @@ fn binary_headers_are_read() {
         (v2(0x21, 0x00, &[]), Header::Local),
         (v2(0x21, 0x00, &tlvs), Header::Local),
         (v2(0x21, 0x31, &unix), Header::Local),
-        (v2(0x21, 0x11, &[&V4[..], &[0; Header::MOST_V2 - 16 - 12]].concat()), four()),
+        (v2(0x21, 0x11, &[&V4[..], &[0; Header::MAX_V2 - 16 - 12]].concat()), four()),
     ];
     for (bytes, header) in cases {
         assert_eq!(parse(&bytes), Ok(Some((header, bytes.len()))), "{bytes:?}");
@@ -131,7 +131,7 @@ fn wrong_binary_headers_are_refused() {
         (v2(0x21, 0x11, &V4[..11]), "too short"),
         (v2(0x21, 0x21, &[0; 35]), "too short"),
         (v2(0x21, 0x31, &[0; 215]), "too short"),
-        (v2(0x21, 0x11, &[0; Header::MOST_V2 - 15]), "4,096 bytes"),
+        (v2(0x21, 0x11, &[0; Header::MAX_V2 - 15]), "4,096 bytes"),
         (v2(0x20, 0x00, &[0; 0xFFFF]), "4,096 bytes"),
     ] {
         assert!(why(&bytes).contains(about), "{}", why(&bytes));

@@ -8,7 +8,7 @@ use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::gather;
-use crate::ipc::shared_counters::MOST_DOORS;
+use crate::ipc::shared_counters::MAX_LISTENERS;
 use crate::limit::limiter::Process;
 use crate::listen::state::ListenerState;
 use crate::model::fork::MOST;
@@ -105,7 +105,7 @@ impl Core<Helpers> {
         let slot = self.free_slot(control, pending)?;
         control.own.slots = control.own.slots.max(slot + 1);
         let shared_counters = self.own.shared_counters.listener(slot);
-        shared_counters.clear_gate();
+        shared_counters.clear_limiter();
         let process = Process { index: None, most: 0, event: self.own.event.clone(), system: self.own.system.clone() };
         let state = ListenerState::new((listener.address.clone(), None), shared_counters, listening.limit, Some(process));
         Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
@@ -116,9 +116,9 @@ impl Core<Helpers> {
         let used: BTreeSet<usize> = control.listeners.all().chain(pending).map(|one| one.slot).collect();
         let free =
             |slot: &usize| !used.contains(slot) && self.own.shared_counters.listener(*slot).taken().load(Ordering::SeqCst) == 0;
-        (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
+        (0..MAX_LISTENERS).find(free).ok_or_else(|| Error::Invalid {
             setting: "listeners",
-            reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
+            reason: format!("more than {MAX_LISTENERS} addresses, with those that are gone and still have connections"),
         })
     }
 

@@ -16,7 +16,7 @@ use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::gather::{Answers, gather};
 use crate::ipc::packets::Receiver;
-use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
+use crate::ipc::shared_counters::{MAX_LOOPS, SharedCounters};
 use crate::limit::limiter::{Limiter, Process};
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
@@ -350,7 +350,7 @@ impl Forking {
             |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
         let accepted = self.event_loop.counters().accepted().get();
         let mut counts = Counts::default();
-        (0..MOST_LOOPS).for_each(|index| self.shared.shared_counters.counters(0, index).add_to(&mut counts));
+        (0..MAX_LOOPS).for_each(|index| self.shared.shared_counters.counters(0, index).add_to(&mut counts));
         self.children.add_to(&mut counts);
         PartStatus {
             counts: Some(Box::new(counts)),

@@ -9,7 +9,7 @@ use super::wire::{Generated, HelperRequest, Start, Tuning};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
-use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::event_loop::generation::MAX_GENERATIONS;
 use crate::event_loop::notifier::Notifier;
 use crate::event_loop::user_code;
 use crate::gather::{Answers, ReplyTo, gather};
@@ -79,7 +79,7 @@ impl Members for Helpers {
 
     fn live_generations(_: &Core<Helpers>, control: &mut Control<Helpers>, wanted: &Config) -> Vec<(u32, usize)> {
         // Helpers are asked only where it may matter: those of a generation may be gone without having said so yet.
-        if wanted.max_generations.is_none() && control.own.holders.len() < MOST_GENERATIONS {
+        if wanted.max_generations.is_none() && control.own.holders.len() < MAX_GENERATIONS {
             return Vec::new();
         }
         live_generations(control.generation, &parts(&control.running().cloned().collect::<Vec<_>>())).into_iter().collect()

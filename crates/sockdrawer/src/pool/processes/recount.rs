@@ -62,7 +62,7 @@ mod tests {
     use crate::sync::atomic::Ordering::SeqCst;
 
     #[test]
-    fn every_door_is_looked_at_until_its_numbers_add_up() {
+    fn every_listener_is_looked_at_until_its_numbers_add_up() {
         let mut recounts = Recounts::default();
         let mut seen = Vec::new();
         recounts.begin(3);

@@ -88,7 +88,7 @@ impl Core<Helpers> {
 
     /// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
     fn recount(&self, control: &mut Control<Helpers>) {
-        // One that is stopped may be just taking one: those that answer are not.
+        // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers.
         let channels: Vec<_> = control.running().cloned().collect();
         let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.own.recount
@@ -100,7 +100,7 @@ impl Core<Helpers> {
         control.own.at_listeners.look(|slot, recount| found(recount, &self.own.shared_counters.listener(slot), &all_answer));
     }
 
-    /// Ends processes that are not wanted and have no connection left, and looks for permits that are of no use where they are.
+    /// Ends processes that are not wanted and have no connection left, and looks for permits that no process holds.
     pub(super) fn look_after(&self, control: &mut Control<Helpers>) {
         for (index, member) in control.members.iter().enumerate().filter(|(_, member)| !member.active) {
             // It has no socket to accept from, and nothing more to do.

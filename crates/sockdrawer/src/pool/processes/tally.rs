@@ -1,7 +1,7 @@
 //! What all processes of a pool have counted, in the numbers that they share.
 
 use super::helpers::Helpers;
-use crate::ipc::shared_counters::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
+use crate::ipc::shared_counters::{MAX_LOOPS, MAX_PROCESSES, MAX_SIGNALS};
 use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ const READS: usize = 64;
 impl Helpers {
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
-        let loops = (0..MOST_PROCESSES)
-            .flat_map(|process| (0..MOST_LOOPS).map(move |index| self.shared_counters.counters(process, index)));
+        let loops =
+            (0..MAX_PROCESSES).flat_map(|process| (0..MAX_LOOPS).map(move |index| self.shared_counters.counters(process, index)));
         // Children are those of the forking helper, which is the first of its pool.
-        let closed = || (0..MOST_LOOPS).map(|part| self.shared_counters.counters(0, part).closed().get()).sum::<u64>();
+        let closed = || (0..MAX_LOOPS).map(|part| self.shared_counters.counters(0, part).closed().get()).sum::<u64>();
         for _ in 0..READS {
             let (before, mut counts) = (closed(), Counts::default());
             // What ends was counted as begun before that, by the helper, whose numbers are read after these.
@@ -36,7 +36,7 @@ impl Helpers {
 
     /// Connections of a process that it has counted as cut.
     pub(super) fn cut(&self, index: usize) -> usize {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.shared_counters.counters(index, part)));
+        let mut counts = Counters::sum((0..MAX_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         // Children are those of the forking helper, which is the first of its pool.
         let children = (0..self.shared_counters.children()).filter(|_| index == 0);
         children.for_each(|slot| counts += self.shared_counters.child(slot).counts());
@@ -62,13 +62,13 @@ impl Helpers {
 
     pub(super) fn signalled(&self) -> Vec<(i32, u64)> {
         let numbers =
-            (1..MOST_SIGNALS).map(|signal| (signal as i32, self.shared_counters.signalled(signal).load(Ordering::Relaxed)));
+            (1..MAX_SIGNALS).map(|signal| (signal as i32, self.shared_counters.signalled(signal).load(Ordering::Relaxed)));
         numbers.filter(|(_, count)| *count > 0).collect()
     }
 
     /// Connections that a dead process had are closed, though it had no time to count them.
     pub(super) fn close_lost(&self, index: usize) {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.shared_counters.counters(index, part)));
+        let mut counts = Counters::sum((0..MAX_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         let mut unburied = Counts::default();
         // Those of a forking helper, which is the first of its pool.
         for child in (0..self.shared_counters.children()).filter(|_| index == 0).map(|slot| self.shared_counters.child(slot)) {

@@ -157,15 +157,15 @@ mod tests {
     use crate::ipc::codec;
     use crate::ipc::packets::{Receiver, Sender};
     use crate::sys::Errno;
-    use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, packet_pair, send_packet};
+    use crate::sys::passing::{MAX_BYTES, MAX_DESCRIPTORS, packet_pair, send_packet};
     use std::os::fd::{AsFd, BorrowedFd};
 
     #[test]
     fn a_message_of_any_length_arrives_whole_with_all_its_descriptors() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let event = std::fs::File::open("/dev/null").expect("/dev/null");
-        let notes: Arc<[u8]> = vec![7; 3 * MOST_BYTES].into();
-        let lots: Vec<BorrowedFd<'_>> = (0..2 * MOST_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
+        let notes: Arc<[u8]> = vec![7; 3 * MAX_BYTES].into();
+        let lots: Vec<BorrowedFd<'_>> = (0..2 * MAX_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = Sender::default();
@@ -205,7 +205,7 @@ mod tests {
     fn a_message_that_was_given_up_in_the_middle_is_forgotten() {
         let (one, two) = packet_pair(Duration::from_millis(1)).expect("a pair");
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
-        let long: ToHelper = (1, HelperRequest::Apply(Op::Notify(vec![0; 100 * MOST_BYTES].into()), Selector::All));
+        let long: ToHelper = (1, HelperRequest::Apply(Op::Notify(vec![0; 100 * MAX_BYTES].into()), Selector::All));
         assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
         assert_eq!(receiver.receive::<ToHelper>(two.as_fd(), false).map(|_| ()), Err(Errno::AGAIN));
         sender.send(one.as_fd(), &(2_u64, HelperRequest::Status), &[], true).expect("there is room again");

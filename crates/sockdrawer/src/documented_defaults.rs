@@ -160,7 +160,7 @@ fn of_a_configuration() {
     compare("Accept", &docs, vec![("listeners", Value::Given), ("backlog", number(backlog))]);
     // "Default: none, 65,000."
     let most = docs_of_config("max_generations");
-    assert!(most.contains(&format!("none, {}.", with_commas(crate::event_loop::generation::MOST_GENERATIONS as u64))), "{most}");
+    assert!(most.contains(&format!("none, {}.", with_commas(crate::event_loop::generation::MAX_GENERATIONS as u64))), "{most}");
 }
 
 fn docs_of_config(field: &str) -> String {
