@@ -2,7 +2,7 @@
 
 use crate::change::{Step, Unchanged};
 use crate::document::{Document, PoolDocument};
-use crate::setting::{Value, Values};
+use crate::setting::Values;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -125,18 +125,12 @@ impl Revisions {
     }
 }
 
-/// Writes a change of a setting as a plan shows it.
-pub(crate) fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
-    let show = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
-    format!("{} to {}", show(from), show(to))
-}
-
 /// The way in which settings change by an upgrade.
 const NEW_BUILD: &str = "new build";
 
 /// Returns the steps from the configuration of one build to that of the next, which began with it.
 fn differing(from: &Document, to: &Document) -> Vec<Step> {
-    let mut steps = differing_values(None, &from.program, &to.program);
+    let mut steps: Vec<_> = differing_values(None, &from.program, &to.program).collect();
     let names: BTreeSet<_> = from.pools.keys().chain(to.pools.keys()).collect();
     for name in names {
         match (from.pools.get(name), to.pools.get(name)) {
@@ -155,21 +149,20 @@ fn differing(from: &Document, to: &Document) -> Vec<Step> {
 }
 
 /// Returns the steps from the settings of a pool, or of the whole program, to those in the next build.
-fn differing_values(pool: Option<&str>, from: &Values, to: &Values) -> Vec<Step> {
-    let settings: BTreeSet<_> = from.set.keys().chain(to.set.keys()).collect();
-    let differs = settings.into_iter().filter(|setting| from.set.get(*setting) != to.set.get(*setting));
-    let step = |setting: &&'static str| Step {
+fn differing_values(pool: Option<&str>, from: &Values, to: &Values) -> impl Iterator<Item = Step> {
+    let step = move |(setting, detail): (&str, String)| Step {
         pool: pool.map(str::to_owned),
-        setting: (*setting).to_owned(),
+        setting: setting.to_owned(),
         how: NEW_BUILD.into(),
-        detail: from_to(from.set.get(*setting), to.set.get(*setting)),
+        detail,
     };
-    differs.map(step).collect()
+    from.changes(to).map(step)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Value;
 
     const CAUSE: Cause<'_> = Cause { what: "change", by: "a test" };
 

@@ -3,7 +3,7 @@
 use crate::written;
 use serde::Serialize;
 use sockdrawer_catalog::time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -271,6 +271,12 @@ pub struct Values {
     pub(crate) pool: String,
 }
 
+/// Writes a change of a setting as a plan shows it.
+pub(crate) fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
+    let show = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
+    format!("{} to {}", show(from), show(to))
+}
+
 impl Values {
     /// These are the values of a pool of this name.
     #[must_use]
@@ -284,6 +290,13 @@ impl Values {
             (Some(Value::List(texts)), Value::List(more)) => texts.extend(more),
             (_, value) => drop(self.set.insert(setting.name, value)),
         }
+    }
+
+    /// Returns the settings whose values differ from those of `to`, with both in words.
+    pub(crate) fn changes(&self, to: &Values) -> impl Iterator<Item = (&'static str, String)> {
+        let names: BTreeSet<_> = self.set.keys().chain(to.set.keys()).copied().collect();
+        let both = names.into_iter().map(|name| (name, self.set.get(name), to.set.get(name)));
+        both.filter(|(_, from, to)| from != to).map(|(name, from, to)| (name, from_to(from, to)))
     }
 
     /// Whether it is set.

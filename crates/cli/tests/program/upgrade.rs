@@ -179,6 +179,27 @@ fn what_an_upgrade_left_is_told_by_the_next_and_not_as_left_by_that() {
 }
 
 #[test]
+fn connections_in_an_earlier_process_of_a_pool_that_is_dropped_are_not_excused() {
+    let (path, server, mut client) = connected("upgrade-dropped", "echo --model fork");
+    let at = path.to_str().expect("text");
+    is_echoed(&mut client);
+    let end = Program::of(&format!("upgrade {at} --json -")).end();
+    let report: serde_json::Value = serde_json::from_str(&end.stdout).unwrap_or_else(|_| panic!("{end:?}"));
+    let second =
+        Pid::from_raw(report["result"]["pid"].as_i64().expect("a process").try_into().expect("a number")).expect("a pid");
+    let file = path.with_extension("toml");
+    std::fs::write(&file, "[pool.other]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\n").expect("a file");
+    let next = format!("{} serve --config {} --upgrade {at}", env!("CARGO_BIN_EXE_sockdrawer"), file.display());
+    let end = Program::of(&format!("upgrade {at} --rehearse --json - -- {next}")).end();
+    kill_process(second, Signal::TERM).expect("it runs");
+    server.signal(Signal::KILL);
+    [&path, &file].into_iter().for_each(|path| _ = std::fs::remove_file(path));
+    let report: serde_json::Value = serde_json::from_str(&end.stdout).unwrap_or_else(|_| panic!("{end:?}"));
+    let why = "serve: 1 stay (the new build has no such pool)";
+    assert_eq!(report["share"], serde_json::json!({ "moved": 0, "of": 1, "excused": 0, "staying": [why] }), "{end:?}");
+}
+
+#[test]
 fn a_connection_that_ends_in_an_upgrade_is_told_and_is_not_left_behind() {
     let (path, server, mut client) = connected("upgrade-ending", "http --linger 10m");
     let at = path.to_str().expect("text");

@@ -5,8 +5,7 @@ use crate::change::{REFUSED, Step, Unchanged};
 use crate::document::{Document, Places, PoolDocument};
 use crate::moves::{self, Move, Wanted};
 use crate::pool_settings::in_files;
-use crate::revisions::from_to;
-use crate::setting::{Setting, Wrong};
+use crate::setting::{Wrong, from_to};
 use crate::tls::{CERTIFICATE, PoolTls};
 use sockdrawer::changing::{Change, How};
 use sockdrawer::{Config, Pool};
@@ -38,17 +37,15 @@ impl Server {
     /// All steps, and what they need.
     pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work { places: wanted.places.clone(), ..Work::default() };
-        let changed = |setting: &Setting| {
-            let [from, to] = [&state.document, wanted].map(|document| document.program.set.get(setting.name));
-            (from != to).then(|| (setting.name.to_owned(), from_to(from, to)))
-        };
-        for (setting, from_to) in crate::program_settings().filter_map(changed) {
-            let detail = format!("{from_to}, not while the program runs");
-            work.plan.push(Step { pool: None, setting, how: REFUSED.into(), detail });
-        }
-        for (setting, detail) in self.known.settings.iter().filter_map(changed) {
-            work.plan.push(Step { pool: None, setting, how: Step::how(How::InPlace).into(), detail });
-        }
+        work.plan.extend(state.document.program.changes(&wanted.program).map(|(name, from_to)| {
+            let is_its_own = self.known.settings.iter().any(|setting| setting.name == name);
+            let (how, detail) = if is_its_own {
+                (Step::how(How::InPlace), from_to)
+            } else {
+                (REFUSED, format!("{from_to}, not while the program runs"))
+            };
+            Step { pool: None, setting: name.to_owned(), how: how.into(), detail }
+        }));
         let mut all_outside = BTreeMap::new();
         for (name, to) in &wanted.pools {
             let wrong = |wrong: Wrong| Unchanged::Wrong(vec![self.named(&wanted.places, name, &wrong)]);
@@ -134,10 +131,9 @@ impl Server {
             }
         }
         // Settings that are no part of the pool's own configuration.
-        for setting in ["drain", "drain-rate", "notice"] {
-            let [from, to] = values(setting);
-            steps.extend((from != to).then(|| Step::new(name, setting, "in place", from_to(from, to))));
-        }
+        let of_drains = |(setting, _): &(&str, String)| ["drain", "drain-rate", "notice"].contains(setting);
+        let changed = from.values.changes(&to.values).filter(of_drains);
+        steps.extend(changed.map(|(setting, detail)| Step::new(name, setting, "in place", detail)));
         // A protocol may look at a setting of the pool.
         let mut told = BTreeSet::new();
         steps.retain(|step| step.setting == "listen" || told.insert(step.setting.clone()));

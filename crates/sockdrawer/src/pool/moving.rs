@@ -353,12 +353,7 @@ impl<M: Moving> Movable for Core<M> {
             return false;
         }
         let mut control = lock(&self.control);
-        let Control { listeners, members, .. } = &mut *control;
-        for mut entry in listeners.listening.drain(..) {
-            entry.listener.hand_over(true);
-            self.release_all(&mut entry, members);
-            listeners.handed_over.push(entry);
-        }
+        pass_listeners(self, &mut control, |_| true);
         true
     }
 
@@ -366,14 +361,7 @@ impl<M: Moving> Movable for Core<M> {
         let mut control = lock(&self.control);
         control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
         if control.handing_over {
-            let Control { listeners, members, .. } = &mut *control;
-            let is_meant = |entry: &mut ListenerEntry| addresses.contains(&entry.listener.address.to_string());
-            let mut passed_on: Vec<_> = listeners.listening.extract_if(.., is_meant).collect();
-            for entry in &mut passed_on {
-                entry.listener.hand_over(true);
-                self.release_all(entry, members);
-            }
-            listeners.handed_over.append(&mut passed_on);
+            pass_listeners(self, &mut control, |entry| addresses.contains(&entry.listener.address.to_string()));
         }
         let is_as_it_was = control.handing_over;
         drop(control);
@@ -556,5 +544,16 @@ impl<M: Moving> Core<M> {
     /// Asks all that a request concerns.
     fn gather(&self, request: &Request, until: Instant) -> Answers<Reply> {
         gather(M::concerned(self, request), until, |holder, reply| holder.ask(request.clone(), Vec::new(), reply))
+    }
+}
+
+/// Hands these listeners over: no member has their sockets any more, and nothing is done to what waits there.
+fn pass_listeners<M: Moving>(core: &Core<M>, control: &mut Control<M>, is_meant: impl FnMut(&mut ListenerEntry) -> bool) {
+    let Control { listeners, members, .. } = control;
+    let passed: Vec<_> = listeners.listening.extract_if(.., is_meant).collect();
+    for mut entry in passed {
+        entry.listener.hand_over(true);
+        core.release_all(&mut entry, members);
+        listeners.handed_over.push(entry);
     }
 }

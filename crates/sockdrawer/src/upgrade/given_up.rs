@@ -28,7 +28,8 @@ fn addresses(named: &Named) -> Vec<String> {
     named.pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect()
 }
 
-/// Returns how many connections of a pool that the successor does not have stay: all.
+/// Returns how many connections of a pool that the successor does not have stay: all. Those that are in an earlier process are among them, other than
+/// where the pool goes on: they end with it.
 fn all_stay(named: &Named) -> BTreeMap<String, u64> {
     let connections = named.pool.held();
     (connections > 0).then(|| (NO_SUCH_POOL.to_owned(), connections)).into_iter().collect()
