@@ -95,7 +95,7 @@ pub(crate) fn payload(code: u16, reason: &str) -> Vec<u8> {
     if code == code::NONE {
         return Vec::new();
     }
-    let most = reason.floor_char_boundary(MAX_CONTROL - 2);
+    let most = (0..=MAX_CONTROL - 2).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
     [&code.to_be_bytes(), &reason.as_bytes()[..most]].concat()
 }
 

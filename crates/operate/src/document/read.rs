@@ -42,7 +42,8 @@ impl Tree {
 
 /// The line and column of a byte, both from 1; columns are characters.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = &text[..text.floor_char_boundary(at)];
+    let start = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let before = &text[..start];
     let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }

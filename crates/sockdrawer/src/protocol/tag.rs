@@ -10,7 +10,8 @@ pub(crate) type Tag = Arc<str>;
 
 /// Makes a tag of this text, cut to [`MAX`] bytes at the boundary of a character.
 pub(crate) fn tag(text: &str) -> Tag {
-    text[..text.floor_char_boundary(MAX)].into()
+    let end = (0..=MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].into()
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ impl Output {
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().filter(|line| !is_of_backtrace(line)).collect();
         let text = lines.join("\n");
-        let start = text.ceil_char_boundary(text.len().saturating_sub(SHOWN));
+        let start = (text.len().saturating_sub(SHOWN)..).find(|at| text.is_char_boundary(*at)).expect("the end is one");
         Ok(text[start..].trim().to_owned())
     }
 }

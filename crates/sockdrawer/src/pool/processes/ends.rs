@@ -248,11 +248,9 @@ impl Ends {
     /// Does what is due.
     pub(super) fn go_on(&mut self, children: &Children) {
         let now = Instant::now();
-        while let Some((_, pid)) = self.cut.pop_front_if(|(at, _)| *at <= now) {
-            children.kill(pid, KillReason::Cut);
-        }
-        while let Some((_, pid)) = self.gone.pop_front_if(|(at, _)| *at <= now) {
-            children.kill(pid, KillReason::Gone);
+        for (queue, reason) in [(&mut self.cut, KillReason::Cut), (&mut self.gone, KillReason::Gone)] {
+            let due = queue.iter().take_while(|(at, _)| *at <= now).count();
+            queue.drain(..due).for_each(|(_, pid)| children.kill(pid, reason));
         }
         for asked in self.open.values_mut() {
             while asked.turns.front().is_some_and(|(at, _)| *at <= now) {

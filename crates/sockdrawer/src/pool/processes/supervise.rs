@@ -55,7 +55,10 @@ impl State {
     /// Forgets the generations that no process has any more, and returns them.
     pub(super) fn take_ended(&mut self) -> Vec<u32> {
         let newest = self.generated.id;
-        self.holders.extract_if(.., |id, holders| *id != newest && holders.is_empty()).map(|(id, _)| id).collect()
+        let ended = self.holders.iter().filter(|(id, holders)| **id != newest && holders.is_empty());
+        let ended: Vec<u32> = ended.map(|(id, _)| *id).collect();
+        ended.iter().for_each(|id| _ = self.holders.remove(id));
+        ended
     }
 }
 
