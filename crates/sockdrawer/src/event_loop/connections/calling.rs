@@ -266,10 +266,7 @@ impl Connections {
             }
             More::Delegate(delegate) => self.start_leaving(slot, delegate),
             More::Relay(to) => self.start_relaying(slot, &to),
-            More::Panicked(message) => {
-                self.count_panic(slot, message);
-                self.end(slot, Closed::Panicked, true);
-            }
+            More::Panicked(message) => self.crash(slot, message),
         }
     }
 
@@ -311,8 +308,11 @@ impl Connections {
         } else if record.has_protocol() {
             self.callback(slot, Event::Timeout);
             self.begin_idle(slot);
+        } else if record.flags.is(Phase::Flushing) {
+            // Its time is up, and something is unsent still.
+            self.cut(slot, Closed::Purged);
         } else {
-            self.closing_is_over(slot);
+            self.leave(slot, false);
         }
     }
 

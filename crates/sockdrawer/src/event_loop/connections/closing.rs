@@ -32,14 +32,14 @@ impl Connections {
         if peer_is_done && !self.is_entangled(slot) {
             return self.end_plainly(slot, table);
         }
-        self.close_otherwise(slot, peer_is_done);
+        self.close_otherwise(slot, Closed::Orderly, peer_is_done);
     }
 
-    /// Closes where output is unsent, input may be unread, or more than the slot knows of the connection.
+    /// Drops the protocol, then sends what is left: where output is unsent, input may be unread, or more than the slot knows of the connection.
     #[inline(never)]
-    fn close_otherwise(&mut self, slot: u32, peer_is_done: bool) {
+    pub(super) fn close_otherwise(&mut self, slot: u32, why: Closed, peer_is_done: bool) {
         let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
-        self.forget_protocol(slot, Closed::Orderly);
+        self.forget_protocol(slot, why);
         if peer_is_done && !unsent {
             return self.leave(slot, false);
         }
@@ -154,15 +154,6 @@ impl Connections {
         self.slots.at(slot).flags.clear(Flags::WATCH_READ.union(Flags::WATCH_WRITE));
     }
 
-    /// The timer of a connection without protocol: what is unsent now is lost.
-    pub(super) fn closing_is_over(&mut self, slot: u32) {
-        let unsent = self.slots.at(slot).flags.is(Phase::Flushing);
-        if unsent {
-            self.io.counters.cut().add(1);
-        }
-        self.leave(slot, unsent);
-    }
-
     /// Ends a connection now. What was appended and not sent is lost.
     pub(super) fn end(&mut self, slot: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
@@ -178,12 +169,21 @@ impl Connections {
             Closed::Panicked => self.io.counters.crashed().add(1),
             Closed::Overflow => self.io.counters.overflow().add(1),
             Closed::Killed => self.io.counters.killed().add(1),
+            Closed::TooLong => self.io.counters.too_long().add(1),
+            Closed::Error(_) => self.io.counters.errors().add(1),
             _ => {}
         }
         if self.slots.at(slot).has_protocol() {
             self.forget_protocol(slot, why);
         }
         self.leave(slot, reset && !turned_away);
+    }
+
+    /// Ends a connection whose protocol, or code that has it, panicked or asked for what cannot be.
+    #[cold]
+    pub(super) fn crash(&mut self, slot: u32, why: impl Into<String>) {
+        self.count_panic(slot, why.into());
+        self.end(slot, Closed::Panicked, true);
     }
 
     /// Tells the protocol and drops it; the slot stays.

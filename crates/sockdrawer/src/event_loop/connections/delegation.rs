@@ -23,8 +23,7 @@ impl Connections {
         if connects || !self.slots.at(slot).is_free() {
             panics::discard(delegate);
             let why = "a protocol gave its connection away while a job runs, a connect is under way or it is relayed, or twice";
-            self.count_panic(slot, why.to_owned());
-            return self.end(slot, Closed::Panicked, true);
+            return self.crash(slot, why);
         }
         // It comes back by message, from another thread.
         if let Err(errno) = self.io.awaken() {
@@ -279,10 +278,7 @@ impl Connections {
                 self.io.counters.errors().add(1);
                 self.close(slot, Tail::Unknown);
             }
-            LeaseEnd::Panicked(message) => {
-                self.count_panic(slot, message);
-                self.end(slot, Closed::Panicked, true);
-            }
+            LeaseEnd::Panicked(message) => self.crash(slot, message),
         }
     }
 }

@@ -113,8 +113,7 @@ impl Connections {
         }
         if self.slots.at(slot).flags.is(Phase::Relayed) {
             // Nothing says where the stream is whole.
-            self.io.counters.cut().add(1);
-            return self.end(slot, Closed::Purged, true);
+            return self.cut(slot, Closed::Purged);
         }
         if self.slots.at(slot).has_protocol() {
             self.forget_protocol(slot, Closed::Purged);

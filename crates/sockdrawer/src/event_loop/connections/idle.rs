@@ -71,8 +71,7 @@ impl Connections {
         if idle.is_some_and(|idle| now.saturating_duration_since(seen.since) >= idle) {
             if self.slots.at(slot).flags.any(Flags::UNSENT) {
                 // It had all that time to take its output.
-                self.io.counters.cut().add(1);
-                return self.end(slot, Closed::Idle, true);
+                return self.cut(slot, Closed::Idle);
             }
             self.io.counters.idle().add(1);
             self.forget_protocol(slot, Closed::Idle);

@@ -6,14 +6,13 @@ use crate::event_loop::inbox::Message;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::worker::{Submitted, Task};
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, Job, JobError, JobResult};
+use crate::protocol::{Job, JobError, JobResult};
 use crate::sys::panics;
 
 impl Connections {
     pub(super) fn work(&mut self, slot: u32, job: Job) {
         if self.slots.at(slot).flags.any(Flags::WORKING) {
-            self.count_panic(slot, "a protocol asked for a second job while one runs".to_owned());
-            return self.end(slot, Closed::Panicked, true);
+            return self.crash(slot, "a protocol asked for a second job while one runs");
         }
         self.slots.at(slot).flags.set(Flags::WORKING.union(Flags::WORKED));
         let token = self.slots.token(slot);

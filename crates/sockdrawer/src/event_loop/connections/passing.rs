@@ -63,8 +63,7 @@ impl<'c> Pair<'c> {
     fn is_there<T>(&mut self, called: Result<T, Panicked>, side: u32) -> bool {
         let Err(Panicked(message)) = called else { return true };
         self.connections.scratch.clear();
-        self.connections.count_panic(side, message);
-        self.connections.end(side, Closed::Panicked, true);
+        self.connections.crash(side, message);
         false
     }
 
@@ -183,9 +182,7 @@ impl<'c> Pair<'c> {
         let token = self.connections.slots.token(self.from);
         self.connections.tell_report(token, why.into());
         if says_why {
-            self.connections.forget_protocol(self.from, Closed::Aborted);
-            let flush = self.connections.generations.active_settings().flush;
-            self.connections.start_closing(self.from, flush);
+            self.connections.close_otherwise(self.from, Closed::Aborted, false);
         } else {
             self.connections.end(self.from, Closed::Aborted, true);
         }

@@ -213,7 +213,6 @@ impl Connections {
                 let most = self.generations.at(table).max_partial;
                 return self.read_less(most);
             }
-            self.io.counters.too_long().add(1);
             return self.end(slot, Closed::TooLong, true);
         }
         // After a read that filled the buffer there is probably more that the peer has sent already.

@@ -32,8 +32,7 @@ impl Connections {
             return;
         }
         if !Arc::ptr_eq(&to.post, &self.post) || to.token == self.slots.token(slot) || !self.slots.at(slot).is_free() {
-            self.count_panic(slot, "a protocol relays to a connection of another loop, to itself, or twice".to_owned());
-            return self.end(slot, Closed::Panicked, true);
+            return self.crash(slot, "a protocol relays to a connection of another loop, to itself, or twice");
         }
         // A connection that is offered to another process is not that one's: it stays with this.
         let stays = self.with_protocol(to.token).is_some_and(|other| self.take_back(other));
@@ -42,8 +41,7 @@ impl Connections {
             return self.end(slot, Closed::Aborted, true);
         };
         if !self.slots.at(other).is_free() {
-            self.count_panic(slot, "a protocol relays to a connection that is relayed, delegated or runs a job".to_owned());
-            self.end(slot, Closed::Panicked, true);
+            self.crash(slot, "a protocol relays to a connection that is relayed, delegated or runs a job");
             self.kill_one(to.token);
             return;
         }
@@ -257,19 +255,12 @@ impl Connections {
                 if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {
                     return;
                 }
-                let flags = self.slots.at(other).flags;
-                self.forget_protocol(other, why);
-                if flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT) {
-                    return self.leave(other, false);
-                }
-                let flush = self.generations.active_settings().flush;
-                self.start_closing(other, flush);
+                let peer_is_done = self.slots.at(other).flags.any(Flags::PEER_ENDED);
+                self.close_otherwise(other, why, peer_is_done);
             }
             Closed::Aborted if self.slots.extra(other).is_some_and(|extra| extra.is_cut_short) => {
                 self.io.counters.aborted().add(1);
-                self.forget_protocol(other, why);
-                let flush = self.generations.active_settings().flush;
-                self.start_closing(other, flush);
+                self.close_otherwise(other, why, false);
             }
             // What came is not whole, and must not look like it.
             Closed::Purged => {

@@ -128,7 +128,6 @@ impl Connections {
             // Its peer ended in order and closed its socket, which refuses what the other side says later: no fault of either.
             return self.end(slot, Closed::Orderly, false);
         }
-        self.io.counters.errors().add(1);
         self.end(slot, Closed::Error(errno.raw_os_error()), false);
     }
 }
