@@ -383,7 +383,7 @@ impl<S: Service> AnyService for Slabs<S> {
         let (local, closing, receiving) = said?;
         let (needs_peer_address, longest_record) = guarded(|| (service.needs_peer_address(), service.longest_record()))?;
         let (state, learns_peer_address) = (AnyService::state(self), AnyService::learns_peer_address(self));
-        let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
+        let table = Box::new(Slab { service, states: States::with_capacity(capacity) });
         Ok(TableBox { table, local, closing, receiving, needs_peer_address, learns_peer_address, longest_record, state })
     }
 
@@ -414,7 +414,7 @@ impl<S: Service> AnyService for Slabs<S> {
 
 struct Slab<S: Service> {
     service: Arc<S>,
-    states: Slots<S::Protocol>,
+    states: States<S::Protocol>,
 }
 
 impl<S: Service> Table for Slab<S> {
@@ -506,36 +506,36 @@ impl<S: Service> Table for Slab<S> {
     }
 }
 
-enum Slot<T> {
+enum StateSlot<T> {
     /// A free slot, with the number of the next free slot.
     Free(u32),
     Live(T),
 }
 
-struct Slots<T> {
-    made: Chunks<Slot<T>>,
+struct States<T> {
+    made: Chunks<StateSlot<T>>,
     free: u32,
     live: usize,
 }
 
-impl<T> Slots<T> {
+impl<T> States<T> {
     /// A table with memory for `capacity` states.
-    fn with_capacity(capacity: usize) -> Slots<T> {
-        Slots { made: Chunks::with_capacity(capacity), free: u32::MAX, live: 0 }
+    fn with_capacity(capacity: usize) -> States<T> {
+        States { made: Chunks::with_capacity(capacity), free: u32::MAX, live: 0 }
     }
 
     #[inline]
     fn at(&mut self, slot: u32) -> &mut T {
         match self.made.at(slot) {
-            Slot::Live(state) => state,
-            Slot::Free(_) => unreachable!("a connection names a live slot"),
+            StateSlot::Live(state) => state,
+            StateSlot::Free(_) => unreachable!("a connection names a live slot"),
         }
     }
 
     #[inline(always)]
     fn insert(&mut self, state: T) -> u32 {
-        let number = if self.free == u32::MAX { self.made.add(|| Slot::Free(u32::MAX)) } else { self.free };
-        let Slot::Free(next) = std::mem::replace(self.made.at(number), Slot::Live(state)) else {
+        let number = if self.free == u32::MAX { self.made.add(|| StateSlot::Free(u32::MAX)) } else { self.free };
+        let StateSlot::Free(next) = std::mem::replace(self.made.at(number), StateSlot::Live(state)) else {
             unreachable!("the free list holds free slots")
         };
         self.free = next;
@@ -548,7 +548,7 @@ impl<T> Slots<T> {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
         let slot = self.made.at(number);
-        assert!(matches!(slot, Slot::Live(_)), "a connection names a live slot");
-        *slot = Slot::Free(free);
+        assert!(matches!(slot, StateSlot::Live(_)), "a connection names a live slot");
+        *slot = StateSlot::Free(free);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) use group::{Members, Membership};
 pub(crate) use input::input_searched;
 pub use input::{Input, TooLong};
 pub use job::{Job, JobError, JobResult};
-pub(crate) use lent::{Decoded, Lend, Pass, decode_all};
+pub(crate) use lent::{Decoded, Lend, Pass, READS_NO_ANSWERS, TOO_LONG, decode_all};
 #[doc(hidden)]
 pub use lent::{Lent, Passage};
 pub use note::{Handle, Note, NotifyError};

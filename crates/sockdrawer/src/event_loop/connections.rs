@@ -11,6 +11,7 @@ mod idle;
 mod interest;
 mod jobs;
 mod learned;
+mod marks;
 pub(crate) mod moving;
 mod operations;
 mod passing;
@@ -43,7 +44,6 @@ use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -431,13 +431,13 @@ impl Connections {
 
     /// epoll reports an error of a connection that is not read now.
     fn check_broken(&mut self, slot: u32) {
-        match self.with_socket(slot, |system, socket| system.take_error(socket)) {
+        match self.io.system.take_error(self.slots.socket(slot)) {
             Err(errno) => self.fail(slot, errno),
             // Hung up on both sides: what is unsent can only fail now.
             Ok(()) if self.slots.at(slot).flags.any(Flags::UNSENT) => self.flush(slot),
             // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
             Ok(()) => {
-                self.unwatch(slot);
+                self.io.unwatch(self.slots.at(slot));
                 if self.slots.at(slot).flags.any(Flags::PAUSED) {
                     self.ended_while_paused(slot);
                 }
@@ -447,7 +447,7 @@ impl Connections {
 
     /// The peer has ended its stream while the protocol wants no input. The protocol is told if none is left.
     fn ended_while_paused(&mut self, slot: u32) {
-        match self.with_socket(slot, |system, socket| system.peek(socket)) {
+        match self.io.system.peek(self.slots.socket(slot)) {
             Ok(0) => {
                 self.slots.at(slot).flags.set(Flags::PEER_ENDED);
                 self.tell_ended(slot);
@@ -458,22 +458,6 @@ impl Connections {
         // One that was hung up on both sides is not watched any more: epoll would tell of that for ever.
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.settle(slot, false);
-        }
-    }
-
-    /// The slot of this token while a protocol runs there.
-    pub(super) fn with_protocol(&mut self, token: u64) -> Option<u32> {
-        self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol())
-    }
-
-    pub(super) fn with_socket<T>(
-        &mut self,
-        slot: u32,
-        call: impl FnOnce(&dyn crate::sys::System, std::os::fd::BorrowedFd<'_>) -> T,
-    ) -> T {
-        match &self.slots.at(slot).socket {
-            Some(socket) => call(&*self.io.system, socket.as_fd()),
-            None => call(&*self.io.system, self.leased_socket(slot)),
         }
     }
 }

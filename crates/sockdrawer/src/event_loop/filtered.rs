@@ -1,7 +1,7 @@
 //! A leased connection under layers: the lessee's plain bytes pass the filter that the layers lent.
 
 use super::lease::{LeaseEnd, Leased};
-use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, decode_all};
+use crate::protocol::{Decoded, Input, Lend, Lent, Note, Output, READS_NO_ANSWERS, TOO_LONG, decode_all};
 use crate::sync::atomic::Ordering;
 use crate::sys::Errno;
 use std::io;
@@ -11,8 +11,6 @@ use std::os::fd::BorrowedFd;
 const READ: usize = 16 * 1024;
 /// Plain bytes that are encoded at once, about a record: so much may be taken of the lessee and still be unsent.
 const PIECE: usize = 16 * 1024;
-/// A filter that has not decoded so many wire bytes will not decode them.
-const MAX_WIRE: usize = 256 * 1024;
 /// What the filter says by itself waits up to here: a peer that has it answer and does not read its answers is refused.
 const MAX_BACK: usize = 64 * 1024;
 /// Reads that brought nothing for the lessee, after which other work of its thread has its turn.
@@ -24,6 +22,8 @@ pub(super) struct Filtered {
     /// Not decoded yet: a part of a record, unless `fresh`.
     wire: Vec<u8>,
     fresh: bool,
+    /// A filter that has not decoded so many wire bytes will not decode them.
+    max_wire: usize,
     /// Decoded; read by the lessee up to `read`.
     plain: Vec<u8>,
     read: usize,
@@ -76,13 +76,14 @@ impl Wire<'_> {
 
 impl Filtered {
     /// `wire` was received and not decoded.
-    pub(super) fn new(lent: Lent, wire: Vec<u8>) -> Filtered {
+    pub(super) fn new(lent: Lent, wire: Vec<u8>, max_wire: usize) -> Filtered {
         let Lent { filter, plain, ended } = lent;
         let (fresh, unsent, error) = (!wire.is_empty(), Vec::new(), None);
         Filtered {
             filter,
             wire,
             fresh,
+            max_wire,
             plain,
             read: 0,
             ended,
@@ -163,8 +164,8 @@ impl Filtered {
 
     fn read_wire(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
         let from = self.wire.len();
-        if from > MAX_WIRE {
-            self.refuse("the layer cannot decode what the peer sent: its record is too long");
+        if from > self.max_wire {
+            self.refuse(TOO_LONG);
             return Ok(());
         }
         self.wire.resize(from + READ, 0);
@@ -194,7 +195,7 @@ impl Filtered {
             // What the kernel does not take now goes before what the lessee writes next; the write tells of an error.
             let _ = self.flush(wire);
             if self.unsent.len() - self.sent > MAX_BACK {
-                self.refuse("the peer has the layer answer, and does not read its answers");
+                self.refuse(READS_NO_ANSWERS);
             }
         }
         if let Err(error) = decoded {

@@ -3,10 +3,11 @@
 use super::INBOX_TOKEN;
 use super::inbox::Inbox;
 use super::shared::Shared;
+use super::slot::{Flags, Slot};
 use crate::behaviour::Panicked;
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
-use crate::sys::{Calls, Errno};
+use crate::sys::{Calls, Errno, Interest};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -69,6 +70,28 @@ impl Io {
             self.epoll = Epoll(Some(epoll));
         }
         Ok(())
+    }
+
+    /// Has epoll tell of a connection by this token, when what it waits for happens. Returns whether epoll did not know it before.
+    pub(super) fn watch(&mut self, token: u64, record: &mut Slot, interest: Interest) -> Result<bool, Errno> {
+        self.awaken()?;
+        let socket = record.socket.as_ref().expect("a connection that is watched has its socket").as_fd();
+        let is_new = !record.flags.any(Flags::WATCHED);
+        if is_new {
+            self.system.watch(self.epoll.as_fd(), socket, token, interest)?;
+        } else {
+            self.system.rewatch(self.epoll.as_fd(), socket, token, interest)?;
+        }
+        record.flags.set_watched(Some(interest));
+        Ok(is_new)
+    }
+
+    /// Has epoll forget a connection.
+    pub(super) fn unwatch(&self, record: &mut Slot) {
+        let socket = record.socket.as_ref().expect("a connection that is watched has its socket").as_fd();
+        // It fails only for a socket that is not watched.
+        let _ = self.system.unwatch(self.epoll.as_fd(), socket);
+        record.flags.set_watched(None);
     }
 
     /// Counts and tells a panic that ends no connection. Returns a line that says so.

@@ -5,6 +5,7 @@ use super::filtered::{Filtered, Left, Wire};
 use super::inbox::{Inbox, Message};
 use super::watcher::{WatchEvent, Watcher};
 use crate::listen::permit::Permit;
+use crate::observe::counters::Counters;
 #[cfg(feature = "tokio")]
 use crate::protocol::Handle;
 use crate::protocol::{ConnectionId, Delegate, Lent, Note, Peer};
@@ -41,20 +42,6 @@ impl Lessor for Inbox {
             _ => Ok(()),
         }
     }
-}
-
-/// The delegation of a connection, from its request on.
-pub(crate) enum Delegation {
-    /// As soon as all is sent.
-    Pending(Delegate),
-    Leased {
-        leased: Arc<Leased>,
-        socket: Arc<OwnedFd>,
-        /// It waits to be taken, and epoll tells when its peer ends it.
-        watched: bool,
-        /// It is being purged: when it comes back, it ends by then.
-        purge_by: Option<Instant>,
-    },
 }
 
 /// A queue in which connections wait to be taken.
@@ -160,9 +147,12 @@ impl Leased {
         (self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed))
     }
 
-    /// Bytes received and sent since the last call.
-    pub(super) fn count_bytes(&self) -> (u64, u64) {
-        (self.received.swap(0, Ordering::Relaxed), self.sent.swap(0, Ordering::Relaxed))
+    /// Counts the bytes that the lessee received and sent since the last call. Returns them.
+    pub(super) fn count_bytes(&self, counters: &Counters) -> (u64, u64) {
+        let (received, sent) = (self.received.swap(0, Ordering::Relaxed), self.sent.swap(0, Ordering::Relaxed));
+        counters.bytes_in().add(received);
+        counters.bytes_out().add(sent);
+        (received, sent)
     }
 
     /// Puts a note in the queue; a full queue gives it back.
@@ -182,6 +172,13 @@ impl Leased {
     pub(crate) fn left_notes(&self) -> (VecDeque<Note>, u64) {
         let mut state = lock(&self.state);
         (std::mem::take(&mut state.notes), std::mem::take(&mut state.taken))
+    }
+
+    /// Counts the notes that the lessee took. Returns those that it did not take.
+    pub(super) fn count_notes(&self, counters: &Counters) -> VecDeque<Note> {
+        let (left, taken) = self.left_notes();
+        counters.notes().add(taken);
+        left
     }
 
     /// Asks it to end, by then.
@@ -363,11 +360,14 @@ pub(crate) struct LeaseStart {
     pub(crate) ends_by: Option<Instant>,
     /// Of its layers.
     pub(crate) lent: Option<Lent>,
+    /// Wire bytes that its layers may leave undecoded.
+    pub(crate) max_wire: usize,
 }
 
 impl Lease {
     pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
-        let LeaseStart { token, id, generation, peer, system, draining, mut kept, peer_ended, owes, ends_by, lent } = leaving;
+        let LeaseStart { token, id, generation, peer, system, draining, mut kept, peer_ended, owes, ends_by, lent, max_wire } =
+            leaving;
         let leased = Arc::new(Leased {
             token,
             id,
@@ -383,7 +383,7 @@ impl Lease {
             watcher: Watcher::default(),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
-        let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept))));
+        let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept), max_wire)));
         let (socket, outcome) = (Some(socket), LeaseEnd::End);
         Lease {
             leased,

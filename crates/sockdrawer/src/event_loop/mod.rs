@@ -7,6 +7,7 @@ pub(crate) mod connections;
 mod connector;
 pub(crate) mod deadlines;
 pub(crate) mod delegates;
+mod delegation;
 pub(crate) mod dialer;
 pub(crate) mod endings;
 mod filtered;

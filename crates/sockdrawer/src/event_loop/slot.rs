@@ -2,8 +2,11 @@
 
 use super::phase::{PHASES, Phase, Row};
 use super::timer::Node;
-use crate::protocol::{ConnectionId, Side};
+use crate::protocol::{ConnectionId, Handle, Post, Side};
+use crate::sys::Interest;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// In a slot, of a connection that came in at no listener.
 pub(super) const NO_LISTENER: u16 = 0;
@@ -54,6 +57,7 @@ impl Flags {
     pub(crate) const WATCH_WRITE: Flags = Flags(1 << 3);
     /// epoll reports the peer's end, while input is not asked for.
     pub(crate) const WATCH_END: Flags = Flags(1 << 4);
+    const WATCHING: Flags = Flags::WATCH_READ.union(Flags::WATCH_WRITE).union(Flags::WATCH_END);
     /// A job runs.
     pub(crate) const WORKING: Flags = Flags(1 << 5);
     /// A job ran since the last read: more input may have come meanwhile.
@@ -124,6 +128,28 @@ impl Flags {
         self.0 &= !flags.0;
     }
 
+    /// Returns what epoll reports by this interest.
+    pub(crate) fn watching(Interest { read, write, end }: Interest) -> Flags {
+        let mut flags = Flags::default();
+        for (is_asked, flag) in [(read, Flags::WATCH_READ), (write, Flags::WATCH_WRITE), (end, Flags::WATCH_END)] {
+            flags.0 |= if is_asked { flag.0 } else { 0 };
+        }
+        flags
+    }
+
+    /// Returns whether epoll reports just what it would by this interest.
+    pub(crate) fn watches(self, interest: Interest) -> bool {
+        self.0 & Flags::WATCHING.0 == Flags::watching(interest).0
+    }
+
+    /// Notes what epoll reports from now on; with None, it does not know the socket.
+    pub(crate) fn set_watched(&mut self, interest: Option<Interest>) {
+        self.clear(Flags::WATCHED.union(Flags::WATCHING));
+        if let Some(interest) = interest {
+            self.set(Flags::WATCHED.union(Flags::watching(interest)));
+        }
+    }
+
     /// The flags of both sets.
     pub(crate) const fn union(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
@@ -171,6 +197,39 @@ impl Slot {
     /// Whether a protocol runs on it.
     pub(crate) fn has_protocol(&self) -> bool {
         self.flags.phase().protocol
+    }
+
+    /// Returns whether there is a connection with a protocol, or one that still connects, which is of the active generation.
+    pub(crate) fn is_operated(&self) -> bool {
+        self.has_protocol() || self.flags.is(Phase::Connecting)
+    }
+
+    /// Returns whether the protocol is to be told now that it is to end, whatever it is doing: once.
+    pub(crate) fn is_told_first(&mut self) -> bool {
+        let is_first = self.flags.phase().called && !self.flags.any(Flags::TOLD_DRAINING);
+        if is_first {
+            self.flags.set(Flags::DRAINING.union(Flags::TOLD_DRAINING));
+        }
+        is_first
+    }
+
+    /// Returns how many bytes went either way. Input that is left untaken is no progress: half a request that grows byte by byte is still half a request.
+    pub(crate) fn progress(&self, kept: usize) -> u64 {
+        (self.bytes_in + self.bytes_out).wrapping_sub(kept as u64)
+    }
+
+    /// Returns how late the connect was, in a loop that began at `start`, and how long it has taken.
+    pub(crate) fn connect_times(&self, start: Instant) -> (Duration, Duration) {
+        let began = start + Duration::from_nanos(self.bytes_in);
+        (Duration::from_nanos(self.bytes_out), began.elapsed())
+    }
+
+    /// Gives a handle to the connection, which has this slot, away.
+    pub(crate) fn handle(&mut self, slot: u32, post: &Arc<dyn Post>) -> Handle {
+        self.flags.set(Flags::HANDLED);
+        let token = token(slot, self.version);
+        post.give(token);
+        Handle { post: post.clone(), token, id: self.id }
     }
 
     /// Returns whether neither side has anything to send any more.

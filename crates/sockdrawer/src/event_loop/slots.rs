@@ -1,8 +1,9 @@
 //! The connections of a loop by number, their permits, and what few of them have.
 
+use super::delegation::Delegation;
 use super::endings::Endings;
 use super::inbox::Asker;
-use super::lease::{Delegation, Leased};
+use super::lease::Leased;
 use super::phase::Phase;
 use super::slot::{Flags, NO_LISTENER, Slot, token};
 use super::timer::{NONE, Node};
@@ -16,7 +17,7 @@ use crate::protocol::{Members, Tag};
 use crate::sync::atomic::Ordering::SeqCst;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -111,6 +112,26 @@ impl Extra {
         }
     }
 
+    /// Asks the lessee, if there is one, to end the connection, by the deadline if there is one; its protocol is asked when it is back.
+    pub(super) fn drain_leased(&self) {
+        if let Some(leased) = self.leased() {
+            leased.drain(self.ends_by());
+        }
+    }
+
+    /// Asks the lessee to end the connection; the protocol has what is left of the time until then when the connection is back.
+    pub(super) fn purge_leased(&mut self, by: Instant) {
+        if let Some(Delegation::Leased { purge_by, .. }) = &mut self.delegation {
+            *purge_by = Some(by);
+        }
+        self.drain_leased();
+    }
+
+    /// Returns whether the protocol asked to be woken, and no more is unsent than it named; asked once.
+    pub(super) fn takes_wake(&mut self, unsent: usize) -> bool {
+        self.wake_below.take_if(|below| unsent <= *below as usize).is_some()
+    }
+
     /// Returns the address that a layer learned.
     pub(super) fn learned_remote(&self) -> Option<SocketAddr> {
         self.remote.as_deref().copied()
@@ -194,6 +215,21 @@ impl Slots {
 
     pub(crate) fn token(&mut self, slot: u32) -> u64 {
         token(slot, self.at(slot).version)
+    }
+
+    /// Returns the slot of this token while a protocol runs there.
+    pub(super) fn with_protocol(&mut self, token: u64) -> Option<u32> {
+        self.find(token).filter(|slot| self.at(*slot).has_protocol())
+    }
+
+    /// Returns the socket of a connection, also of one that is leased.
+    pub(super) fn socket(&mut self, slot: u32) -> BorrowedFd<'_> {
+        let of_lease = || match &self.extras.get(&slot)?.delegation {
+            Some(Delegation::Leased { socket, .. }) => Some(socket.as_fd()),
+            _ => None,
+        };
+        let own = self.made.at(slot).socket.as_ref().map(AsFd::as_fd);
+        own.or_else(of_lease).expect("a taken slot has a socket, or is leased")
     }
 
     /// The tokens of all that are taken.

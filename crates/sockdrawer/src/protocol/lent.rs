@@ -3,6 +3,11 @@
 use super::{Input, Note, Output};
 use std::io;
 
+/// Reason why a peer is refused whose record no filter will decode.
+pub(crate) const TOO_LONG: &str = "the layer cannot decode what the peer sent: its record is too long";
+/// Reason why a peer is refused that makes a filter's answers pile up.
+pub(crate) const READS_NO_ANSWERS: &str = "the peer has the layer answer, and does not read its answers";
+
 /// A filter, and the filters of the layers within.
 pub(crate) trait Pass {
     /// Takes wire bytes, appends plain bytes, and appends to `back` what the peer must get. Called again until it answers

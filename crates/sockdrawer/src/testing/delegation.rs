@@ -64,6 +64,7 @@ impl<S: Service> Driver<S> {
             owes: false,
             ends_by: None,
             lent: self.state.as_mut().and_then(Protocol::lend),
+            max_wire: self.wire.limits.max_partial,
         }
     }
 

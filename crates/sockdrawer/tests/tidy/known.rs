@@ -5,10 +5,10 @@ use super::types::Known;
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
         ("sockdrawer::Acceptor", 55),
-        ("sockdrawer::Connections", 248),
+        ("sockdrawer::Connections", 224),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
-        ("sockdrawer::EventLoop", 58),
+        ("sockdrawer::EventLoop", 57),
         ("sockdrawer::Pool", 41),
     ],
     files: &[
@@ -94,8 +94,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::Replaced", 2),
         ("sockdrawer::Said", 2),
         ("sockdrawer::Sender", 2),
-        ("sockdrawer::Slot", 2),
-        ("sockdrawer::Slots", 2),
         ("sockdrawer::Source", 2),
         ("sockdrawer::Stage", 4),
         ("sockdrawer::Started", 2),
@@ -147,7 +145,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 153),
     ("program", 14),
-    ("sockdrawer", 1005),
+    ("sockdrawer", 1001),
     ("tls", 64),
     ("trial", 44),
 ];

@@ -274,12 +274,9 @@ impl EventLoop {
         match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
-                let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
+                self.note_accepted(index, &socket, stale);
+                let held = self.acceptor.held[index].as_ref().expect("just accepted from");
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
-                self.connections.io.counters.accepted().add(1);
-                if stale | self.acceptor.starving | self.acceptor.failing | is_spared {
-                    self.accepted_after_all(index, slot, (stale, is_spared));
-                }
                 self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
             }
@@ -287,17 +284,6 @@ impl EventLoop {
                 self.acceptor.give_room_back(&self.connections.io, index);
                 self.acceptor.accept_failed(&self.connections.io, index, errno)
             }
-        }
-    }
-
-    /// The first after a lack, one that came before its socket had the options that are in force, or one with a descriptor that is left to others.
-    #[cold]
-    fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
-        self.acceptor.accepted_again(&self.connections.io, index, is_spared);
-        if stale && self.connections.refresh().is_ok() {
-            let options = self.connections.generations.active_settings().options;
-            // It fails where the connection is gone, which reading it will tell.
-            let _ = self.connections.with_socket(slot, |system, socket| system.set_options(socket, &options));
         }
     }
 

@@ -1,13 +1,14 @@
 //! Connections that arrive from another process: they are restored, and nothing of them is touched until they are here for good.
 
 use super::Connections;
+use super::marks::marked;
 use super::moving::ListenerStates;
 use super::passing::Pair;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
 use crate::event_loop::phase::Phase;
-use crate::event_loop::slot::{Flags, Slot};
-use crate::ipc::record::{Marks, Record, Restored};
+use crate::event_loop::slot::Flags;
+use crate::ipc::record::{Record, Restored};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
@@ -126,7 +127,7 @@ impl Connections {
         record.id = ConnectionId(moved.id);
         (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
         (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
-        set_marks(record, &moved.marks);
+        record.flags.set(marked(moved.marks));
         self.publish(slot, &Peer::new(remote, moved.marks.side()));
         if let Some(remote) = remote.filter(|_| moved.peer.is_some()) {
             self.set_remote(slot, remote);
@@ -267,16 +268,4 @@ impl EventLoop {
             }
         }
     }
-}
-
-fn set_marks(record: &mut Slot, marks: &Marks) {
-    let all = [
-        (marks.connected, Flags::CONNECTED),
-        (marks.waiting, Flags::PAUSED),
-        (marks.held, Flags::HELD),
-        (marks.peer_ended, Flags::PEER_ENDED),
-        (marks.told_ended, Flags::TOLD_ENDED),
-        (marks.finishing, Flags::ENDING_OUTPUT),
-    ];
-    all.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| record.flags.set(flag));
 }

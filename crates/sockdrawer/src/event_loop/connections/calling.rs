@@ -103,7 +103,7 @@ impl Connections {
 
     /// There is room for the notes of a connection; or it asked to be woken.
     pub(in crate::event_loop) fn room(&mut self, token: u64) {
-        let Some(slot) = self.with_protocol(token) else { return };
+        let Some(slot) = self.slots.with_protocol(token) else { return };
         let held = self.slots.at(slot).flags.any(Flags::HELD);
         self.slots.at(slot).flags.clear(Flags::HELD);
         let flags = self.slots.at(slot).flags;
@@ -114,16 +114,10 @@ impl Connections {
             self.input_goes_on(slot, true);
             self.settle(slot, false);
         }
-        if self.slots.at(slot).has_protocol() && self.take_wake(slot) {
+        let unsent = self.unsent.bytes(slot).len();
+        if self.slots.at(slot).has_protocol() && self.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(unsent)) {
             self.callback(slot, Event::Writable);
         }
-    }
-
-    /// Whether the protocol asked to be woken, and no more is unsent than it named; asked once.
-    pub(super) fn take_wake(&mut self, slot: u32) -> bool {
-        let unsent = self.unsent.bytes(slot).len();
-        let extra = self.slots.extra_of(slot);
-        extra.and_then(|extra| extra.wake_below.take_if(|below| unsent <= *below as usize)).is_some()
     }
 
     /// Counts handshakes of layers.
@@ -272,7 +266,7 @@ impl Connections {
 
     /// Brings a note to the connection. Above its high-water mark it does without what is only offered, and ends where too much is unsent.
     pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note, urgency: Urgency) {
-        let Some(slot) = self.with_protocol(token) else {
+        let Some(slot) = self.slots.with_protocol(token) else {
             panics::discard(note);
             return;
         };

@@ -90,7 +90,7 @@ impl Connections {
         flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
         if flags.any(Flags::EXTRA) && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
             // A reset drops what the kernel has not sent: epoll tells of room when that is nothing. It fails for a Unix socket alone, whose peer has it.
-            let _ = self.with_socket(slot, |system, socket| system.has_room_once_sent(socket));
+            let _ = self.io.system.has_room_once_sent(self.slots.socket(slot));
             self.slots.at(slot).flags.set(Flags::UNSENT);
         }
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
@@ -106,7 +106,7 @@ impl Connections {
         if self.slots.at(slot).flags.is(Phase::Flushing) && !self.ends_in_order(slot) {
             return self.leave(slot, true);
         }
-        if self.with_socket(slot, |system, socket| system.finish(socket)).is_err() {
+        if self.io.system.finish(self.slots.socket(slot)).is_err() {
             // ENOTCONN: the connection is gone in both directions.
             return if self.slots.at(slot).has_protocol() { self.fail(slot, Errno::NOTCONN) } else { self.leave(slot, false) };
         }
@@ -143,15 +143,12 @@ impl Connections {
     /// Input is not read any more. epoll tells the peer's end or reset also where nothing is asked for: then
     /// what is left is read at once.
     fn watch_for_end(&mut self, slot: u32) {
-        if !self.slots.at(slot).flags.any(Flags::WATCH_READ.union(Flags::WATCH_WRITE)) {
-            return;
-        }
         let token = self.slots.token(slot);
-        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
-        let nothing = Interest::NONE;
-        // It fails only for a socket that is not watched.
-        let _ = self.io.system.rewatch(self.io.epoll.as_fd(), socket, token, nothing);
-        self.slots.at(slot).flags.clear(Flags::WATCH_READ.union(Flags::WATCH_WRITE));
+        let record = self.slots.at(slot);
+        if record.flags.any(Flags::WATCH_READ.union(Flags::WATCH_WRITE)) {
+            // It fails only for a socket that is not watched.
+            let _ = self.io.watch(token, record, Interest::NONE);
+        }
     }
 
     /// Ends a connection now. What was appended and not sent is lost.
@@ -297,7 +294,7 @@ impl Connections {
         let may = page.end_in_order();
         if may {
             // It fails only where the connection is gone already.
-            let _ = self.with_socket(slot, |system, socket| system.end_on_close(socket));
+            let _ = self.io.system.end_on_close(self.slots.socket(slot));
         }
         may
     }
@@ -308,11 +305,11 @@ impl Connections {
             self.ends_in_order(slot);
         } else if !self.slots.at(slot).flags.is(Phase::Leased) {
             // It fails only where the connection is gone already.
-            let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
+            let _ = self.io.system.reset_on_close(self.slots.socket(slot));
         }
         let extra = self.slots.take_extra(slot);
         debug_assert!(extra.groups.is_empty(), "a connection leaves its groups with its protocol");
-        let leased = extra.delegation.and_then(|delegation| self.end_delegation(delegation, reset));
+        let leased = extra.delegation.and_then(|delegation| delegation.end(&*self.io.system, &self.io.counters, reset));
         if let Some(snapshot) = &self.snapshot {
             snapshot.write(None);
         }

@@ -11,7 +11,7 @@ use crate::event_loop::slots::AskedConnect;
 use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
-use crate::sys::{Errno, Ready};
+use crate::sys::{Errno, Interest, Ready};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -74,7 +74,10 @@ impl Connections {
         record.flags.set(Flags::CONNECTED);
         record.flags.enter(Phase::Connecting);
         self.timers.set(&mut self.slots, slot, deadline(began, timeout), began);
-        self.watch_connecting(slot).map(|()| slot)
+        let token = self.slots.token(slot);
+        // The handshake is over, either way, when the socket can be written.
+        let watched = self.io.watch(token, self.slots.at(slot), Interest::WRITE);
+        watched.map(|_| slot).inspect_err(|_| self.leave(slot, false))
     }
 
     /// Begins the connects that protocols asked for since this was called last. None begins in a callback: no slot is taken while something
@@ -82,7 +85,7 @@ impl Connections {
     pub(in crate::event_loop) fn begin_asked(&mut self) {
         let mut asked = std::mem::take(&mut self.asked);
         for (token, connect) in asked.drain(..) {
-            if self.with_protocol(token).is_some() {
+            if self.slots.with_protocol(token).is_some() {
                 self.connect_for(Asker::Connection(token), connect);
             }
         }
@@ -130,15 +133,15 @@ impl Connections {
     pub(in crate::event_loop) fn tell_asker(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
         let Asker::Connection(token) = asker else { return asker.tell_later(&self.io.inbox, result) };
         let made = result.as_ref().ok().map(|handle| handle.token);
-        if let Some(slot) = self.with_protocol(token) {
+        if let Some(slot) = self.slots.with_protocol(token) {
             if let Some(extra) = self.slots.extra_of(slot) {
                 extra.connects -= 1;
             }
             self.callback(slot, Event::Connected(&mut Some(result)));
         }
         // Made for a connection that is gone, it would stay alone.
-        if self.with_protocol(token).is_none()
-            && let Some(slot) = made.and_then(|made| self.with_protocol(made))
+        if self.slots.with_protocol(token).is_none()
+            && let Some(slot) = made.and_then(|made| self.slots.with_protocol(made))
         {
             self.end(slot, Closed::Aborted, true);
         }
@@ -159,38 +162,19 @@ impl Connections {
         }
     }
 
-    /// The handshake is over, either way, when the socket can be written.
-    fn watch_connecting(&mut self, slot: u32) -> Result<(), Errno> {
-        let token = self.slots.token(slot);
-        let interest = crate::sys::Interest::WRITE;
-        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
-        match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
-            Ok(()) => {
-                self.slots.at(slot).flags.set(Flags::WATCHED.union(Flags::WATCH_WRITE));
-                Ok(())
-            }
-            Err(errno) => {
-                self.leave(slot, false);
-                Err(errno)
-            }
-        }
-    }
-
     /// The handshake is over. A connection that is to run elsewhere is returned.
     pub(super) fn connect_event(&mut self, slot: u32, ready: Ready) -> Option<Incoming> {
         if !self.may_end(ready) {
             return None;
         }
-        let ended = self.with_socket(slot, |system, socket| {
-            system.take_error(socket)?;
-            system.local_address(socket)
-        });
+        let socket = self.slots.socket(slot);
+        let ended = self.io.system.take_error(socket).and_then(|()| self.io.system.local_address(socket));
         let remote = self.connecting_to(slot);
         match ended {
             // A connect to a port of this machine where no socket listens can meet itself: the kernel chose that very port.
             Ok(local) if local.is_some() && local == remote => {
                 // Without a reset it would keep the port for a minute, and the server could not bind it.
-                let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
+                let _ = self.io.system.reset_on_close(self.slots.socket(slot));
                 self.connect_failed(slot, Errno::CONNREFUSED);
             }
             Ok(_) => return self.connected(slot, remote),
@@ -202,7 +186,7 @@ impl Connections {
     fn connected(&mut self, slot: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
         self.io.counters.connected().add(1);
         self.timers.clear(&mut self.slots, slot);
-        let (lag, took) = self.connect_times(slot);
+        let (lag, took) = self.slots.at(slot).connect_times(self.io.start);
         let asker = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut()).map(|asked| asked.take_asker());
         let before = self.connects;
         match asker {
@@ -211,7 +195,7 @@ impl Connections {
         }
         if asker.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
-            self.unwatch(slot);
+            self.io.unwatch(self.slots.at(slot));
             let (socket, permit) = self.slots.give_up(slot);
             let socket = socket.expect("a connecting slot has its socket");
             return Some(Incoming { socket, permit, remote, side: Side::Connected, arrival: None, lag, connect_time: took });
@@ -227,7 +211,7 @@ impl Connections {
         }
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         let shaking = self.connects.shaking;
-        if let Some(slot) = self.with_protocol(token) {
+        if let Some(slot) = self.slots.with_protocol(token) {
             // It is watched since the connect began.
             self.begin_idle(slot);
         }
@@ -237,7 +221,7 @@ impl Connections {
         };
         // A pool that connects does not wait for what became of it.
         self.connects = before;
-        match self.with_protocol(token) {
+        match self.slots.with_protocol(token) {
             Some(slot) if shaking => {
                 if let Some(asked) = self.slots.make_extra(slot).asked.as_mut() {
                     (asked.by, asked.shaking) = (asker, true);
@@ -245,19 +229,12 @@ impl Connections {
             }
             None if shaking => self.tell_asker(asker, Err(not_shaken(remote, took))),
             Some(slot) => {
-                let handle = self.handle_to(slot);
+                let handle = self.slots.at(slot).handle(slot, &self.post);
                 self.tell_asker(asker, Ok(handle));
             }
             None => self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id })),
         }
         None
-    }
-
-    fn handle_to(&mut self, slot: u32) -> Handle {
-        let (id, token) = (self.slots.at(slot).id, self.slots.token(slot));
-        self.slots.at(slot).flags.set(Flags::HANDLED);
-        self.post.give(token);
-        Handle { post: self.post.clone(), token, id }
     }
 
     /// The layers of a connection that was made have shaken hands, or it ends before that. The one that asked for it is told after this callback.
@@ -271,7 +248,7 @@ impl Connections {
             Some(asked) => {
                 asked.shaking = false;
                 let (by, failure) = (asked.take_asker(), not_shaken(internet(&asked.target), asked.began.elapsed()));
-                let result = if hands { Ok(self.handle_to(slot)) } else { Err(failure) };
+                let result = if hands { Ok(self.slots.at(slot).handle(slot, &self.post)) } else { Err(failure) };
                 by.tell_later(&self.io.inbox, result);
             }
         }
@@ -282,7 +259,7 @@ impl Connections {
         if self.refresh().is_ok() {
             let options = self.generations.active_settings().options;
             // It fails where the connection is gone, which using it will tell.
-            let _ = self.with_socket(slot, |system, socket| system.set_first_options(socket, &options));
+            let _ = self.io.system.set_first_options(self.slots.socket(slot), &options);
         }
     }
 
@@ -294,16 +271,9 @@ impl Connections {
         internet(&self.targets[number as usize])
     }
 
-    /// Returns how late the connect was, and how long it has taken.
-    fn connect_times(&mut self, slot: u32) -> (Duration, Duration) {
-        let record = self.slots.at(slot);
-        let began = self.io.start + Duration::from_nanos(record.bytes_in);
-        (Duration::from_nanos(record.bytes_out), began.elapsed())
-    }
-
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
-        let (target, (lag, after)) = (self.connecting_to(slot), self.connect_times(slot));
+        let (target, (lag, after)) = (self.connecting_to(slot), self.slots.at(slot).connect_times(self.io.start));
         let reset = errno == Errno::TIMEDOUT;
         let asker = self.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
         self.leave(slot, reset);

@@ -34,7 +34,7 @@ impl Connections {
         if record.flags.is(Phase::Leased) {
             record.flags.set(Flags::DRAINING);
             // Also when it was asked before: the deadline may be nearer now.
-            return self.drain_leased(slot);
+            return self.slots.extra(slot).into_iter().for_each(Extra::drain_leased);
         }
         if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
             return;
@@ -65,18 +65,9 @@ impl Connections {
 
     /// Tells the protocol, once, whatever it is doing.
     pub(super) fn tell_draining_now(&mut self, slot: u32) {
-        if self.is_told_first(slot) {
+        if self.slots.at(slot).is_told_first() {
             self.callback(slot, Event::Draining);
         }
-    }
-
-    fn is_told_first(&mut self, slot: u32) -> bool {
-        let record = self.slots.at(slot);
-        let is_first = record.flags.phase().called && !record.flags.any(Flags::TOLD_DRAINING);
-        if is_first {
-            record.flags.set(Flags::DRAINING.union(Flags::TOLD_DRAINING));
-        }
-        is_first
     }
 
     /// Returns whether a protocol that was asked to end does so without a word to a peer whose request was begun.
@@ -103,13 +94,14 @@ impl Connections {
         if record.flags.is(Phase::Connecting) {
             return self.connect_failed(slot, Errno::CONNABORTED);
         }
-        if self.is_told_first(slot) {
+        if self.slots.at(slot).is_told_first() {
             // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
             let answer = self.dispatch(slot, Event::Draining);
             self.follow(slot, answer, false);
         }
         if self.slots.at(slot).flags.is(Phase::Leased) {
-            return self.purge_leased(slot, within);
+            self.slots.at(slot).flags.set(Flags::DRAINING);
+            return self.slots.make_extra(slot).purge_leased(deadline(Instant::now(), within));
         }
         if self.slots.at(slot).flags.is(Phase::Relayed) {
             // Nothing says where the stream is whole.
@@ -244,7 +236,7 @@ impl Connections {
             return false;
         }
         // It fails only where the connection is gone already.
-        let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
+        let _ = self.io.system.reset_on_close(self.slots.socket(slot));
         self.io.counters.cut().add(1);
         for endings in self.slots.extra(slot).into_iter().flat_map(|extra| &extra.endings) {
             endings.closing.fetch_add(1, SeqCst);
@@ -309,7 +301,7 @@ impl Connections {
             return true;
         }
         if flags.is(Phase::Leased) {
-            return self.leased_owes(slot);
+            return self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.owes());
         }
         if self.protocol_owes(slot) {
             return true;

@@ -20,7 +20,7 @@ pub(super) type Groups = HashMap<Arc<Members>, Vec<u64>>;
 impl Connections {
     /// A connection comes into a group, or leaves it.
     pub(in crate::event_loop) fn change_membership(&mut self, token: u64, group: &Arc<Members>, change: Membership) {
-        let slot = self.with_protocol(token);
+        let slot = self.slots.with_protocol(token);
         let known = slot.and_then(|slot| self.slots.extra(slot)).map(|extra| &extra.groups);
         let at = known.and_then(|groups| groups.iter().position(|(of, _)| Arc::ptr_eq(of, group)));
         match (change, slot, at) {
@@ -99,7 +99,7 @@ impl Connections {
 
     /// Calls a member for each message, and sends what it appends by one call.
     fn deliver(&mut self, token: u64, messages: &[Arc<[u8]>], urgency: Urgency) {
-        let Some(slot) = self.with_protocol(token) else { return };
+        let Some(slot) = self.slots.with_protocol(token) else { return };
         let held = !self.slots.at(slot).may_receive();
         let mut left = messages.iter();
         while self.slots.at(slot).is_open()

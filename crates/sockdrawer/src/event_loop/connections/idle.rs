@@ -26,14 +26,14 @@ impl Connections {
         let (table, may) = (record.table, record.has_protocol() && !record.timer.is_set());
         if may && self.generations.settings(table).idle.is_some() {
             let now = Instant::now();
-            let progress = self.progress(slot);
+            let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
             self.look_again(slot, Seen { progress, since: now }, now);
         }
     }
 
     /// A connection that was frozen for a while, and seen like that before, has been idle all the time.
     pub(super) fn idle_goes_on(&mut self, slot: u32, before: Option<Seen>) {
-        let progress = self.progress(slot);
+        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
         if self.slots.at(slot).flags.any(Flags::IDLE)
             && let Some(seen) = before.filter(|seen| seen.progress == progress)
         {
@@ -43,7 +43,7 @@ impl Connections {
 
     /// Returns for how long a connection has been idle, as far as that was looked at. It is no older than itself.
     pub(super) fn idle_for(&mut self, slot: u32) -> Option<Duration> {
-        let progress = self.progress(slot);
+        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
         let age = Duration::from_secs(self.clock_seconds.saturating_sub(self.slots.at(slot).opened).into());
         let seen = self.idle.get(&slot).filter(|seen| seen.progress == progress)?;
         Some(seen.since.elapsed().min(age))
@@ -51,7 +51,7 @@ impl Connections {
 
     /// A connection that came from another process has been idle there for so long.
     pub(super) fn was_idle(&mut self, slot: u32, time: Duration) {
-        let progress = self.progress(slot);
+        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
         if let Some(since) = Instant::now().checked_sub(time) {
             self.idle.insert(slot, Seen { progress, since });
         }
@@ -59,7 +59,7 @@ impl Connections {
 
     /// The timer of a connection that waits is due.
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
-        let progress = self.progress(slot);
+        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
         let record = self.slots.at(slot);
         let (table, busy) = (
             record.table,
@@ -88,12 +88,5 @@ impl Connections {
         let at = deadline(now, idle / LOOKS).min(deadline(seen.since, idle));
         self.timers.set(&mut self.slots, slot, at, now);
         self.slots.at(slot).flags.set(Flags::IDLE);
-    }
-
-    /// Input that is left untaken is no progress: half a request that grows byte by byte is still half a request.
-    fn progress(&mut self, slot: u32) -> u64 {
-        let kept = self.kept.bytes(slot).len() as u64;
-        let record = self.slots.at(slot);
-        (record.bytes_in + record.bytes_out).wrapping_sub(kept)
     }
 }

@@ -4,7 +4,6 @@ use super::Connections;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::sys::Interest;
-use std::os::fd::AsFd;
 
 impl Connections {
     /// Lets epoll know what the connection waits for. Input that is not wanted is unwatched only when it comes: a job is
@@ -18,8 +17,11 @@ impl Connections {
 
     fn change_interest(&mut self, slot: u32, unwanted: bool) {
         let flags = self.slots.at(slot).flags;
-        if flags.is(Phase::Empty) || flags.is(Phase::Frozen) || self.leaves(slot) {
+        if flags.is(Phase::Empty) || flags.is(Phase::Frozen) || flags.is(Phase::Leased) {
             return;
+        }
+        if flags.is(Phase::Delegating) && !flags.any(Flags::UNSENT) {
+            return self.hand_over(slot);
         }
         let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.slots.other_takes(slot);
         let record = self.slots.at(slot);
@@ -46,51 +48,15 @@ impl Connections {
             if !read && !write && !waits {
                 return;
             }
-        } else if (read, write, end) == (watched, flags.any(Flags::WATCH_WRITE), flags.any(Flags::WATCH_END)) {
+        } else if flags.watches(interest) {
             return;
         }
-        if let Err(errno) = self.io.awaken() {
-            return self.fail(slot, errno);
-        }
         let token = self.slots.token(slot);
-        let epoll = self.io.epoll.as_fd();
-        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
-        let is_new = !flags.any(Flags::WATCHED);
-        let done = if !is_new {
-            self.io.system.rewatch(epoll, socket, token, interest)
-        } else {
-            self.io.system.watch(epoll, socket, token, interest)
-        };
-        match done {
-            Ok(()) => {
-                let flags = &mut self.slots.at(slot).flags;
-                flags.clear(Flags::WATCH_READ.union(Flags::WATCH_WRITE).union(Flags::WATCH_END));
-                flags.set(Flags::WATCHED);
-                if read {
-                    flags.set(Flags::WATCH_READ);
-                }
-                if write {
-                    flags.set(Flags::WATCH_WRITE);
-                }
-                if end {
-                    flags.set(Flags::WATCH_END);
-                }
-                if is_new {
-                    self.begin_idle(slot);
-                }
-            }
+        match self.io.watch(token, self.slots.at(slot), interest) {
+            Ok(true) => self.begin_idle(slot),
+            Ok(false) => {}
             // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.
             Err(errno) => self.fail(slot, errno),
         }
-    }
-
-    pub(super) fn unwatch(&mut self, slot: u32) {
-        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
-        // It fails only for a socket that is not watched.
-        let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket);
-        self.slots
-            .at(slot)
-            .flags
-            .clear(Flags::WATCHED.union(Flags::WATCH_READ).union(Flags::WATCH_WRITE).union(Flags::WATCH_END));
     }
 }

@@ -1,11 +1,12 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
+use super::marks::marks;
 use super::slices::Slices;
 use crate::event_loop::phase::{ENDING, Phase};
-use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Extra;
-use crate::ipc::record::{Marks, Record};
+use crate::ipc::record::Record;
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, Note, Saver, State, Urgency};
@@ -225,7 +226,7 @@ impl Connections {
 
     fn freeze_one(&mut self, slot: u32) {
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
-            self.unwatch(slot);
+            self.io.unwatch(self.slots.at(slot));
         }
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);
@@ -270,7 +271,7 @@ impl Connections {
         if saver.bytes.len() > MAX_WAITS {
             return None;
         }
-        let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
+        let cookie = cookie(self.slots.socket(slot)).ok()?;
         let due = self.timers.take(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
         // One that came in at an address that was removed counts at none, also where the address has come back.
@@ -305,7 +306,7 @@ impl Connections {
             timer: due.map(|due| due.saturating_duration_since(Instant::now()).as_nanos().try_into().unwrap_or(u64::MAX)),
             tag,
             listener,
-            marks: marks(record),
+            marks: marks(record.flags),
             wake_below,
             peer,
             idle,
@@ -389,7 +390,7 @@ impl Connections {
     }
 
     fn goes_on(&mut self, token: u64, waited: bool, later: Vec<Later>) {
-        let Some(slot) = self.with_protocol(token) else { return };
+        let Some(slot) = self.slots.with_protocol(token) else { return };
         let seen = self.idle.get(&slot).copied();
         if waited && !self.slots.at(slot).flags.any(Flags::PAUSED.union(Flags::HELD)) {
             // What held its input ended meanwhile.
@@ -568,7 +569,7 @@ impl Connections {
         }
         // The mistake: its peer is told of an end. That it is gone already is no matter.
         if cfg!(sockdrawer_broken = "ends-first") {
-            _ = self.with_socket(slot, |system, socket| system.finish(socket));
+            _ = self.io.system.finish(self.slots.socket(slot));
         }
         self.forget_protocol(slot, Closed::Adopted);
         self.forget_unsent(slot);
@@ -577,18 +578,5 @@ impl Connections {
         self.slots.leave(slot);
         self.descriptor_freed = true;
         Some(notes)
-    }
-}
-
-fn marks(record: &Slot) -> Marks {
-    let has = |flag| record.flags.any(flag);
-    Marks {
-        connected: has(Flags::CONNECTED),
-        waiting: has(Flags::PAUSED),
-        held: has(Flags::HELD),
-        peer_ended: has(Flags::PEER_ENDED),
-        told_ended: has(Flags::TOLD_ENDED),
-        finishing: has(Flags::ENDING_OUTPUT),
-        full: has(Flags::FULL),
     }
 }

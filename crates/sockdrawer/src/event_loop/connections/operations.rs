@@ -6,7 +6,6 @@ use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::Extra;
 use crate::event_loop::snapshot::Snapshot;
-use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
@@ -47,9 +46,14 @@ impl Connections {
                 connections.tell(token, bytes);
                 true
             }),
-            Op::SetOptions(options) => self.each(selector, |connections, token| connections.set_options_of(token, options)),
+            Op::SetOptions(options) => self.each(selector, |Connections { slots, io, .. }, token| {
+                slots.find(token).is_some_and(|slot| io.system.set_options(slots.socket(slot), options).is_ok())
+            }),
             Op::Options => {
-                answer.options = self.choose(selector).into_iter().find_map(|token| self.options_of(token));
+                answer.options = self.choose(selector).into_iter().find_map(|token| {
+                    let slot = self.slots.find(token)?;
+                    self.io.system.options(self.slots.socket(slot)).ok()
+                });
                 usize::from(answer.options.is_some())
             }
             Op::Adopt => {
@@ -82,17 +86,11 @@ impl Connections {
         let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut chosen = Vec::new();
         for slot in 0..self.slots.len() {
-            if self.is_operated(slot) && selector.takes(&self.traits(slot, uptime, needs_peer)) {
+            if self.slots.at(slot).is_operated() && selector.takes(&self.traits(slot, uptime, needs_peer)) {
                 chosen.push(self.slots.token(slot));
             }
         }
         chosen
-    }
-
-    /// Whether there is a connection with a protocol. One that still connects is of the active generation.
-    fn is_operated(&mut self, slot: u32) -> bool {
-        let record = self.slots.at(slot);
-        record.has_protocol() || record.flags.is(Phase::Connecting)
     }
 
     fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
@@ -114,7 +112,7 @@ impl Connections {
         if let Some(remote) = self.slots.extra(slot).and_then(Extra::learned_remote) {
             return Some(remote);
         }
-        self.with_socket(slot, |system, socket| system.peer_address(socket)).ok().flatten()
+        self.io.system.peer_address(self.slots.socket(slot)).ok().flatten()
     }
 
     /// A part of the connections that are meant, and the number of the first that was not looked at.
@@ -122,7 +120,7 @@ impl Connections {
         let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut part = Vec::new();
         for slot in 0..self.slots.len() {
-            if self.is_operated(slot) {
+            if self.slots.at(slot).is_operated() {
                 part.push((self.slots.at(slot).id.0, slot));
             }
         }
@@ -132,7 +130,8 @@ impl Connections {
     }
 
     fn listed(&mut self, slot: u32, uptime: Duration) -> ConnectionStatus {
-        let (received, sent) = self.leased_bytes(slot);
+        // The lessee has received and sent more.
+        let (received, sent) = self.slots.extra(slot).and_then(Extra::leased).map_or((0, 0), |leased| leased.bytes());
         let record = self.slots.at(slot);
         let carried = if record.flags.is(Phase::Connecting) { (0, 0) } else { (record.bytes_in, record.bytes_out) };
         let bytes = (carried.0 + received, carried.1 + sent);
@@ -186,7 +185,7 @@ impl Connections {
 
     /// Names a connection, by order of the control plane or of a handle.
     pub(in crate::event_loop) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
-        let found = self.with_protocol(token);
+        let found = self.slots.with_protocol(token);
         found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }
 
@@ -204,21 +203,11 @@ impl Connections {
         }
     }
 
-    fn set_options_of(&mut self, token: u64, options: &SocketOptions) -> bool {
-        let Some(slot) = self.slots.find(token) else { return false };
-        self.with_socket(slot, |system, socket| system.set_options(socket, options)).is_ok()
-    }
-
     /// Brings a note of the pool. Blocking code may not listen to any: what finds its queue full is dropped, and counted.
     fn tell(&mut self, token: u64, bytes: &Arc<[u8]>) {
         let leased = self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.is(Phase::Leased));
         let urgency = if leased { Urgency::Offered } else { Urgency::Delivered };
         self.note(token, Note::Bytes(bytes.clone()), urgency);
-    }
-
-    fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
-        let slot = self.slots.find(token)?;
-        self.with_socket(slot, |system, socket| system.options(socket)).ok()
     }
 
     /// Moves a connection to the newest generation: its state is saved by the old service and restored by the new one; socket,

@@ -5,13 +5,11 @@ use super::relaying::Relayed;
 use crate::behaviour::Panicked;
 use crate::event_loop::slot::Flags;
 use crate::layer::spare;
-use crate::protocol::{Closed, Decoded, Input, Output, Pass, decode_all};
+use crate::protocol::{Closed, Decoded, Input, Output, Pass, READS_NO_ANSWERS, TOO_LONG, decode_all};
 use crate::sys::Errno;
 use std::io;
 use std::os::fd::AsFd;
 
-/// A filter that has not taken so many bytes takes none.
-const MAX_WIRE: usize = 128 * 1024;
 /// Unsent bytes of a side up to which its filters answer what it sends: KeyUpdate after KeyUpdate, from a peer that does not read.
 const MAX_UNSENT: usize = 512 * 1024;
 
@@ -69,15 +67,15 @@ impl<'c> Pair<'c> {
 
     /// Reads once, and sends the other side what came of it.
     pub(super) fn pass_once(&mut self, most: usize) -> Relayed {
-        let Connections { slots, io, kept, read, .. } = &mut *self.connections;
-        let kept = kept.bytes(self.from);
+        let Connections { slots, io, kept, read, generations, .. } = &mut *self.connections;
+        let (record, kept) = (slots.at(self.from), kept.bytes(self.from));
         let from = kept.len();
-        if from > MAX_WIRE {
-            return self.refuse("the layer cannot decode what the peer sent: its record is too long", false);
+        // A filter that has not taken so many bytes takes none.
+        if from > generations.at(record.table).max_partial {
+            return self.refuse(TOO_LONG, false);
         }
         read[..from].copy_from_slice(kept);
         let to = read.len().min(from + most);
-        let record = slots.at(self.from);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
         let count = match io.system.receive(socket.as_fd(), &mut read[from..to]) {
             Ok(count) => count,
@@ -160,7 +158,7 @@ impl<'c> Pair<'c> {
         match decoded {
             Err(refused) => self.refuse(&refused.to_string(), says_why),
             Ok(_) if answers && self.connections.unsent.bytes(self.from).len() > MAX_UNSENT => {
-                self.refuse("the peer has the layer answer, and does not read its answers", false)
+                self.refuse(READS_NO_ANSWERS, false)
             }
             Ok(Decoded::Ended) => {
                 // Bytes after the peer's goodbye are ignored.

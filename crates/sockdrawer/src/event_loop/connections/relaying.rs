@@ -35,8 +35,8 @@ impl Connections {
             return self.crash(slot, "a protocol relays to a connection of another loop, to itself, or twice");
         }
         // A connection that is offered to another process is not that one's: it stays with this.
-        let stays = self.with_protocol(to.token).is_some_and(|other| self.take_back(other));
-        let Some(other) = self.with_protocol(to.token).filter(|_| stays) else {
+        let stays = self.slots.with_protocol(to.token).is_some_and(|other| self.take_back(other));
+        let Some(other) = self.slots.with_protocol(to.token).filter(|_| stays) else {
             // It has ended meanwhile, and this one with it.
             return self.end(slot, Closed::Aborted, true);
         };
@@ -105,12 +105,12 @@ impl Connections {
         let reads = !self.slots.at(slot).flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT);
         // Where it is read, what came before a reset is read first, and then the reset.
         if ready.is_broken() && !(reads && ready.is_readable()) {
-            if let Err(errno) = self.with_socket(slot, |system, socket| system.take_error(socket)) {
+            if let Err(errno) = self.io.system.take_error(self.slots.socket(slot)) {
                 return self.fail(slot, errno);
             }
             if !reads && !self.slots.at(slot).flags.any(Flags::UNSENT) {
                 // Both directions have ended, and what is left waits for the other side: epoll would tell of it for ever.
-                return self.unwatch(slot);
+                return self.io.unwatch(self.slots.at(slot));
             }
         }
         if ready.is_writable() && self.slots.at(slot).flags.any(Flags::UNSENT) {

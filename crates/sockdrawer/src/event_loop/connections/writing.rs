@@ -80,10 +80,7 @@ impl Connections {
             // The kernel has sent all: see `start_closing`.
             return self.leave(slot, true);
         }
-        let bytes = std::mem::take(self.unsent.at(slot));
-        let sent = self.with_socket(slot, |system, socket| system.send(socket, bytes.bytes(), false));
-        *self.unsent.at(slot) = bytes;
-        match sent {
+        match self.io.system.send(self.slots.socket(slot), self.unsent.bytes(slot), false) {
             Ok(sent) => {
                 self.unsent.at(slot).take(sent);
                 self.io.counters.bytes_out().add(sent as u64);
@@ -110,10 +107,10 @@ impl Connections {
         let table = self.slots.at(slot).table;
         if flags.any(Flags::FULL) && left <= self.generations.settings(table).low_water {
             self.slots.at(slot).flags.clear(Flags::FULL.union(Flags::BACKED_UP));
-            self.take_wake(slot);
+            self.slots.extra_of(slot).map(|extra| extra.takes_wake(left));
             self.callback(slot, Event::Writable);
             self.resume(slot);
-        } else if flags.any(Flags::EXTRA) && self.take_wake(slot) {
+        } else if flags.any(Flags::EXTRA) && self.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(left)) {
             self.callback(slot, Event::Writable);
         }
     }

@@ -3,9 +3,9 @@
 use super::records::{ASK, End, HELLO, Records, SIDES, record};
 use super::script::{Call, Script, accept, assert_sleeps, backend, joins, script};
 use crate::common::{PATIENCE, assert_empty, assert_reset, connect, in_time, pattern, read, read_all, start};
-use sockdrawer::layer::Layer;
+use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
 use sockdrawer::observe::Event;
-use sockdrawer::{Closed, Config, Context, Pool, Side, Step};
+use sockdrawer::{Closed, Config, Context, Input, Output, Peer, Pool, Side, Step};
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -245,4 +245,60 @@ fn a_client_that_goes_takes_a_target_that_shakes_hands_along() {
     assert_reset(&mut far.stream);
     assert_empty(&scene.pool);
     assert_eq!(scene.reports(), [""; 0]);
+}
+
+/// Records of 200 KiB, at accepted connections.
+struct Large;
+
+struct LargeRecord {
+    has: bool,
+    established: bool,
+}
+
+const LARGE: usize = 200 * 1024;
+
+impl Filtering for Large {
+    type Filter = LargeRecord;
+    fn filter(&self, peer: &Peer) -> LargeRecord {
+        LargeRecord { has: peer.side() == Side::Accepted, established: false }
+    }
+    fn longest_record(&self) -> usize {
+        LARGE
+    }
+}
+
+impl Filter for LargeRecord {
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+        if !std::mem::replace(&mut self.established, true) {
+            return Ok(Progress::Established(None));
+        }
+        let record = if self.has { wire.exactly(LARGE) } else { Some(wire.take_all()).filter(|all| !all.is_empty()) };
+        let Some(record) = record else { return Ok(Progress::NeedMore) };
+        plain.extend_from_slice(record);
+        Ok(Progress::Plain)
+    }
+    fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+        wire.push(plain);
+    }
+    fn goodbye(&mut self, _wire: &mut Output) {}
+}
+
+#[test]
+fn a_relay_passes_the_longest_record_of_its_layer() {
+    in_time(|| {
+        let (backend, target) = backend();
+        let script = script(move |call, cx, side| joins(call, cx, side, &target));
+        let (pool, at) = start(Config::accept(Layer::new(Large, script)).loops(1));
+        let (mut client, bytes) = (connect(at), pattern(5 * LARGE));
+        let mut far = accept(&backend);
+        // The setting is less.
+        client.write_all(&bytes[..LARGE - 1]).expect("it stands");
+        while pool.status().counts.bytes_in < LARGE as u64 - 1 {
+            thread::yield_now();
+        }
+        client.write_all(&bytes[LARGE - 1..]).expect("it stands");
+        assert!(read(&mut far, bytes.len()) == Some(bytes));
+        drop((client, far));
+        assert_empty(&pool);
+    });
 }
