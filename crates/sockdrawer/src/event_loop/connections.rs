@@ -28,19 +28,20 @@ use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::phase::Phase;
+use super::read_buffer::ReadBuffer;
 use super::shared::Shared;
 use super::slot::Flags;
-use super::slots::{Extra, Slots};
+use super::slots::Slots;
 use super::snapshot::SnapshotCell;
 use super::timers::Timers;
-use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES};
-use crate::behaviour::{Answer, More, Panicked, TableBox};
+use super::{ENDS_PER_TURN, PREPARED_BYTES};
+use crate::behaviour::{Answer, More, Panicked};
 use crate::ipc::child_page::ChildPage;
 use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::{Connect, ConnectionId, LateAdmission, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::{Errno, Pages, Ready};
+use crate::sys::{Errno, Ready};
 use calling::{Tail, context};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -73,8 +74,6 @@ pub(crate) struct Connections {
     arrived: HashMap<u64, arriving::Arrived>,
     /// Connections that are watched for the idle timeout.
     idle: HashMap<u32, idle::Seen>,
-    /// Every target there was; connecting slots name theirs by its place.
-    pub(super) targets: Vec<Address>,
     /// What came of connects since the event loop looked last.
     pub(super) connects: connecting::Connects,
     /// Input that protocols did not take.
@@ -84,9 +83,7 @@ pub(crate) struct Connections {
     pub(super) scratch: Output,
     /// Of the last callback.
     pub(super) more: Option<More>,
-    pub(super) read: Pages,
-    /// What one read takes now. In the kernel, input costs no more than a socket's buffer.
-    pub(super) read_most: usize,
+    pub(super) read: ReadBuffer,
     /// Output was kept, for a connection that does not read.
     pub(super) swollen: bool,
     ids: std::ops::Range<u64>,
@@ -94,10 +91,6 @@ pub(crate) struct Connections {
     clock_seconds: u32,
     /// Of this turn, connections whose peers have ended.
     pub(super) ends: usize,
-    /// The generation in force, or the model, needs the peer's address.
-    pub(super) names_peers: bool,
-    /// A service in force may learn who the peer is after the accept.
-    pub(super) learns_peers: bool,
     /// A descriptor was closed, of which the acceptor may be short.
     pub(super) descriptor_freed: bool,
     /// The loop is going: nothing is begun any more.
@@ -123,20 +116,16 @@ impl Connections {
             groups: groups::Groups::default(),
             arrived: HashMap::new(),
             idle: HashMap::new(),
-            targets: Vec::new(),
             connects: connecting::Connects::default(),
             kept: Buffers::default(),
             unsent: Buffers::default(),
             scratch: Output::default(),
             more: None,
-            read: Pages::default(),
-            read_most: READ_BYTES,
+            read: ReadBuffer::default(),
             swollen: false,
             ids: 0..0,
             clock_seconds: 0,
             ends: 0,
-            names_peers: true,
-            learns_peers: false,
             descriptor_freed: false,
             abandoned: false,
             io,
@@ -168,50 +157,21 @@ impl Connections {
         self.clock_seconds = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
     }
 
-    /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
-    #[inline]
-    pub(super) fn refresh(&mut self) -> Result<(), Panicked> {
-        let epoch = self.io.shared.switch.epoch();
-        if epoch == self.generations.epoch { Ok(()) } else { self.switch_to(epoch) }
-    }
-
-    #[cold]
-    fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
-        let generation = self.io.shared.switch.current();
-        let tables = generation.tables(self.io.index)?;
-        // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
-        // that are never touched cost nothing.
-        let longest = tables.own.iter().map(|(_, table)| table.longest_record).fold(tables.table.longest_record, usize::max);
-        let room = generation.settings.max_partial.max(longest) + 2 * READ_BYTES;
-        if self.read.len() < room {
-            let none = |errno| Panicked(format!("no memory to read into: {}", std::io::Error::from(errno)));
-            self.read = Pages::new(room).map_err(none)?;
-        }
-        // An event loop for one connection is told by no other's what it has to keep.
-        let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
-        self.read_most = if self.io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
-        let any = |is: fn(&TableBox) -> bool| is(&tables.table) || tables.own.iter().any(|(_, table)| is(table));
-        self.names_peers = any(|table| table.needs_peer_address) || self.io.shared.placement.is_some();
-        self.learns_peers = any(|table| table.learns_peer_address);
-        self.generations.switch_to(epoch, &generation, tables);
-        Ok(())
-    }
-
     /// Takes the generation in force even if no connection comes, and lets go of the one before.
     pub(crate) fn look_at_switch(&mut self) {
         // A panic of the service's `local` is met again, and told, by the next connection.
-        let _ = self.refresh();
+        let _ = self.generations.refresh(&self.io, &mut self.read);
     }
 
     /// For a model that runs connections elsewhere: counts one more of the generation in force, and says which that is.
     pub(crate) fn join(&mut self) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
-        self.join_generation()?;
+        self.generations.join(&self.io, &mut self.read)?;
         Ok((self.generations.active().generation.clone(), self.next_id()))
     }
 
     /// Whether new connections are leased to blocking code at once.
     pub(crate) fn gives_all_away(&mut self) -> bool {
-        self.refresh().is_ok() && self.generations.active().generation.gives_all_away()
+        self.generations.refresh(&self.io, &mut self.read).is_ok() && self.generations.active().generation.gives_all_away()
     }
 
     /// Keeps memory for so many connections ready.
@@ -261,7 +221,7 @@ impl Connections {
     /// Gives a slot its protocol.
     #[inline(always)]
     pub(super) fn open_protocol(&mut self, slot: u32, peer: &Peer) {
-        match self.join_generation() {
+        match self.generations.join(&self.io, &mut self.read) {
             Ok(()) => self.open_joined(slot, peer),
             Err(panicked) => self.not_opened(slot, panicked),
         }
@@ -270,15 +230,15 @@ impl Connections {
     /// Gives a slot its protocol where the generation in force counts it already. Nearly always the protocol has nothing to say before it is
     /// read: that way looks nothing up twice.
     pub(super) fn open_joined(&mut self, slot: u32, peer: &Peer) {
-        if self.names_peers & peer.is_unnamed() {
+        if self.generations.names_peers & peer.is_unnamed() {
             // The generation came into force after the accept.
-            let named = Peer::new(self.remote(slot), Side::Accepted).came_in_at(self.slots.came_in_at(slot));
+            let named = Peer::new(self.io.remote(&mut self.slots, slot), Side::Accepted).came_in_at(self.slots.came_in_at(slot));
             return self.open_joined(slot, &named);
         }
         if self.snapshot.is_some() {
             self.publish(slot, peer);
         }
-        let (table, opened) = (self.active_table(slot), self.clock_seconds);
+        let (table, opened) = (self.generations.active_for(&mut self.slots, slot), self.clock_seconds);
         let record = self.slots.at(slot);
         (record.table, record.opened) = (table, opened);
         let of = self.generations.at(table);
@@ -302,34 +262,10 @@ impl Connections {
                 }
             }
             Err(panicked) => {
-                self.left_generation(table);
+                self.generations.leave(&self.io, table);
                 self.not_opened(slot, panicked);
             }
         }
-    }
-
-    /// The table in force for a connection, by the address at which it came in.
-    #[inline]
-    pub(super) fn active_table(&mut self, slot: u32) -> u16 {
-        if self.generations.own.is_empty() { self.generations.active } else { self.own_table(slot) }
-    }
-
-    #[cold]
-    fn own_table(&mut self, slot: u32) -> u16 {
-        let own = self.own_address(slot);
-        self.generations.active_at(own.as_ref())
-    }
-
-    /// Returns the address at which a connection came in, where that had layers of its own. What a connection has made for itself is of its address.
-    fn own_address(&mut self, slot: u32) -> Option<Address> {
-        let asker = self.slots.extra(slot).and_then(Extra::asker).and_then(|asker| self.slots.find(asker));
-        let listener = self.slots.at(asker.unwrap_or(slot)).listener;
-        self.slots.listener(listener).and_then(|listener| listener.own.clone())
-    }
-
-    /// Returns whether a connection came in by layers that the generation in force has not: its peer speaks to them still.
-    pub(super) fn has_lost_layers(&mut self, slot: u32) -> bool {
-        self.own_address(slot).is_some_and(|own| !self.generations.own.iter().any(|(address, _)| *address == own))
     }
 
     /// Does what a protocol asked for when it was opened. Whether the connection goes on.
@@ -342,26 +278,11 @@ impl Connections {
 
     #[cold]
     fn not_opened(&mut self, slot: u32, Panicked(message): Panicked) {
-        self.count_panic(slot, message);
+        self.io.count_panic(&mut self.slots, slot, message);
         self.io.counters.crashed().add(1);
         // The scratch may hold what was to go before all that its protocol says.
         self.scratch.clear();
         self.leave(slot, true);
-    }
-
-    /// Counts one more connection of the generation in force. Counted before the switch is looked at again: a thread that retires a generation
-    /// sees this connection, or it sees the newer generation.
-    #[inline(always)]
-    pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
-        loop {
-            self.refresh()?;
-            let active = self.generations.active;
-            self.generations.at(active).generation.live.fetch_add(1, Ordering::SeqCst);
-            if self.io.shared.switch.epoch() == self.generations.epoch {
-                return Ok(());
-            }
-            self.left_generation(active);
-        }
     }
 
     /// epoll speaks.

@@ -1,7 +1,7 @@
 //! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
 use super::connections::Connections;
-use super::connections::connecting::{Connects, internet};
+use super::connections::connecting::Connects;
 use super::dialer::Dialer;
 use super::io::Io;
 use super::ports::Ports;
@@ -200,7 +200,7 @@ fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, 
     match begun {
         Ok(_) => {}
         Err(errno) => {
-            let (target, after) = (internet(target), began.elapsed());
+            let (target, after) = (target.internet(), began.elapsed());
             connections.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
         }
     }
@@ -209,7 +209,7 @@ fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, 
 fn open_connecting(io: &Io, dialer: &Dialer, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
     let connecting = &dialer.connecting;
     let socket = io.system.socket(target)?;
-    let same_family = |source: &&std::net::IpAddr| internet(target).is_some_and(|to| to.is_ipv4() == source.is_ipv4());
+    let same_family = |source: &&std::net::IpAddr| target.internet().is_some_and(|to| to.is_ipv4() == source.is_ipv4());
     let sources = connecting.sources.iter().filter(same_family);
     let count = sources.clone().count();
     if count > 0
@@ -225,7 +225,7 @@ fn open_connecting(io: &Io, dialer: &Dialer, turn: usize, target: &Address) -> R
 
 /// From the first part of the ports that has a free one.
 fn connect_from_a_port(io: &Io, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
-    let Some(to) = internet(target) else { return io.system.connect(socket, target) };
+    let Some(to) = target.internet() else { return io.system.connect(socket, target) };
     // What was asked for may have none but the target's own.
     let mut full = ports.asked.then_some(Err(Errno::ADDRNOTAVAIL));
     for part in ports.towards(to, turn).into_iter().flatten() {

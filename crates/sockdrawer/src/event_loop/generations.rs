@@ -1,11 +1,19 @@
 //! The generations that have connections in one event loop, and which of them is in force.
 
+use super::READ_BYTES;
 use super::generation::{Generation, Tables};
-use super::slot::Flags;
-use crate::behaviour::{Table, TableBox};
+use super::io::Io;
+use super::phase::Phase;
+use super::read_buffer::{LEAST_READ_BYTES, ReadBuffer};
+use super::slot::{Flags, Slot};
+use super::slots::{Extra, Slots};
+use crate::behaviour::{Panicked, Table, TableBox};
 use crate::config::Settings;
+use crate::listen::state::ListenerState;
 use crate::net::Address;
+use crate::observe::Event as Told;
 use crate::protocol::{Closing, Local, Receiving, State};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// A generation in this loop.
@@ -41,17 +49,130 @@ impl LiveGeneration {
 }
 
 /// The generations of one event loop.
-#[derive(Default)]
 pub(super) struct Generations {
     live: Vec<Option<LiveGeneration>>,
     /// The generation in force, and the switch's epoch at which it was.
     pub(super) active: u16,
     /// Addresses with layers of their own, with the table of those in the generation in force.
     pub(super) own: Vec<(Address, u16)>,
-    pub(super) epoch: u64,
+    epoch: u64,
+    /// The generation in force, or the model, needs the peer's address.
+    pub(super) names_peers: bool,
+    /// A service in force may learn who the peer is after the accept.
+    learns_peers: bool,
+}
+
+impl Default for Generations {
+    fn default() -> Generations {
+        Generations { live: Vec::new(), active: 0, own: Vec::new(), epoch: 0, names_peers: true, learns_peers: false }
+    }
 }
 
 impl Generations {
+    /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
+    #[inline]
+    pub(super) fn refresh(&mut self, io: &Io, read: &mut ReadBuffer) -> Result<(), Panicked> {
+        let epoch = io.shared.switch.epoch();
+        if epoch == self.epoch { Ok(()) } else { self.take_current(epoch, io, read) }
+    }
+
+    #[cold]
+    fn take_current(&mut self, epoch: u64, io: &Io, read: &mut ReadBuffer) -> Result<(), Panicked> {
+        let generation = io.shared.switch.current();
+        let tables = generation.tables(io.index)?;
+        let longest = tables.own.iter().map(|(_, table)| table.longest_record).fold(tables.table.longest_record, usize::max);
+        let none = |errno| Panicked(format!("no memory to read into: {}", std::io::Error::from(errno)));
+        read.grow(generation.settings.max_partial.max(longest)).map_err(none)?;
+        // An event loop for one connection is told by no other's what it has to keep.
+        let most = generation.settings.high_water.max(LEAST_READ_BYTES);
+        read.most = if io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
+        let any = |is: fn(&TableBox) -> bool| is(&tables.table) || tables.own.iter().any(|(_, table)| is(table));
+        self.names_peers = any(|table| table.needs_peer_address) || io.shared.placement.is_some();
+        self.learns_peers = any(|table| table.learns_peer_address);
+        self.switch_to(epoch, &generation, tables);
+        Ok(())
+    }
+
+    /// Counts one more connection of the generation in force. Counted before the switch is looked at again: a thread that retires a generation
+    /// sees this connection, or it sees the newer generation.
+    #[inline(always)]
+    pub(super) fn join(&mut self, io: &Io, read: &mut ReadBuffer) -> Result<(), Panicked> {
+        loop {
+            self.refresh(io, read)?;
+            let active = self.active;
+            self.at(active).generation.live.fetch_add(1, Ordering::SeqCst);
+            if io.shared.switch.epoch() == self.epoch {
+                return Ok(());
+            }
+            self.leave(io, active);
+        }
+    }
+
+    /// A connection is no longer of this generation.
+    #[inline]
+    pub(super) fn leave(&mut self, io: &Io, table: u16) {
+        let generation = &self.at(table).generation;
+        generation.live.fetch_sub(1, Ordering::SeqCst);
+        if generation.retired.load(Ordering::SeqCst) {
+            self.leave_retired(io, table);
+        }
+    }
+
+    #[cold]
+    fn leave_retired(&mut self, io: &Io, table: u16) {
+        let generation = &self.at(table).generation;
+        if generation.has_ended() {
+            let id = generation.id;
+            io.shared.tell(&Told::GenerationEnded(id));
+        }
+        if table != self.active {
+            self.drop_empty(false);
+        }
+    }
+
+    /// Forgets a state that was restored for a connection that does not come.
+    pub(super) fn forget(&mut self, io: &Io, table: u16, state: u32) {
+        self.at(table).table.forget(state);
+        self.leave(io, table);
+    }
+
+    /// Returns the table in force for a connection, by the address at which it came in.
+    #[inline]
+    pub(super) fn active_for(&self, slots: &mut Slots, slot: u32) -> u16 {
+        if self.own.is_empty() { self.active } else { self.active_at(slots.own_address(slot)) }
+    }
+
+    /// Returns whether the service in force at a listener learns who its peers are only after the accept.
+    #[inline]
+    pub(super) fn learns_peers_at(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
+        self.learns_peers && {
+            let table = self.active_at(listener.and_then(|listener| listener.own.as_ref()));
+            self.at(table).learns_peer_address
+        }
+    }
+
+    /// Returns whether it is still to be learned who the peer of a connection is: it is counted as a connection of none until then.
+    pub(super) fn awaits_peer(&mut self, slots: &mut Slots, slot: u32) -> bool {
+        let record = slots.at(slot);
+        let (table, state, has_protocol) = (record.table, record.state, record.has_protocol());
+        let is_learned = slots.extra(slot).and_then(Extra::learned_remote).is_some();
+        has_protocol && !is_learned && self.at(table).awaits_peer(state)
+    }
+
+    /// Returns whether the protocol of a connection owes its peer an answer.
+    pub(super) fn owes(&mut self, record: &Slot) -> bool {
+        record.has_protocol() && self.at(record.table).table.owes(record.state)
+    }
+
+    /// Returns whether the code that has a connection gives it back for a move when it is asked.
+    pub(super) fn gives_back(&mut self, slots: &mut Slots, slot: u32, reads: &State) -> bool {
+        let record = slots.at(slot);
+        let (table, is_away) = (record.table, record.flags.is(Phase::Leased) && !record.flags.any(Flags::DRAINING));
+        is_away
+            && slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.moves_if_asked())
+            && reads.can_read(&self.at(table).state).is_ok()
+    }
+
     #[inline(always)]
     pub(super) fn at(&mut self, table: u16) -> &mut LiveGeneration {
         self.live[usize::from(table)].as_mut().expect("a generation with connections stays")
@@ -71,7 +192,7 @@ impl Generations {
     }
 
     /// Puts a generation in force, as of this epoch of the switch.
-    pub(super) fn switch_to(&mut self, epoch: u64, generation: &Arc<Generation>, made: Tables) {
+    fn switch_to(&mut self, epoch: u64, generation: &Arc<Generation>, made: Tables) {
         self.epoch = epoch;
         self.own.clear();
         self.drop_empty(true);

@@ -130,6 +130,11 @@ impl Inbox {
         Ok(())
     }
 
+    /// Brings the result of a job that was not given to a worker. An event loop that is going closes its inbox, and its connections with it.
+    pub(super) fn done(&self, token: u64, result: JobResult) {
+        panics::discard(self.put(Message::Done(token, result)));
+    }
+
     /// Puts an order in as if it were a note: false when there are too many. An order to a loop that is gone is dropped.
     pub(crate) fn put_bounded(&self, command: Command) -> bool {
         {
@@ -261,7 +266,10 @@ impl Post for Inbox {
     }
 
     fn report(&self, token: u64, report: Report) -> bool {
-        self.put_bounded(Box::new(move |event_loop| event_loop.connections.tell_report(token, report)))
+        self.put_bounded(Box::new(move |event_loop| {
+            let connections = &mut event_loop.connections;
+            connections.io.tell_report(&mut connections.slots, token, report);
+        }))
     }
 
     fn late_admission(&self) -> Option<Arc<dyn LateAdmission>> {

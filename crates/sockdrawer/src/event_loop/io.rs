@@ -2,15 +2,23 @@
 
 use super::INBOX_TOKEN;
 use super::inbox::Inbox;
+use super::phase::Phase;
+use super::read_buffer::ReadBuffer;
 use super::shared::Shared;
 use super::slot::{Flags, Slot};
+use super::slots::{Extra, Slots};
+use crate::admission::Reject;
 use crate::behaviour::Panicked;
+use crate::listen::permit::Permit;
+use crate::net::Address;
 use crate::observe::Event as Told;
-use crate::observe::counters::Counters;
+use crate::observe::counters::{Counters, RejectReason};
+use crate::protocol::{HandshakeKind, Report, Sender};
 use crate::sys::{Calls, Errno, Interest};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -92,6 +100,79 @@ impl Io {
         // It fails only for a socket that is not watched.
         let _ = self.system.unwatch(self.epoll.as_fd(), socket);
         record.flags.set_watched(None);
+    }
+
+    /// Returns the peer's address; None for a Unix socket, and for a connection that is gone.
+    pub(super) fn remote(&self, slots: &mut Slots, slot: u32) -> Option<SocketAddr> {
+        if slots.at(slot).flags.is(Phase::Connecting) {
+            return slots.target(slot);
+        }
+        let learned = slots.extra(slot).and_then(Extra::learned_remote);
+        learned.or_else(|| self.system.peer_address(slots.socket(slot)).ok().flatten())
+    }
+
+    /// Begins a connect that a protocol, or code that has a handle, asked for.
+    pub(super) fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
+        // It only serves.
+        if self.index.is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let permit = Permit::take(&self.shared.limiter).ok_or(Errno::AGAIN)?;
+        let socket = self.system.socket(target)?;
+        match self.system.connect(socket.as_fd(), target) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok((socket, permit)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Ends an accepted connection that may not come in. What has come already is read to `read`, so that closing does not turn into a reset:
+    /// there is no permit to linger with.
+    pub(super) fn reject(&self, read: &mut ReadBuffer, socket: &OwnedFd, (how, reason): (&Reject, RejectReason)) {
+        self.counters.rejected_for(reason).add(1);
+        // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
+        match how {
+            Reject::Reset => {
+                _ = self.system.reset_on_close(socket.as_fd());
+                return;
+            }
+            Reject::Bytes(bytes) => _ = self.system.send(socket.as_fd(), bytes, true),
+            Reject::Fin => {}
+        }
+        _ = self.system.finish(socket.as_fd());
+        _ = self.system.receive(socket.as_fd(), &mut read.pages);
+    }
+
+    /// Sees to it that a connection looks whether it has room by now for what it asked to be woken for.
+    pub(super) fn wake_again(&self, slots: &mut Slots, token: u64) {
+        let slot = slots.find(token);
+        if slot.and_then(|slot| slots.extra(slot)).is_some_and(|extra| extra.wake_below.is_some()) {
+            self.inbox.room(token);
+        }
+    }
+
+    /// Counts handshakes of layers.
+    pub(super) fn count_handshakes(&self, handshakes: &[Option<HandshakeKind>]) {
+        handshakes.iter().for_each(|handshake| match handshake {
+            Some(HandshakeKind::Full) => self.counters.handshakes_full().add(1),
+            Some(HandshakeKind::Resumed) => self.counters.handshakes_resumed().add(1),
+            None => self.counters.handshakes_failed().add(1),
+        });
+    }
+
+    /// Counts and tells a panic of a connection's protocol.
+    #[cold]
+    pub(super) fn count_panic(&self, slots: &mut Slots, slot: u32, message: String) {
+        self.counters.panics().add(1);
+        let (id, peer) = (slots.at(slot).id, self.remote(slots, slot));
+        self.tell_some(&Told::ConnectionPanicked { id, peer, message });
+    }
+
+    /// Tells what a protocol, or code that has a handle, reports of a connection.
+    #[cold]
+    pub(super) fn tell_report(&self, slots: &mut Slots, token: u64, report: Report) {
+        let Some(slot) = slots.find(token) else { return };
+        let (id, peer) = (slots.at(slot).id, self.remote(slots, slot));
+        self.tell_some(&Told::Reported { id, peer, report });
     }
 
     /// Counts and tells a panic that ends no connection. Returns a line that says so.

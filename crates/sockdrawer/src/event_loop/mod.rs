@@ -20,6 +20,7 @@ pub(crate) mod lease;
 pub(crate) mod notifier;
 pub(crate) mod phase;
 mod ports;
+mod read_buffer;
 #[cfg(test)]
 mod schedules;
 mod shared;
@@ -101,7 +102,8 @@ impl EventLoop {
     ) -> Result<EventLoop, EventLoopError> {
         let mut event_loop = EventLoop::empty(Some(index), shared, inbox, capacity);
         event_loop.awaken()?;
-        event_loop.connections.refresh()?;
+        let Connections { io, generations, read, .. } = &mut event_loop.connections;
+        generations.refresh(io, read)?;
         Ok(event_loop)
     }
 

@@ -137,6 +137,11 @@ impl Extra {
         self.remote.as_deref().copied()
     }
 
+    /// Returns whether the connection's end is counted for this drain, purge or shutdown.
+    pub(super) fn is_counted_for(&self, endings: &Arc<Endings>) -> bool {
+        self.endings.iter().any(|known| Arc::ptr_eq(known, endings))
+    }
+
     /// Returns whether the count of the connection's end was told already, as cut.
     pub(super) fn is_told(&self) -> bool {
         self.endings.iter().any(|endings| endings.told.load(SeqCst))
@@ -168,13 +173,15 @@ pub(crate) struct Slots {
     /// In a connection's own process: where it came in. The listener itself is the parent's.
     pub(super) parents_listener: Option<Arc<Address>>,
     extras: HashMap<u32, Extra>,
+    /// Every target of the pool there was; connecting slots name theirs by its place.
+    targets: Vec<Address>,
 }
 
 impl Slots {
     /// Room for `capacity` connections without asking for memory.
     pub(crate) fn with_capacity(capacity: usize, limiter: Arc<Limiter>) -> Slots {
         let (made, extras) = (Chunks::with_capacity(capacity), HashMap::new());
-        Slots { made, free: NONE, taken: 0, limiter, listeners: Vec::new(), parents_listener: None, extras }
+        Slots { made, free: NONE, taken: 0, limiter, listeners: Vec::new(), parents_listener: None, extras, targets: Vec::new() }
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
@@ -222,6 +229,25 @@ impl Slots {
         self.find(token).filter(|slot| self.at(*slot).has_protocol())
     }
 
+    /// Returns the number of a target of the pool, of which there are few; those that protocols name may be any.
+    pub(super) fn number_target(&mut self, target: &Address) -> u32 {
+        let known = self.targets.iter().position(|known| known == target);
+        let number = known.unwrap_or_else(|| {
+            self.targets.push(target.clone());
+            self.targets.len() - 1
+        });
+        u32::try_from(number).expect("fewer than 4 billion targets")
+    }
+
+    /// Returns the address that a connection is being made to.
+    pub(super) fn target(&mut self, slot: u32) -> Option<SocketAddr> {
+        if let Some(asked) = self.extra(slot).and_then(|extra| extra.asked.as_ref()) {
+            return asked.target.internet();
+        }
+        let number = self.at(slot).state;
+        self.targets[number as usize].internet()
+    }
+
     /// Returns the socket of a connection, also of one that is leased.
     pub(super) fn socket(&mut self, slot: u32) -> BorrowedFd<'_> {
         let of_lease = || match &self.extras.get(&slot)?.delegation {
@@ -260,17 +286,9 @@ impl Slots {
         self.extras.remove(&slot).unwrap_or_default()
     }
 
-    /// The tokens of connections whose end is counted for such a drain, purge or shutdown.
-    pub(super) fn counted(&mut self, is_meant: impl Fn(&Arc<Endings>) -> bool) -> Vec<u64> {
-        let meant = self.extras.iter().filter(|(_, extra)| extra.endings.iter().any(&is_meant));
-        let slots: Vec<u32> = meant.map(|(slot, _)| *slot).collect();
-        slots.into_iter().map(|slot| self.token(slot)).collect()
-    }
-
-    /// The tokens of connections that were made for this one, or are being made.
-    pub(super) fn asked_by(&mut self, token: u64) -> Vec<u64> {
-        let asked = self.extras.iter().filter(|(_, extra)| extra.asker() == Some(token));
-        let slots: Vec<u32> = asked.map(|(slot, _)| *slot).collect();
+    /// Returns the tokens of the connections of which few have what is meant.
+    pub(super) fn having(&mut self, is_meant: impl Fn(&Extra) -> bool) -> Vec<u64> {
+        let slots: Vec<u32> = self.extras.iter().filter(|(_, extra)| is_meant(extra)).map(|(slot, _)| *slot).collect();
         slots.into_iter().map(|slot| self.token(slot)).collect()
     }
 
@@ -332,6 +350,13 @@ impl Slots {
     /// By which a connection came in.
     pub(crate) fn listener(&self, number: u16) -> Option<&Arc<ListenerState>> {
         self.listeners.get(usize::from(number).checked_sub(1)?).map(|known| &known.listener)
+    }
+
+    /// Returns the address at which a connection came in, where that had layers of its own. What a connection has made for itself is of its address.
+    pub(super) fn own_address(&mut self, slot: u32) -> Option<&Address> {
+        let asker = self.extra(slot).and_then(Extra::asker).and_then(|asker| self.find(asker));
+        let listener = self.at(asker.unwrap_or(slot)).listener;
+        self.listener(listener)?.own.as_ref()
     }
 
     /// The address at which a connection came in.

@@ -77,6 +77,14 @@ impl Address {
         matches!(self, Address::Unix(path) if path.as_os_str().is_empty())
     }
 
+    /// Returns the address of the internet; None of a Unix socket.
+    pub(crate) fn internet(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) | Address::Abstract(_) => None,
+        }
+    }
+
     /// Reads an address. Blocks on the system's resolver when the host is a name other than `localhost`.
     ///
     /// # Errors

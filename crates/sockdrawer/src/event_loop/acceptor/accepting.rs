@@ -4,6 +4,7 @@ use super::{Accepted, HeldSocket, Retiring, STARVED, State};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
+use crate::event_loop::connections::Connections;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::listen::permit::Permit;
@@ -139,13 +140,16 @@ impl EventLoop {
     /// Whether admission is asked about a connection from there when its service has learned who the peer is.
     fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         // A service that panics is met again, and told, when the connection opens.
-        self.acceptor.view.asks_after && self.connections.refresh().is_ok() && self.connections.learns_peers_at(listener)
+        let Connections { io, generations, read, .. } = &mut self.connections;
+        self.acceptor.view.asks_after && generations.refresh(io, read).is_ok() && generations.learns_peers_at(listener)
     }
 
     /// A connection whose peer's address is known. Admission is not asked here about one whose service learns who the peer is.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
         self.connections.enter(slot, peer);
-        if learns && self.connections.slots.at(slot).is_taken() && !self.connections.learns_its_peer(slot) {
+        let Connections { slots, generations, .. } = &mut self.connections;
+        let record = slots.at(slot);
+        if learns && record.is_taken() && !generations.at(record.table).learns_peer_address {
             // A generation without such a layer came into force meanwhile.
             self.count_peers();
         }
@@ -290,7 +294,7 @@ impl EventLoop {
     /// Whether the peer's address is not needed, and the connection runs here.
     #[inline(always)]
     fn accepts_plainly(&self, held: &HeldSocket) -> bool {
-        !(self.connections.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
+        !(self.connections.generations.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
     /// One accept4 that asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
@@ -316,7 +320,7 @@ impl EventLoop {
                 Ok(counted) => peer_count = counted,
                 Err((how, reason)) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
-                    self.connections.reject(&socket, (&how, reason));
+                    self.connections.io.reject(&mut self.connections.read, &socket, (&how, reason));
                     return Accepted::Yes;
                 }
             }
@@ -349,10 +353,10 @@ impl EventLoop {
 
     #[cold]
     fn set_stale_options(&mut self, socket: &OwnedFd) {
-        if self.connections.refresh().is_ok() {
-            let options = self.connections.generations.active_settings().options;
+        let Connections { io, generations, read, .. } = &mut self.connections;
+        if generations.refresh(io, read).is_ok() {
             // It fails where the connection is gone, which reading it will tell.
-            let _ = self.connections.io.system.set_options(socket.as_fd(), &options);
+            let _ = io.system.set_options(socket.as_fd(), &generations.active_settings().options);
         }
     }
 
@@ -407,8 +411,8 @@ impl EventLoop {
             }
             // One without an address, not even any more, cannot be counted by it; and the proxy's address is not its peer's.
             if self.connections.slots.at(slot).side() == Side::Accepted
-                && !self.connections.awaits_peer(slot)
-                && let Some(peer) = self.connections.remote(slot)
+                && !self.connections.generations.awaits_peer(&mut self.connections.slots, slot)
+                && let Some(peer) = self.connections.io.remote(&mut self.connections.slots, slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {
                 self.connections.slots.make_extra(slot).peer_count = Some(peer_count);

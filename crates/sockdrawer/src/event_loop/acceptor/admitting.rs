@@ -279,7 +279,7 @@ impl Acceptor {
                 held.socket.take_stale();
                 connections.io.counters.accepted().add(1);
                 self.accepted_again(&connections.io, index, false);
-                connections.reject(&socket, how);
+                connections.io.reject(&mut connections.read, &socket, how);
                 Accepted::Yes
             }
             Err(errno) => self.accept_failed(&connections.io, index, errno),

@@ -51,7 +51,7 @@ impl Connections {
         let alone: Vec<u64> = alone.copied().collect();
         for id in &alone {
             if let Some(arrived) = self.arrived.remove(id) {
-                self.forget_arrival(&arrived);
+                self.generations.forget(&self.io, arrived.table, arrived.state);
             }
         }
         restored.ids.retain(|id| !alone.contains(id));
@@ -68,12 +68,12 @@ impl Connections {
         if record.relay.is_some() && self.io.shared.placement.is_some() {
             return Err("it is relayed, and each connection of the new process has a thread of its own".to_owned());
         }
-        self.join_generation().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
+        self.generations.join(&self.io, &mut self.read).map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
         let came_in_at = record.listener.as_ref().and_then(|address| address.parse().ok());
         let written = State::written(&record.names, &record.versions);
         let table = self.generations.active_reading(came_in_at.as_ref(), &written);
         let restored = self.restore_state(table, &record, socket.as_fd());
-        let (state, remote) = restored.inspect_err(|_| self.left_generation(table))?;
+        let (state, remote) = restored.inspect_err(|_| self.generations.leave(&self.io, table))?;
         self.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Connections {
         record: &Record,
         socket: BorrowedFd<'_>,
     ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
-        if record.kept.len() + self.read_most > self.read.len() {
+        if record.kept.len() + self.read.most > self.read.pages.len() {
             return Err("it has more untaken input than the new service may have".to_owned());
         }
         let learned = record.peer.as_ref().and_then(|peer| peer.parse().ok());
@@ -100,19 +100,14 @@ impl Connections {
     /// What was restored and did not come after all is forgotten.
     fn forget_arrivals(&mut self) {
         for arrived in std::mem::take(&mut self.arrived).into_values() {
-            self.forget_arrival(&arrived);
+            self.generations.forget(&self.io, arrived.table, arrived.state);
         }
-    }
-
-    fn forget_arrival(&mut self, arrived: &Arrived) {
-        self.generations.at(arrived.table).table.forget(arrived.state);
-        self.left_generation(arrived.table);
     }
 
     /// A connection that arrived, on its way to where it is to run.
     fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
         let side = arrived.record.marks.side();
-        self.forget_arrival(&arrived);
+        self.generations.forget(&self.io, arrived.table, arrived.state);
         let Arrived { socket, remote, record, .. } = arrived;
         let arrival = Some(Box::new(Arrival { record, notes, together }));
         Incoming { socket, permit, remote, side, arrival, lag: Duration::ZERO, connect_time: Duration::ZERO }

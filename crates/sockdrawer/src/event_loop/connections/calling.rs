@@ -5,8 +5,7 @@ use crate::behaviour::{Answer, Event, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::observe::Event as Told;
-use crate::protocol::{Asks, Closed, Context, HandshakeKind, Local, Note, Output, Post, Report, Said, Sender, Timer, Urgency};
+use crate::protocol::{Asks, Closed, Context, Local, Note, Output, Post, Said, Timer, Urgency};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -86,18 +85,10 @@ impl Connections {
             self.slots.make_extra(slot).wake_below = Some(asks.wake_below);
             // Once the output of this callback is sent.
             let token = self.slots.token(slot);
-            self.wake_again(token);
+            self.io.wake_again(&mut self.slots, token);
         }
         if let Some(said) = self.scratch.said.take() {
             self.heard(slot, *said);
-        }
-    }
-
-    /// The connection may have room by now for what it asked to be woken for.
-    pub(super) fn wake_again(&mut self, token: u64) {
-        let slot = self.slots.find(token);
-        if slot.and_then(|slot| self.slots.extra(slot)).is_some_and(|extra| extra.wake_below.is_some()) {
-            self.io.inbox.room(token);
         }
     }
 
@@ -120,19 +111,9 @@ impl Connections {
         }
     }
 
-    /// Counts handshakes of layers.
-    pub(super) fn count_handshakes(&self, handshakes: &[Option<HandshakeKind>]) {
-        let counters = &self.io.counters;
-        handshakes.iter().for_each(|handshake| match handshake {
-            Some(HandshakeKind::Full) => counters.handshakes_full().add(1),
-            Some(HandshakeKind::Resumed) => counters.handshakes_resumed().add(1),
-            None => counters.handshakes_failed().add(1),
-        });
-    }
-
     #[cold]
     fn heard(&mut self, slot: u32, said: Said) {
-        self.count_handshakes(&said.handshakes);
+        self.io.count_handshakes(&said.handshakes);
         if let Some(learned) = said.learned {
             self.peer_learned(slot, learned);
         }
@@ -145,7 +126,7 @@ impl Connections {
         }
         if let Some(report) = said.report {
             let token = self.slots.token(slot);
-            self.tell_report(token, report);
+            self.io.tell_report(&mut self.slots, token, report);
         }
     }
 
@@ -308,20 +289,5 @@ impl Connections {
         } else {
             self.leave(slot, false);
         }
-    }
-
-    #[cold]
-    pub(super) fn count_panic(&mut self, slot: u32, message: String) {
-        self.io.counters.panics().add(1);
-        let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
-        self.io.tell_some(&Told::ConnectionPanicked { id, peer, message });
-    }
-
-    /// Tells what a protocol, or code that has a handle, reports of a connection.
-    #[cold]
-    pub(in crate::event_loop) fn tell_report(&mut self, token: u64, report: Report) {
-        let Some(slot) = self.slots.find(token) else { return };
-        let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
-        self.io.tell_some(&Told::Reported { id, peer, report });
     }
 }

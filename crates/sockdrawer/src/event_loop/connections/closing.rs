@@ -7,9 +7,7 @@ use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
-use crate::observe::Event as Told;
 use crate::protocol::{Asks, Carried, Closed, Closing, Timer};
-use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest};
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -52,10 +50,10 @@ impl Connections {
     #[inline(always)]
     fn end_plainly(&mut self, slot: u32, table: u16) {
         if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Orderly) {
-            self.count_panic(slot, message);
+            self.io.count_panic(&mut self.slots, slot, message);
         }
         let listener = self.empty_slot(slot);
-        self.left_generation(table);
+        self.generations.leave(&self.io, table);
         self.slots.put_back(listener);
     }
 
@@ -128,7 +126,7 @@ impl Connections {
     /// which destroys what the peer has not taken yet.
     pub(super) fn discard(&mut self, slot: u32) {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket");
-        match self.io.system.receive(socket.as_fd(), &mut self.read) {
+        match self.io.system.receive(socket.as_fd(), &mut self.read.pages) {
             Ok(count) if count > 0 && self.slots.at(slot).state <= DISCARD_BYTES => {
                 let discarded = &mut self.slots.at(slot).state;
                 *discarded = discarded.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
@@ -179,7 +177,7 @@ impl Connections {
     /// Ends a connection whose protocol, or code that has it, panicked or asked for what cannot be.
     #[cold]
     pub(super) fn crash(&mut self, slot: u32, why: impl Into<String>) {
-        self.count_panic(slot, why.into());
+        self.io.count_panic(&mut self.slots, slot, why.into());
         self.end(slot, Closed::Panicked, true);
     }
 
@@ -200,9 +198,9 @@ impl Connections {
         }
         let table = self.slots.at(slot).table;
         if let Err(Panicked(message)) = closed {
-            self.count_panic(slot, message);
+            self.io.count_panic(&mut self.slots, slot, message);
         }
-        self.left_generation(table);
+        self.generations.leave(&self.io, table);
         if self.slots.at(slot).flags.any(Flags::HANDLED) {
             self.slots.at(slot).flags.clear(Flags::HANDLED);
             self.io.inbox.forget_handles(self.slots.token(slot));
@@ -238,10 +236,10 @@ impl Connections {
     #[cold]
     fn forget_asks(&mut self, slot: u32, why: Closed) {
         if let Some(said) = self.scratch.said.take() {
-            self.count_handshakes(&said.handshakes);
+            self.io.count_handshakes(&said.handshakes);
             if let Some(report) = said.report {
                 let token = self.slots.token(slot);
-                self.tell_report(token, report);
+                self.io.tell_report(&mut self.slots, token, report);
             }
         }
         let asks = std::mem::take(&mut self.scratch.asks);
@@ -254,28 +252,6 @@ impl Connections {
         match why {
             Closed::Adopted => self.slots.at(slot).flags.set(Flags::HANDLED),
             _ => self.io.inbox.forget_handles(self.slots.token(slot)),
-        }
-    }
-
-    /// A connection is no longer of this generation.
-    #[inline]
-    pub(super) fn left_generation(&mut self, table: u16) {
-        let generation = &self.generations.at(table).generation;
-        generation.live.fetch_sub(1, Ordering::SeqCst);
-        if generation.retired.load(Ordering::SeqCst) {
-            self.left_retired(table);
-        }
-    }
-
-    #[cold]
-    fn left_retired(&mut self, table: u16) {
-        let generation = &self.generations.at(table).generation;
-        if generation.has_ended() {
-            let id = generation.id;
-            self.io.shared.tell(&Told::GenerationEnded(id));
-        }
-        if table != self.generations.active {
-            self.generations.drop_empty(false);
         }
     }
 

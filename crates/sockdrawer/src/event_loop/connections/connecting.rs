@@ -13,7 +13,7 @@ use crate::net::Address;
 use crate::protocol::{Closed, Connect, ConnectFailure, Handle, Peer, Side};
 use crate::sys::{Errno, Interest, Ready};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// What came of connects since the connector looked last.
@@ -57,16 +57,7 @@ impl Connections {
         let slot = self.slots.take(socket, permit);
         let id = self.next_id();
         // Targets of a pool are few; those that protocols name may be any.
-        let target = if is_asked {
-            0
-        } else {
-            let known = self.targets.iter().position(|known| known == target);
-            let number = known.unwrap_or_else(|| {
-                self.targets.push(target.clone());
-                self.targets.len() - 1
-            });
-            u32::try_from(number).expect("fewer than 4 billion targets")
-        };
+        let target = if is_asked { 0 } else { self.slots.number_target(target) };
         let since = began - self.io.start;
         let record = self.slots.at(slot);
         (record.id, record.state) = (id, target);
@@ -100,6 +91,7 @@ impl Connections {
         let began = Instant::now();
         self.io.counters.connects().add(1);
         let begun = self
+            .io
             .open_connecting(&target)
             .and_then(|(socket, permit)| self.begin_connecting(socket, permit, &target, (began, Duration::ZERO), within, true));
         match begun {
@@ -107,25 +99,11 @@ impl Connections {
                 let asked = AskedConnect { by, target, first, began, shaking: false };
                 self.slots.make_extra(slot).asked = Some(Box::new(asked));
             }
-            Err(errno) => self.connect_fails(by, &target, began, errno),
-        }
-    }
-
-    fn connect_fails(&mut self, asker: Asker, target: &Address, began: Instant, errno: Errno) {
-        self.io.counters.connect_failed().add(1);
-        let (target, errno) = (internet(target), errno.raw_os_error());
-        asker.tell_later(&self.io.inbox, Err(ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO }));
-    }
-
-    fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
-        if self.snapshot.is_some() || self.page.is_some() || self.io.index.is_none() {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let permit = Permit::take(&self.io.shared.limiter).ok_or(Errno::AGAIN)?;
-        let socket = self.io.system.socket(target)?;
-        match self.io.system.connect(socket.as_fd(), target) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok((socket, permit)),
-            Err(errno) => Err(errno),
+            Err(errno) => {
+                self.io.counters.connect_failed().add(1);
+                let (target, errno, after) = (target.internet(), errno.raw_os_error(), began.elapsed());
+                by.tell_later(&self.io.inbox, Err(ConnectFailure { target, errno, after, lag: Duration::ZERO }));
+            }
         }
     }
 
@@ -151,7 +129,7 @@ impl Connections {
     #[cold]
     pub(super) fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
-        for made in self.slots.asked_by(token) {
+        for made in self.slots.having(|extra| extra.asker() == Some(token)) {
             let Some(slot) = self.slots.find(made) else { continue };
             if self.slots.at(slot).flags.is(Phase::Connecting) {
                 self.io.counters.connect_failed().add(1);
@@ -169,7 +147,7 @@ impl Connections {
         }
         let socket = self.slots.socket(slot);
         let ended = self.io.system.take_error(socket).and_then(|()| self.io.system.local_address(socket));
-        let remote = self.connecting_to(slot);
+        let remote = self.slots.target(slot);
         match ended {
             // A connect to a port of this machine where no socket listens can meet itself: the kernel chose that very port.
             Ok(local) if local.is_some() && local == remote => {
@@ -247,7 +225,7 @@ impl Connections {
             Some(asked) if !asked.shaking => self.connects.shaking |= !hands,
             Some(asked) => {
                 asked.shaking = false;
-                let (by, failure) = (asked.take_asker(), not_shaken(internet(&asked.target), asked.began.elapsed()));
+                let (by, failure) = (asked.take_asker(), not_shaken(asked.target.internet(), asked.began.elapsed()));
                 let result = if hands { Ok(self.slots.at(slot).handle(slot, &self.post)) } else { Err(failure) };
                 by.tell_later(&self.io.inbox, result);
             }
@@ -256,24 +234,16 @@ impl Connections {
 
     /// Gives a connection made here the options that an accepted one has from its listener.
     pub(super) fn set_active_options(&mut self, slot: u32) {
-        if self.refresh().is_ok() {
+        if self.generations.refresh(&self.io, &mut self.read).is_ok() {
             let options = self.generations.active_settings().options;
             // It fails where the connection is gone, which using it will tell.
             let _ = self.io.system.set_first_options(self.slots.socket(slot), &options);
         }
     }
 
-    pub(super) fn connecting_to(&mut self, slot: u32) -> Option<SocketAddr> {
-        if let Some(asked) = self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()) {
-            return internet(&asked.target);
-        }
-        let number = self.slots.at(slot).state;
-        internet(&self.targets[number as usize])
-    }
-
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
-        let (target, (lag, after)) = (self.connecting_to(slot), self.slots.at(slot).connect_times(self.io.start));
+        let (target, (lag, after)) = (self.slots.target(slot), self.slots.at(slot).connect_times(self.io.start));
         let reset = errno == Errno::TIMEDOUT;
         let asker = self.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
         self.leave(slot, reset);
@@ -290,7 +260,7 @@ impl Connections {
     pub(in crate::event_loop) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
         self.io.counters.connect_failed().add(1);
         self.connects.failed += 1;
-        let told = self.refresh().and_then(|()| {
+        let told = self.generations.refresh(&self.io, &mut self.read).and_then(|()| {
             let generation = self.generations.active();
             generation.table.connect_failed(failure, &mut *generation.local)
         });
@@ -307,11 +277,4 @@ fn not_shaken(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-pub(in crate::event_loop) fn internet(address: &Address) -> Option<SocketAddr> {
-    match address {
-        Address::Tcp(address) => Some(*address),
-        Address::Unix(_) | Address::Abstract(_) => None,
-    }
 }

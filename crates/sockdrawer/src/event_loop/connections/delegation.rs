@@ -157,7 +157,7 @@ impl Connections {
             }
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
-        self.wake_again(token);
+        self.io.wake_again(&mut self.slots, token);
         if let Some(by) = purge_by {
             self.purge(slot, by.saturating_duration_since(Instant::now()));
         }

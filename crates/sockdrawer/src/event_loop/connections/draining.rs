@@ -75,13 +75,8 @@ impl Connections {
     pub(super) fn leaves_unanswered(&mut self, slot: u32) -> bool {
         let flags = self.slots.at(slot).flags;
         let is_begun = flags.any(Flags::KEPT) && !flags.any(Flags::PEER_ENDED);
-        flags.any(Flags::TOLD_DRAINING) && (is_begun && self.scratch.bytes.is_empty() || self.protocol_owes(slot))
-    }
-
-    fn protocol_owes(&mut self, slot: u32) -> bool {
-        let record = self.slots.at(slot);
-        let (table, state) = (record.table, record.state);
-        record.has_protocol() && self.generations.at(table).table.owes(state)
+        flags.any(Flags::TOLD_DRAINING)
+            && (is_begun && self.scratch.bytes.is_empty() || self.generations.owes(self.slots.at(slot)))
     }
 
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
@@ -131,11 +126,11 @@ impl Connections {
         if !self.stays(slot) {
             return false;
         }
-        let counting = &mut self.slots.make_extra(slot).endings;
-        if counting.iter().any(|known| Arc::ptr_eq(known, endings)) {
+        let extra = self.slots.make_extra(slot);
+        if extra.is_counted_for(endings) {
             return false;
         }
-        counting.push(endings.clone());
+        extra.endings.push(endings.clone());
         self.deadlines.keep(endings);
         endings.asked.fetch_add(1, SeqCst);
         if self.slots.at(slot).flags.is(Phase::Cut) {
@@ -198,7 +193,7 @@ impl Connections {
 
     /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
-        let left = self.counted(endings);
+        let left = self.slots.having(|extra| extra.is_counted_for(endings));
         self.in_slices(left, |connections, token| {
             if let Some(slot) = connections.slots.find(token)
                 && connections.happens_now(slot, |connections, slot| connections.tell_draining_now(slot))
@@ -212,7 +207,7 @@ impl Connections {
     /// [`Connections::close_cut`]: to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
     /// is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
-        let mut left = self.counted(endings);
+        let mut left = self.slots.having(|extra| extra.is_counted_for(endings));
         left.retain(|token| !self.decide_cut(*token));
         self.in_slices(left, Connections::end_now);
     }
@@ -255,17 +250,13 @@ impl Connections {
 
     /// Closes the connections that are counted as cut.
     pub(crate) fn close_cut(&mut self) {
-        let mut cut = self.slots.counted(|_| true);
+        let mut cut = self.slots.having(|extra| !extra.endings.is_empty());
         cut.retain(|token| self.slots.at(*token as u32).flags.is(Phase::Cut));
         self.in_slices(cut, |connections, token| {
             if let Some(slot) = connections.slots.find(token) {
                 connections.leave(slot, true);
             }
         });
-    }
-
-    fn counted(&mut self, endings: &Arc<Endings>) -> Vec<u64> {
-        self.slots.counted(|known| Arc::ptr_eq(known, endings))
     }
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
@@ -303,7 +294,7 @@ impl Connections {
         if flags.is(Phase::Leased) {
             return self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.owes());
         }
-        if self.protocol_owes(slot) {
+        if self.generations.owes(self.slots.at(slot)) {
             return true;
         }
         if flags.any(Flags::PEER_ENDED) {
@@ -312,7 +303,7 @@ impl Connections {
         let Some(socket) = &self.slots.at(slot).socket else { return false };
         // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
         let mut reads = if flags.is(Phase::Lingering) { 0..LAST_READS } else { 0..0 };
-        let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));
+        let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read.pages), Ok(1..)));
         goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))
     }
 

@@ -2,7 +2,6 @@
 
 use super::Connections;
 use crate::behaviour::Event;
-use crate::event_loop::inbox::Message;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::worker::{Submitted, Task};
 use crate::observe::Event as Told;
@@ -20,19 +19,14 @@ impl Connections {
             Submitted::Queued => self.io.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
                 self.io.counters.jobs().add(1);
-                self.done_at_once(token, task.job.run());
+                self.io.inbox.done(token, task.job.run());
             }
             Submitted::QueueFull(task) => {
                 panics::discard(task.job);
                 self.io.counters.jobs_refused().add(1);
-                self.done_at_once(token, JobResult::refused(JobError::QueueFull));
+                self.io.inbox.done(token, JobResult::refused(JobError::QueueFull));
             }
         }
-    }
-
-    fn done_at_once(&self, token: u64, result: JobResult) {
-        // An event loop that is going closes its inbox, and its connections with it.
-        panics::discard(self.io.inbox.put(Message::Done(token, result)));
     }
 
     pub(in crate::event_loop) fn job_done(&mut self, token: u64, mut result: JobResult) {

@@ -155,7 +155,7 @@ impl Connections {
         let most = self.moving.slices.next();
         while next < self.slots.len() && saved.len() < most && bytes < MAX_BYTES {
             let before = saved.len();
-            if self.comes_back(next, reads) {
+            if self.generations.gives_back(&mut self.slots, next, reads) {
                 self.moving.asks = true;
                 self.slots.extra(next).and_then(Extra::leased).iter().for_each(|leased| leased.ask_to_move());
                 awaited += 1;
@@ -181,15 +181,6 @@ impl Connections {
         sent.map(|()| offered)
     }
 
-    /// Returns true if the code that has a connection gives it back for a move when it is asked.
-    fn comes_back(&mut self, slot: u32, reads: &State) -> bool {
-        let record = self.slots.at(slot);
-        let (table, is_away) = (record.table, record.flags.is(Phase::Leased) && !record.flags.any(Flags::DRAINING));
-        is_away
-            && self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.moves_if_asked())
-            && reads.can_read(&self.generations.at(table).state).is_ok()
-    }
-
     /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those of
     /// which it is still to be learned who their peers are. Only the successor knows all connections of a peer.
     pub(crate) fn freeze_first(&mut self, reads: &State, together: bool) {
@@ -199,7 +190,7 @@ impl Connections {
         }
         for token in self.slots.tokens() {
             let Some(slot) = self.slots.find(token) else { continue };
-            let is_first = together || self.awaits_peer(slot);
+            let is_first = together || self.generations.awaits_peer(&mut self.slots, slot);
             if is_first && !self.slots.at(slot).flags.is(Phase::Frozen) && self.why_it_stays(slot, reads).is_none() {
                 self.freeze(slot);
             }
@@ -358,7 +349,7 @@ impl Connections {
             let Some(slot) = self.slots.find(token) else { continue };
             match self.why_it_stays(slot, reads) {
                 None => moves += 1,
-                Some(_) if self.comes_back(slot, reads) => moves += 1,
+                Some(_) if self.generations.gives_back(&mut self.slots, slot, reads) => moves += 1,
                 Some(why) => *stay.entry(why).or_default() += 1,
             }
         }
@@ -404,7 +395,7 @@ impl Connections {
                 Later::Act(act) => act(self, token),
             }
         }
-        self.wake_again(token);
+        self.io.wake_again(&mut self.slots, token);
     }
 
     /// A note for a connection that may be frozen: returned where it is heard now.

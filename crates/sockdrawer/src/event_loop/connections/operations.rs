@@ -10,7 +10,6 @@ use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic_coarse};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,7 +93,7 @@ impl Connections {
     }
 
     fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
-        let peer = if needs_peer { self.remote(slot) } else { None };
+        let peer = if needs_peer { self.io.remote(&mut self.slots, slot) } else { None };
         let record = self.slots.at(slot);
         let (id, age) = (record.id, uptime.saturating_sub(Duration::from_secs(u64::from(record.opened))));
         let table = if record.flags.is(Phase::Connecting) { self.generations.active } else { record.table };
@@ -102,17 +101,6 @@ impl Connections {
         let listener = self.slots.at(slot).listener;
         let listener = self.slots.listener(listener).map(|listener| &listener.address);
         Traits { id, peer, age, generation, listener, tag: self.slots.extra(slot).and_then(|extra| extra.tag.as_deref()) }
-    }
-
-    /// The peer's address; None for a Unix socket, and for a connection that is gone.
-    pub(in crate::event_loop) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
-        if self.slots.at(slot).flags.is(Phase::Connecting) {
-            return self.connecting_to(slot);
-        }
-        if let Some(remote) = self.slots.extra(slot).and_then(Extra::learned_remote) {
-            return Some(remote);
-        }
-        self.io.system.peer_address(self.slots.socket(slot)).ok().flatten()
     }
 
     /// A part of the connections that are meant, and the number of the first that was not looked at.
@@ -176,7 +164,7 @@ impl Connections {
         if self.slots.at(slot).flags.is(Phase::Connecting) {
             self.connect_failed(slot, Errno::CONNABORTED);
         } else {
-            let (id, peer) = (self.slots.at(slot).id, self.remote(slot));
+            let (id, peer) = (self.slots.at(slot).id, self.io.remote(&mut self.slots, slot));
             self.end(slot, Closed::Killed, true);
             self.io.shared.tell(&Told::ConnectionKilled { id, peer });
         }
@@ -224,23 +212,25 @@ impl Connections {
         if flags.any(Flags::WORKING) {
             return Err("a job runs".to_owned());
         }
-        self.refresh().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
+        self.generations.refresh(&self.io, &mut self.read).map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
         let old = self.slots.at(slot).table;
-        if old == self.active_table(slot) {
+        if old == self.generations.active_for(&mut self.slots, slot) {
             return Err("it has the newest generation already".to_owned());
         }
-        if self.has_lost_layers(slot) {
+        // Its peer speaks to them still.
+        let layers = self.slots.own_address(slot);
+        if layers.is_some_and(|own| !self.generations.own.iter().any(|(address, _)| address == own)) {
             return Err("the layers of its listener are gone".to_owned());
         }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
-        self.join_generation().map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
-        let new = self.active_table(slot);
-        self.move_to(slot, old, new).inspect_err(|_| self.left_generation(new))
+        self.generations.join(&self.io, &mut self.read).map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
+        let new = self.generations.active_for(&mut self.slots, slot);
+        self.move_to(slot, old, new).inspect_err(|_| self.generations.leave(&self.io, new))
     }
 
     /// The rest of an adoption, once the connection is counted by the generation it moves to.
     fn move_to(&mut self, slot: u32, old: u16, new: u16) -> Result<(), String> {
-        let remote = self.remote(slot);
+        let remote = self.io.remote(&mut self.slots, slot);
         let record = self.slots.at(slot);
         let (state, side) = (record.state, record.side());
         let peer = crate::protocol::Peer::new(remote, side).came_in_at(self.slots.came_in_at(slot));
@@ -273,7 +263,7 @@ impl Connections {
         }
         let record = self.slots.at(slot);
         (record.table, record.state) = (table, state);
-        self.left_generation(old);
+        self.generations.leave(&self.io, old);
         let generation = self.generations.at(table).generation.id;
         self.snapshot.iter().for_each(|snapshot| snapshot.moved(generation));
     }

@@ -74,10 +74,11 @@ impl<'c> Pair<'c> {
         if from > generations.at(record.table).max_partial {
             return self.refuse(TOO_LONG, false);
         }
-        read[..from].copy_from_slice(kept);
-        let to = read.len().min(from + most);
+        let pages = &mut read.pages;
+        pages[..from].copy_from_slice(kept);
+        let to = pages.len().min(from + most);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
-        let count = match io.system.receive(socket.as_fd(), &mut read[from..to]) {
+        let count = match io.system.receive(socket.as_fd(), &mut pages[from..to]) {
             Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => return Relayed::All,
             Err(errno) => {
@@ -92,9 +93,9 @@ impl<'c> Pair<'c> {
             return self.ended();
         }
         self.connections.forget_kept(self.from);
-        let mut read = std::mem::take(&mut self.connections.read);
+        let mut read = std::mem::take(&mut self.connections.read.pages);
         let passed = self.pass(&mut read[..from + count]);
-        self.connections.read = read;
+        self.connections.read.pages = read;
         match self.passed(passed) {
             Relayed::All if from + count == to => {
                 self.connections.slots.read_next(self.from, 2 * most);
@@ -178,7 +179,7 @@ impl<'c> Pair<'c> {
     #[cold]
     fn refuse(&mut self, why: &str, says_why: bool) -> Relayed {
         let token = self.connections.slots.token(self.from);
-        self.connections.tell_report(token, why.into());
+        self.connections.io.tell_report(&mut self.connections.slots, token, why.into());
         if says_why {
             self.connections.close_otherwise(self.from, Closed::Aborted, false);
         } else {

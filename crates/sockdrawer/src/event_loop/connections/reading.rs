@@ -10,9 +10,6 @@ use crate::sys::Errno;
 use std::cell::Cell;
 use std::os::fd::AsFd;
 
-/// A loop whose reads brought what it had to keep reads less at a time, but not less than this.
-pub(super) const LEAST_READ_BYTES: usize = 4 * 1024;
-
 /// How one read went.
 enum Read {
     /// The buffer was filled: there is probably more.
@@ -62,8 +59,8 @@ impl Connections {
         if record.flags.any(Flags::KEPT) {
             return self.read_on(slot, 1);
         }
-        let most = self.read_most;
-        let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
+        let most = self.read.most;
+        let count = match self.io.system.receive(socket.as_fd(), &mut self.read.pages[..most]) {
             Ok(count) if count > 0 => count,
             nothing => return self.received_nothing(slot, nothing),
         };
@@ -74,7 +71,7 @@ impl Connections {
         self.scratch.backlog = if record.flags.any(Flags::UNSENT) { self.unsent.bytes(slot).len() } else { 0 };
         self.scratch.high_water = of.high_water;
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let mut input = Input::new(&mut self.read[..count]);
+        let mut input = Input::new(&mut self.read.pages[..count]);
         let mut cx =
             context(slot, record, (of.id, of.max_partial), &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
@@ -145,9 +142,9 @@ impl Connections {
         let record = self.slots.at(slot);
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else { return Read::Over };
         record.flags.clear(Flags::WORKED);
-        let Kept { length, searched } = read_kept(record, self.kept.bytes(slot), &mut self.read);
-        let most = self.read_most;
-        match self.io.system.receive(socket.as_fd(), &mut self.read[length..length + most]) {
+        let Kept { length, searched } = read_kept(record, self.kept.bytes(slot), &mut self.read.pages);
+        let most = self.read.most;
+        match self.io.system.receive(socket.as_fd(), &mut self.read.pages[length..length + most]) {
             Ok(count) if count > 0 => {
                 record.bytes_in += count as u64;
                 self.io.counters.bytes_in().add(count as u64);
@@ -177,7 +174,7 @@ impl Connections {
 
     /// Offers the input that was kept, where there is some.
     pub(super) fn offer_kept(&mut self, slot: u32) {
-        let Kept { length, searched } = read_kept(self.slots.at(slot), self.kept.bytes(slot), &mut self.read);
+        let Kept { length, searched } = read_kept(self.slots.at(slot), self.kept.bytes(slot), &mut self.read.pages);
         if length > 0 {
             self.forget_kept(slot);
             self.offer(slot, length, searched, false, false);
@@ -187,13 +184,13 @@ impl Connections {
     /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves. The first `searched` of them hold no
     /// line break.
     fn offer(&mut self, slot: u32, length: usize, searched: usize, short: bool, more_follows: bool) {
-        let mut read = std::mem::take(&mut self.read);
+        let mut read = std::mem::take(&mut self.read.pages);
         let mut input = Input::searched(&mut read[..length], searched);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let answer =
             self.with_context(slot, &mut timer, &now, |table, state, cx, more| table.received(state, &mut input, cx, more));
         let (taken, no_line) = (input.taken(), input.has_no_line());
-        self.read = read;
+        self.read.pages = read;
         self.after_call(slot, timer, &now);
         self.after_offer(slot, Offered { length, taken, answer, no_line, short, more_follows });
     }
@@ -201,19 +198,22 @@ impl Connections {
     fn after_offer(&mut self, slot: u32, offered: Offered) {
         let Offered { length, taken, answer, no_line, short, more_follows } = offered;
         if taken < length {
-            self.kept.push(slot, &self.read[taken..length]);
+            self.kept.push(slot, &self.read.pages[taken..length]);
             self.slots.at(slot).flags.set(if no_line { Flags::KEPT.union(Flags::NO_LINE) } else { Flags::KEPT });
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
-        if length != taken && self.is_too_long(slot, length - taken) {
-            if !self.slots.at(slot).may_receive() {
-                // It may be whole messages that the protocol is not ready for.
-                let table = self.slots.at(slot).table;
-                let most = self.generations.at(table).max_partial;
-                return self.read_less(most);
+        if taken < length {
+            let record = self.slots.at(slot);
+            let most = self.generations.at(record.table).max_partial;
+            let is_too_much = length - taken > most && record.has_protocol();
+            if is_too_much && record.may_receive() {
+                return self.end(slot, Closed::TooLong, true);
             }
-            return self.end(slot, Closed::TooLong, true);
+            if is_too_much {
+                // It may be whole messages that the protocol is not ready for.
+                return self.read.read_less(most);
+            }
         }
         // After a read that filled the buffer there is probably more that the peer has sent already.
         if short {
@@ -240,25 +240,11 @@ impl Connections {
         }
     }
 
-    /// Whether a connection that goes on, or will, left more of its input than it may.
-    fn is_too_long(&mut self, slot: u32, left: usize) -> bool {
-        let record = self.slots.at(slot);
-        let (goes_on, table) = (record.has_protocol(), record.table);
-        goes_on && left > self.generations.at(table).max_partial
-    }
-
-    /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All
-    /// connections of the loop pay a little for the one that did it, and not each that comes may do it once.
-    #[cold]
-    pub(super) fn read_less(&mut self, bound: usize) {
-        self.read_most = self.read_most.min(bound.max(LEAST_READ_BYTES));
-    }
-
     /// The memory that reading and output need, of an event loop whose connection does not read: it is made again when it goes on.
     pub(crate) fn give_memory_back(&mut self) {
         if std::mem::take(&mut self.swollen) {
             self.scratch.bytes.shrink_to(PREPARED_BYTES);
-            self.read.give_back();
+            self.read.pages.give_back();
         }
     }
 }

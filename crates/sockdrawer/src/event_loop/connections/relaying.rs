@@ -158,7 +158,7 @@ impl Connections {
         }
         let record = self.slots.at(slot);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
-        let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
+        let count = match self.io.system.receive(socket.as_fd(), &mut self.read.pages[..most]) {
             Ok(0) => {
                 record.flags.set(Flags::PEER_ENDED);
                 self.pass_end(slot, other);
@@ -175,7 +175,7 @@ impl Connections {
         self.io.counters.bytes_in().add(count as u64);
         let record = self.slots.at(other);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
-        let sent = match self.io.system.send(socket.as_fd(), &self.read[..count], false) {
+        let sent = match self.io.system.send(socket.as_fd(), &self.read.pages[..count], false) {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => {
@@ -187,7 +187,7 @@ impl Connections {
         self.io.counters.bytes_out().add(sent as u64);
         if sent < count {
             record.flags.set(Flags::UNSENT);
-            self.unsent.push(other, &self.read[sent..count]);
+            self.unsent.push(other, &self.read.pages[sent..count]);
             self.slots.read_next(slot, most / 4);
             return Relayed::Stuck;
         }

@@ -57,7 +57,7 @@ impl Connections {
             self.slots.at(slot).flags.set(full);
             self.swollen = true;
             if backlog > 2 * most {
-                self.read_less(most);
+                self.read.read_less(most);
             }
         }
     }
