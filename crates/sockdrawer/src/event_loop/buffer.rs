@@ -1,5 +1,7 @@
 //! Pooled buffers for what a connection cannot be rid of at once: input not taken, output not sent. Most connections have none.
 
+use super::slot::Flags;
+use super::slots::Slots;
 use std::collections::HashMap;
 
 /// A buffer that grew beyond this gives its memory back.
@@ -42,12 +44,41 @@ impl Buffer {
 /// The buffers of one loop for one purpose, by the slots that have one: an idle slot has no room for it.
 #[derive(Default)]
 pub(crate) struct Buffers {
+    /// Set in a slot that has one.
+    mark: Flags,
+    /// Of what the buffer held before, and gone with it.
+    also: Flags,
     taken: HashMap<u32, Buffer>,
     /// Empty ones with memory.
     warm: Vec<Buffer>,
 }
 
 impl Buffers {
+    /// Makes buffers that slots have while they have this mark. What else is known of a buffer's bytes is `also` forgotten with them.
+    pub(super) fn marked(mark: Flags, also: Flags) -> Buffers {
+        Buffers { mark, also, ..Buffers::default() }
+    }
+
+    /// Keeps bytes behind those that a slot's buffer holds.
+    pub(super) fn keep(&mut self, slots: &mut Slots, slot: u32, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.push(slot, bytes);
+            let flags = &mut slots.at(slot).flags;
+            flags.clear(self.also);
+            flags.set(self.mark);
+        }
+    }
+
+    /// Forgets what a slot's buffer holds, if it has one.
+    #[inline]
+    pub(super) fn forget(&mut self, slots: &mut Slots, slot: u32) {
+        let flags = &mut slots.at(slot).flags;
+        if flags.any(self.mark) {
+            flags.clear(self.mark.union(self.also));
+            self.release(slot);
+        }
+    }
+
     #[cfg(test)]
     fn has(&self, slot: u32) -> bool {
         !self.taken.is_empty() && self.taken.contains_key(&slot)
@@ -69,7 +100,7 @@ impl Buffers {
     }
 
     /// Appends to a slot's buffer, one that is taken for it when there is none.
-    pub(crate) fn push(&mut self, slot: u32, bytes: &[u8]) {
+    fn push(&mut self, slot: u32, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }

@@ -24,6 +24,7 @@ use super::buffer::Buffers;
 use super::deadlines::Deadlines;
 use super::generation::Generation;
 use super::generations::Generations;
+use super::groups::LoopGroups;
 use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::io::Io;
@@ -69,11 +70,9 @@ pub(crate) struct Connections {
     moving: moving::Moving,
     /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
     pub(super) asked: Vec<(u64, Connect)>,
-    groups: groups::Groups,
+    pub(super) groups: LoopGroups,
     /// By id, those that were restored and are another process's still.
     arrived: HashMap<u64, arriving::Arrived>,
-    /// Connections that are watched for the idle timeout.
-    idle: HashMap<u32, idle::Seen>,
     /// What came of connects since the event loop looked last.
     pub(super) connects: connecting::Connects,
     /// Input that protocols did not take.
@@ -87,8 +86,6 @@ pub(crate) struct Connections {
     /// Output was kept, for a connection that does not read.
     pub(super) swollen: bool,
     ids: std::ops::Range<u64>,
-    /// The monotonic clock in whole seconds, read once per turn: a connection's age is computed from it.
-    clock_seconds: u32,
     /// Of this turn, connections whose peers have ended.
     pub(super) ends: usize,
     /// A descriptor was closed, of which the acceptor may be short.
@@ -113,18 +110,16 @@ impl Connections {
             orphans: HashMap::new(),
             moving: moving::Moving::default(),
             asked: Vec::new(),
-            groups: groups::Groups::default(),
+            groups: LoopGroups::new(io.inbox.clone()),
             arrived: HashMap::new(),
-            idle: HashMap::new(),
             connects: connecting::Connects::default(),
-            kept: Buffers::default(),
-            unsent: Buffers::default(),
+            kept: Buffers::marked(Flags::KEPT, Flags::NO_LINE),
+            unsent: Buffers::marked(Flags::UNSENT, Flags::default()),
             scratch: Output::default(),
             more: None,
             read: ReadBuffer::default(),
             swollen: false,
             ids: 0..0,
-            clock_seconds: 0,
             ends: 0,
             descriptor_freed: false,
             abandoned: false,
@@ -151,10 +146,6 @@ impl Connections {
             self.ids = first..first + 64;
         }
         ConnectionId(self.ids.next().expect("just filled"))
-    }
-
-    pub(super) fn look_at_clock(&mut self) {
-        self.clock_seconds = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
     }
 
     /// Takes the generation in force even if no connection comes, and lets go of the one before.
@@ -238,7 +229,7 @@ impl Connections {
         if self.snapshot.is_some() {
             self.publish(slot, peer);
         }
-        let (table, opened) = (self.generations.active_for(&mut self.slots, slot), self.clock_seconds);
+        let (table, opened) = (self.generations.active_for(&mut self.slots, slot), self.timers.second);
         let record = self.slots.at(slot);
         (record.table, record.opened) = (table, opened);
         let of = self.generations.at(table);

@@ -13,6 +13,7 @@ pub(crate) mod endings;
 mod filtered;
 pub(crate) mod generation;
 mod generations;
+mod groups;
 pub(crate) mod inbox;
 pub(crate) mod incoming;
 mod io;
@@ -207,7 +208,7 @@ impl EventLoop {
 
     fn handle(&mut self, events: &Events) -> bool {
         self.connections.io.counters.turns().add(1);
-        self.connections.look_at_clock();
+        self.connections.timers.look_at_clock();
         let dials = self.connector.has_more();
         self.connections.ends = 0;
         for index in 0..events.len() {
@@ -313,7 +314,9 @@ impl EventLoop {
                 Some(Message::Published(group, bytes, urgency)) => {
                     self.connections.published(&group, bytes, urgency, &mut self.unread);
                 }
-                Some(Message::Membership(token, group, change)) => self.connections.change_membership(token, &group, change),
+                Some(Message::Membership(token, group, change)) => {
+                    self.connections.groups.change(&mut self.connections.slots, token, &group, change);
+                }
                 Some(Message::Connected(token, result)) => self.connections.tell_asker(Asker::Connection(token), result),
                 Some(Message::Room(token)) => self.connections.room(token),
                 Some(Message::Adopt(incoming)) => self.arrive(incoming),
@@ -372,7 +375,7 @@ impl EventLoop {
         }
         match left {
             Some(Message::Membership(_, group, Membership::Joined)) => {
-                group.left(Arc::as_ptr(&self.connections.post).cast(), false);
+                group.left(self.connections.groups.address(), false);
             }
             Some(Message::Adopt(incoming)) => lock(&self.connections.io.shared.stranded).push(incoming),
             left => _ = panics::discard(left),

@@ -1,21 +1,69 @@
 //! The timers of a loop's connections: one node each in the wheel, and what the wheel cannot say.
 
-use super::slot::Flags;
+use super::slot::{Flags, Slot};
 use super::slots::Slots;
 use super::timer::{self, Wheel};
+use crate::clock::deadline;
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) struct Timers {
     pub(super) wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
     pub(super) due: Vec<u32>,
+    /// Connections that are watched for the idle timeout.
+    idle: HashMap<u32, Seen>,
+    /// The monotonic clock in whole seconds, read once per turn: a connection's age is computed from it.
+    pub(super) second: u32,
+}
+
+/// A connection is looked at so often within its idle timeout. Between two looks no clock is asked, so it may end later by one of these parts.
+const LOOKS: u32 = 4;
+
+/// A connection as it was seen last.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    /// Bytes that its protocol has taken, and bytes that the kernel has.
+    pub(super) progress: u64,
+    pub(super) since: Instant,
 }
 
 impl Timers {
     pub(super) fn new(start: Instant, at_once: usize) -> Timers {
-        Timers { wheel: Wheel::new(start), far: HashMap::new(), due: Vec::with_capacity(at_once) }
+        let (far, idle) = (HashMap::new(), HashMap::new());
+        Timers { wheel: Wheel::new(start), far, due: Vec::with_capacity(at_once), idle, second: 0 }
+    }
+
+    pub(super) fn look_at_clock(&mut self) {
+        self.second = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
+    }
+
+    /// Returns how a connection was seen last.
+    pub(super) fn seen(&self, slot: u32) -> Option<Seen> {
+        self.idle.get(&slot).copied()
+    }
+
+    /// Looks at a connection again before its idle timeout is over.
+    pub(super) fn look_again(&mut self, slots: &mut Slots, slot: u32, seen: Seen, timeout: Duration) {
+        self.idle.insert(slot, seen);
+        let now = Instant::now();
+        let at = deadline(now, timeout / LOOKS).min(deadline(seen.since, timeout));
+        self.set(slots, slot, at, now);
+        slots.at(slot).flags.set(Flags::IDLE);
+    }
+
+    /// Returns for how long a connection has been idle, as far as that was looked at. It is no older than itself.
+    pub(super) fn idle_for(&self, record: &Slot, seen: Seen) -> Duration {
+        let age = Duration::from_secs(self.second.saturating_sub(record.opened).into());
+        seen.since.elapsed().min(age)
+    }
+
+    /// Notes that a connection that came from another process has been idle there for so long.
+    pub(super) fn was_idle(&mut self, slot: u32, progress: u64, time: Duration) {
+        if let Some(since) = Instant::now().checked_sub(time) {
+            self.idle.insert(slot, Seen { progress, since });
+        }
     }
 
     #[inline(always)]

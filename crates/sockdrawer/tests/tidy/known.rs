@@ -5,7 +5,7 @@ use super::types::Known;
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
         ("sockdrawer::Acceptor", 55),
-        ("sockdrawer::Connections", 195),
+        ("sockdrawer::Connections", 170),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
         ("sockdrawer::EventLoop", 57),

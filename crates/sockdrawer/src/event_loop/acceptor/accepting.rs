@@ -124,7 +124,7 @@ impl EventLoop {
         }
         // Of a connection's own process the parent knows the age.
         if self.connections.page.is_none() {
-            self.connections.look_at_clock();
+            self.connections.timers.look_at_clock();
         }
         self.acceptor.look_at_policy(&self.connections.io);
         let learns = self.judges_later(incoming.permit.listener());

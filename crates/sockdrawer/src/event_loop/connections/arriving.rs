@@ -7,7 +7,6 @@ use super::passing::Pair;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
 use crate::event_loop::phase::Phase;
-use crate::event_loop::slot::Flags;
 use crate::ipc::record::{Record, Restored};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::permit::Permit;
@@ -117,7 +116,7 @@ impl Connections {
     fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> u64 {
         let Arrived { socket, record: moved, table, state, remote } = arrived;
         let slot = self.slots.take(socket, permit);
-        let (second, full) = (self.clock_seconds, self.generations.at(table).full());
+        let (second, full) = (self.timers.second, self.generations.at(table).full());
         let record = self.slots.at(slot);
         record.id = ConnectionId(moved.id);
         (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
@@ -127,13 +126,10 @@ impl Connections {
         if let Some(remote) = remote.filter(|_| moved.peer.is_some()) {
             self.set_remote(slot, remote);
         }
-        self.keep(slot, &moved.kept);
-        if !moved.unsent.is_empty() {
-            self.unsent.push(slot, &moved.unsent);
-            self.slots.at(slot).flags.set(Flags::UNSENT);
-            if moved.marks.full {
-                self.slots.at(slot).flags.set(full);
-            }
+        self.kept.keep(&mut self.slots, slot, &moved.kept);
+        self.unsent.keep(&mut self.slots, slot, &moved.unsent);
+        if !moved.unsent.is_empty() && moved.marks.full {
+            self.slots.at(slot).flags.set(full);
         }
         if let Some(tag) = &moved.tag {
             self.set_tag(slot, crate::protocol::tag(tag));
@@ -149,7 +145,7 @@ impl Connections {
         self.io.counters.moved_in().add(1);
         if together {
             self.moving.gathered = Some(0);
-            self.freeze(slot);
+            self.moving.freeze(&self.io, &mut self.slots, slot);
         }
         let token = self.slots.token(slot);
         if moved.wake_below.is_some() {
@@ -160,9 +156,10 @@ impl Connections {
             self.io.inbox.room(token);
         }
         if let Some(time) = moved.idle {
-            self.was_idle(slot, Duration::from_nanos(time));
+            let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
+            self.timers.was_idle(slot, progress, Duration::from_nanos(time));
         }
-        let seen = self.idle.get(&slot).copied().filter(|_| moved.idle.is_some());
+        let seen = self.timers.seen(slot).filter(|_| moved.idle.is_some());
         self.tell_restored(slot);
         self.idle_goes_on(slot, seen);
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
@@ -206,7 +203,7 @@ impl EventLoop {
     /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
     /// address each came in.
     pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
-        self.connections.look_at_clock();
+        self.connections.timers.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);
         let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
         let all: Vec<Arc<[u8]>> = yours.notes.into_iter().map(Arc::from).collect();
@@ -252,7 +249,7 @@ impl EventLoop {
     pub(in crate::event_loop) fn seat_placed(&mut self, incoming: Incoming, arrival: Arrival) {
         let (Arrival { record, notes, together }, connections) = (arrival, &mut self.connections);
         let id = record.id;
-        connections.look_at_clock();
+        connections.timers.look_at_clock();
         let _ = connections.restore_arrival(record, incoming.socket);
         match connections.arrived.remove(&id) {
             Some(arrived) => _ = connections.seat(arrived, incoming.permit, notes, together),

@@ -55,7 +55,12 @@ impl Connections {
         }
         match timer {
             Timer::Keep => {}
-            Timer::Off => self.protocol_clears_timer(slot),
+            // The timer is the idle timeout's, or is free for it.
+            Timer::Off if self.slots.at(slot).flags.any(Flags::IDLE) => {}
+            Timer::Off => {
+                self.timers.clear(&mut self.slots, slot);
+                self.begin_idle(slot);
+            }
             Timer::At(at) => self.timers.set(&mut self.slots, slot, at, now.get().unwrap_or_else(Instant::now)),
         }
     }
@@ -130,14 +135,6 @@ impl Connections {
         }
     }
 
-    /// The timer is free for the idle timeout.
-    fn protocol_clears_timer(&mut self, slot: u32) {
-        if !self.slots.at(slot).flags.any(Flags::IDLE) {
-            self.timers.clear(&mut self.slots, slot);
-            self.begin_idle(slot);
-        }
-    }
-
     #[inline(always)]
     pub(super) fn with_context<T>(
         &mut self,
@@ -157,17 +154,14 @@ impl Connections {
 
     /// A callback other than `received`, and all that follows from it.
     pub(super) fn callback(&mut self, slot: u32, event: Event<'_>) {
-        self.call(slot, event);
-        self.settle(slot, false);
-    }
-
-    fn call(&mut self, slot: u32, event: Event<'_>) {
         let held = !self.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
         if matches!(answer, Answer::Close) && self.leaves_unanswered(slot) {
-            return self.cut(slot, Closed::Purged);
+            self.cut(slot, Closed::Purged);
+        } else {
+            self.follow(slot, answer, held);
         }
-        self.follow(slot, answer, held);
+        self.settle(slot, false);
     }
 
     /// What follows from a callback; input that was held until it may be offered again.
@@ -254,7 +248,8 @@ impl Connections {
         if self.slots.at(slot).flags.is(Phase::Leased) {
             return self.note_leased(slot, note, urgency);
         }
-        let Some(note) = self.note_frozen(slot, note) else { return };
+        let heard = if self.slots.at(slot).flags.is(Phase::Frozen) { self.keep_note(slot, note) } else { Some(note) };
+        let Some(note) = heard else { return };
         if self.slots.at(slot).flags.any(Flags::FULL) {
             let (table, unsent) = (self.slots.at(slot).table, self.unsent.bytes(slot).len());
             let is_too_much = self.generations.settings(table).max_unsent.is_some_and(|max| unsent > max);

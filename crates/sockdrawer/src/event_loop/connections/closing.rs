@@ -186,12 +186,12 @@ impl Connections {
     pub(super) fn forget_protocol(&mut self, slot: u32, why: Closed) {
         let closed = self.close_protocol(slot, why);
         self.timers.clear(&mut self.slots, slot);
-        self.forget_kept(slot);
+        self.kept.forget(&mut self.slots, slot);
         let mut is_relayed = false;
         if let Some(extra) = self.slots.extra_of(slot) {
             let (groups, connects) = (std::mem::take(&mut extra.groups), extra.connects);
             is_relayed = extra.relay.is_some();
-            self.leave_groups(groups);
+            self.groups.leave(&mut self.slots, groups);
             if connects > 0 {
                 self.give_connects_up(slot);
             }
@@ -290,8 +290,8 @@ impl Connections {
             snapshot.write(None);
         }
         self.timers.clear(&mut self.slots, slot);
-        self.forget_kept(slot);
-        self.forget_unsent(slot);
+        self.kept.forget(&mut self.slots, slot);
+        self.unsent.forget(&mut self.slots, slot);
         let record = self.slots.at(slot);
         let (flags, token) = (record.flags, crate::event_loop::slot::token(slot, record.version));
         if !flags.is(Phase::Connecting) && !extra.turned_away {

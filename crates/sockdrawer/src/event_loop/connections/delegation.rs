@@ -49,7 +49,7 @@ impl Connections {
         let of = self.generations.at(table);
         let (generation, max_wire) = (of.id, of.max_partial);
         let kept = self.kept.bytes(slot).to_vec();
-        self.forget_kept(slot);
+        self.kept.forget(&mut self.slots, slot);
         let ends_by = self.slots.extra(slot).and_then(Extra::ends_by);
         let (known, remote) = (delegate.peer.take(), self.slots.extra(slot).and_then(Extra::learned_remote));
         let record = self.slots.at(slot);
@@ -140,7 +140,7 @@ impl Connections {
         record.bytes_out += sent;
         let token = returned.leased.token;
         self.timers.clear(&mut self.slots, slot);
-        self.keep(slot, &kept);
+        self.kept.keep(&mut self.slots, slot, &kept);
         if !unsent.is_empty() {
             self.scratch.push(&unsent);
             if finished { self.end_output(slot) } else { _ = self.send(slot, false) }
@@ -153,7 +153,7 @@ impl Connections {
         if self.moving.asks && returned.leased.is_asked_to_move() {
             let flags = self.slots.at(slot).flags;
             if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.union(Flags::PURGED)) {
-                self.freeze(slot);
+                self.moving.freeze(&self.io, &mut self.slots, slot);
             }
         }
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));

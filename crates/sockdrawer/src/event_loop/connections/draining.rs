@@ -123,7 +123,9 @@ impl Connections {
 
     fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
         // Its end is this process's to tell.
-        if !self.stays(slot) {
+        if let Some(frozen) = self.moving.offered(self.slots.at(slot)) {
+            frozen.stays = true;
+        } else if !self.take_back(slot) {
             return false;
         }
         let extra = self.slots.make_extra(slot);
@@ -156,7 +158,7 @@ impl Connections {
         let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
         self.in_slices(new, move |connections, token| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { _ = connections.drain_one(token) } else { connections.end_now(token) }
+            if Instant::now() < endings.until { connections.drain_one(token) } else { connections.end_now(token) }
         });
     }
 
@@ -170,8 +172,10 @@ impl Connections {
             let unsent = |connections: &mut Connections| {
                 connections.slots.find(token).is_some_and(|slot| connections.slots.at(slot).flags.any(Flags::UNSENT))
             };
-            if !(endings.told.load(SeqCst) || is_late && unsent(connections)) {
-                connections.purge_one(token, within);
+            if !(endings.told.load(SeqCst) || is_late && unsent(connections))
+                && let Some(slot) = connections.slots.find(token)
+            {
+                connections.purge(slot, within);
             }
             if Instant::now() >= endings.until {
                 connections.end_now(token);

@@ -3,9 +3,11 @@
 use super::Connections;
 use super::marks::marks;
 use super::slices::Slices;
+use crate::event_loop::io::Io;
 use crate::event_loop::phase::{ENDING, Phase};
-use crate::event_loop::slot::Flags;
-use crate::event_loop::slots::Extra;
+use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::slots::{Extra, Slots};
+use crate::event_loop::timers::Timers;
 use crate::ipc::record::Record;
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::state::ListenerState;
@@ -45,6 +47,101 @@ impl Moving {
         self.frozen.values().map(|frozen| frozen.token).collect()
     }
 
+    /// Returns the ids of frozen connections, of those that are meant.
+    fn ids(&self, is_meant: impl Fn(&Frozen) -> bool) -> Vec<u64> {
+        self.frozen.iter().filter(|(_, frozen)| is_meant(frozen)).map(|(id, _)| *id).collect()
+    }
+
+    /// Freezes a connection, and with it the other side of its relay.
+    pub(super) fn freeze(&mut self, io: &Io, slots: &mut Slots, slot: u32) {
+        for one in slots.sides(slot) {
+            let token = slots.token(one);
+            let record = slots.at(one);
+            if record.flags.any(Flags::WATCHED) {
+                io.unwatch(record);
+            }
+            record.flags.enter(Phase::Frozen);
+            let waited = record.flags.any(Flags::PAUSED.union(Flags::HELD));
+            self.frozen.insert(record.id.0, Frozen { token, waited, ..Frozen::default() });
+        }
+    }
+
+    /// Ends that a connection is frozen, and with it the other side of its relay: before anything happens to one, neither is. Returns what is
+    /// left to be done for them.
+    fn thaw(&mut self, slots: &mut Slots, timers: &mut Timers, id: u64) -> Vec<Thawed> {
+        let Some(frozen) = self.frozen.remove(&id) else { return Vec::new() };
+        let other = slots.find(frozen.token).and_then(|slot| slots.other(slot));
+        let other = other.and_then(|other| self.frozen.remove(&slots.at(other).id.0));
+        let both = [Some(frozen), other].into_iter().flatten();
+        let thawed = both.map(|frozen| self.thaw_one(slots, timers, frozen)).collect();
+        self.forget_notes();
+        thawed
+    }
+
+    fn thaw_one(&self, slots: &mut Slots, timers: &mut Timers, frozen: Frozen) -> Thawed {
+        let Frozen { token, due, waited, notes, later, .. } = frozen;
+        let notes = notes.into_iter().map(|at| Later::Note(Note::Bytes(self.notes[at as usize].clone())));
+        if let Some(slot) = slots.find(token).filter(|slot| slots.at(*slot).flags.is(Phase::Frozen)) {
+            let phase = if slots.other(slot).is_some() { Phase::Relayed } else { Phase::Open };
+            slots.at(slot).flags.enter(phase);
+            if let Some(due) = due {
+                timers.set(slots, slot, due, Instant::now());
+            }
+        }
+        Thawed { token, waited, later: notes.chain(later).collect() }
+    }
+
+    /// Returns the connection if what happens to it now would not go along.
+    #[inline]
+    pub(super) fn offered(&mut self, record: &Slot) -> Option<&mut Frozen> {
+        let id = record.flags.is(Phase::Frozen).then_some(record.id.0)?;
+        self.frozen.get_mut(&id).filter(|frozen| frozen.offered)
+    }
+
+    /// Keeps a note for a frozen connection, if it can wait.
+    fn keep(&mut self, id: u64, note: Note) -> NoteFate {
+        let Moving { frozen, gathered, notes, note_bytes, .. } = self;
+        let Some(frozen) = frozen.get_mut(&id) else { return NoteFate::Heard(note) };
+        match (&note, gathered) {
+            (_, Some(gathered)) if !frozen.offered => {
+                *gathered += 1;
+                NoteFate::Heard(note)
+            }
+            (Note::Bytes(bytes), _)
+                if frozen.later.is_empty() && frozen.notes.len() < MAX_NOTES && *note_bytes + bytes.len() <= MAX_NOTE_BYTES =>
+            {
+                // Members of a group get a run of messages each, one member after the other.
+                let at = notes.iter().rev().take(MAX_NOTES).position(|note| Arc::ptr_eq(note, bytes));
+                let at = at.map_or(notes.len(), |behind| notes.len() - 1 - behind);
+                if at == notes.len() {
+                    notes.push(bytes.clone());
+                    *note_bytes += bytes.len();
+                }
+                frozen.notes.push(at as u32);
+                NoteFate::Waits
+            }
+            // A value stays in its process, and its connection with it; so does one that was sent too many.
+            _ if frozen.offered && frozen.later.len() < MAX_LATER => {
+                frozen.later.push(Later::Note(note));
+                NoteFate::Waits
+            }
+            _ if frozen.offered => NoteFate::Dropped(note),
+            _ => NoteFate::GoesOn(note),
+        }
+    }
+
+    /// Returns whether both sides of a relay go, which are two connections from then on; true for any other connection.
+    fn goes_whole(&self, slots: &mut Slots, id: u64, restored: &[u64]) -> bool {
+        let slot = self.frozen.get(&id).and_then(|frozen| slots.find(frozen.token));
+        let Some((slot, other)) = slot.and_then(|slot| Some((slot, slots.other(slot)?))) else { return true };
+        let other_id = slots.at(other).id.0;
+        let go = [id, other_id].iter().all(|id| restored.contains(id) && self.frozen.get(id).is_some_and(Frozen::may_go));
+        for one in [slot, other].into_iter().filter(|_| go) {
+            slots.part(one);
+        }
+        go
+    }
+
     /// An offer was not sent. Returns those of its connections that do not stay frozen, because no set of theirs does.
     fn not_kept(&mut self, ids: &[(u32, u64)]) -> Vec<u64> {
         let mut keeps = |id: &u64| self.frozen.get_mut(id).is_some_and(|one| one.with_set && std::mem::take(&mut one.offered));
@@ -62,7 +159,7 @@ impl Moving {
 
 /// A connection that nothing happens to but its end.
 #[derive(Default)]
-struct Frozen {
+pub(super) struct Frozen {
     token: u64,
     /// Its state was saved.
     offered: bool,
@@ -78,7 +175,7 @@ struct Frozen {
     /// process has a copy, and this process died then, the copy would be an old one.
     later: Vec<Later>,
     /// It stays, because its end is counted here.
-    stays: bool,
+    pub(super) stays: bool,
 }
 
 impl Frozen {
@@ -92,6 +189,25 @@ impl Frozen {
 enum Later {
     Note(Note),
     Act(Act),
+}
+
+/// A connection that goes on, and what is left to be done for it.
+struct Thawed {
+    token: u64,
+    waited: bool,
+    later: Vec<Later>,
+}
+
+/// The fate of a note for a frozen connection.
+enum NoteFate {
+    /// It waits, or goes along.
+    Waits,
+    /// The connection hears it now.
+    Heard(Note),
+    /// Too many wait.
+    Dropped(Note),
+    /// The connection goes on here, and hears it then.
+    GoesOn(Note),
 }
 
 /// What is done to a connection, by its token, that is there still.
@@ -150,7 +266,7 @@ impl Connections {
         from: u32,
         send: SendOffer,
     ) -> Result<Offered, Errno> {
-        self.look_at_clock();
+        self.timers.look_at_clock();
         let (mut saved, mut bytes, mut next, mut awaited) = (Vec::new(), 0, from, 0);
         let most = self.moving.slices.next();
         while next < self.slots.len() && saved.len() < most && bytes < MAX_BYTES {
@@ -192,7 +308,7 @@ impl Connections {
             let Some(slot) = self.slots.find(token) else { continue };
             let is_first = together || self.generations.awaits_peer(&mut self.slots, slot);
             if is_first && !self.slots.at(slot).flags.is(Phase::Frozen) && self.why_it_stays(slot, reads).is_none() {
-                self.freeze(slot);
+                self.moving.freeze(&self.io, &mut self.slots, slot);
             }
         }
     }
@@ -210,22 +326,6 @@ impl Connections {
         std::mem::replace(&mut self.moving.gathered, (!last).then_some(0)).unwrap_or(0)
     }
 
-    /// Freezes a connection, and with it the other side of its relay.
-    pub(super) fn freeze(&mut self, slot: u32) {
-        self.slots.sides(slot).for_each(|one| self.freeze_one(one));
-    }
-
-    fn freeze_one(&mut self, slot: u32) {
-        if self.slots.at(slot).flags.any(Flags::WATCHED) {
-            self.io.unwatch(self.slots.at(slot));
-        }
-        let token = self.slots.token(slot);
-        let record = self.slots.at(slot);
-        record.flags.enter(Phase::Frozen);
-        let (id, waited) = (record.id.0, record.flags.any(Flags::PAUSED.union(Flags::HELD)));
-        self.moving.frozen.insert(id, Frozen { token, waited, ..Frozen::default() });
-    }
-
     /// Freezes a connection, if it is not frozen, and saves it, and with it the other side of its relay. Neither is saved where one cannot move, now or
     /// ever.
     fn freeze_and_save(&mut self, slot: u32, reads: &State, listeners: &ListenerStates, saved: &mut Vec<(u32, Record)>) {
@@ -238,7 +338,7 @@ impl Connections {
             if self.why_it_stays(slot, reads).is_some() {
                 return;
             }
-            self.freeze(slot);
+            self.moving.freeze(&self.io, &mut self.slots, slot);
         }
         let before = saved.len();
         for one in self.slots.sides(slot) {
@@ -274,7 +374,10 @@ impl Connections {
         let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let wake_below = extra.and_then(|extra| extra.wake_below);
         let peer = extra.and_then(|extra| extra.remote.as_ref()).map(|remote| remote.to_string());
-        let idle = self.idle_for(slot).map(|idle| idle.as_nanos().try_into().unwrap_or(u64::MAX));
+        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
+        let seen = self.timers.seen(slot).filter(|seen| seen.progress == progress);
+        let idle = seen.map(|seen| self.timers.idle_for(self.slots.at(slot), seen));
+        let idle = idle.map(|idle| idle.as_nanos().try_into().unwrap_or(u64::MAX));
         let relay = self.slots.other(slot).map(|other| self.slots.at(other).id.0);
         let record = self.slots.at(slot);
         let id = record.id.0;
@@ -285,7 +388,7 @@ impl Connections {
         Some(Record {
             id,
             cookie,
-            age: self.clock_seconds.saturating_sub(record.opened),
+            age: self.timers.second.saturating_sub(record.opened),
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
             state: std::mem::take(&mut saver.bytes),
@@ -305,41 +408,16 @@ impl Connections {
         })
     }
 
-    /// Why a connection cannot move now, as far as that is known without its protocol: of a relay, one of its sides.
+    /// Returns why a connection cannot move now, as far as that is known without its protocol: of a relay, one of its sides.
     fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
-        self.slots.sides(slot).find_map(|one| self.why_one_stays(one, reads))
-    }
-
-    fn why_one_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
-        let extra = self.slots.extra(slot);
-        let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
-        let connects = extra.is_some_and(|extra| extra.connects > 0);
-        let asker = extra.and_then(Extra::asker);
-        let is_made = asker.is_some_and(|asker| self.slots.find(asker).is_some());
-        let waits = self.kept.bytes(slot).len() + self.unsent.bytes(slot).len();
-        let record = self.slots.at(slot);
-        let flags = record.flags;
-        let why = |why: &str| Some(why.to_owned());
-        if flags.any(Flags::DRAINING.union(Flags::PURGED)) || is_counted {
-            return why(ENDING);
-        }
-        if let Some(stays) = flags.phase().stays {
-            return why(stays);
-        }
-        if flags.any(Flags::WORKING) {
-            return why("a job runs");
-        }
-        if connects {
-            return why("connecting");
-        }
-        if is_made {
-            return why("made for another");
-        }
-        if waits > MAX_WAITS {
-            return why("much is unsent");
-        }
-        let table = record.table;
-        reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string())
+        self.slots.sides(slot).find_map(|one| {
+            let asker = self.slots.extra(one).and_then(Extra::asker);
+            let is_made = asker.is_some_and(|asker| self.slots.find(asker).is_some());
+            let waits = self.kept.bytes(one).len() + self.unsent.bytes(one).len();
+            let (flags, table) = (self.slots.at(one).flags, self.slots.at(one).table);
+            let why = why_one_stays(flags, self.slots.extra(one), is_made, waits).map(str::to_owned);
+            why.or_else(|| reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string()))
+        })
     }
 
     /// How many connections can move to a build that reads these states, and why how many others cannot.
@@ -356,33 +434,15 @@ impl Connections {
         (moves, stay)
     }
 
-    /// The connection goes on here, and with it the other side of its relay: before anything happens to one, neither is frozen.
+    /// The connection goes on here, and with it the other side of its relay.
     fn thaw(&mut self, id: u64) {
-        let Some(frozen) = self.moving.frozen.remove(&id) else { return };
-        let other = self.slots.find(frozen.token).and_then(|slot| self.slots.other(slot));
-        let other = other.and_then(|other| self.moving.frozen.remove(&self.slots.at(other).id.0));
-        let both = [Some(frozen), other].map(|one| one.map(|one| self.unfreeze(one)));
-        self.moving.forget_notes();
-        both.into_iter().flatten().for_each(|(token, waited, later)| self.goes_on(token, waited, later));
+        let thawed = self.moving.thaw(&mut self.slots, &mut self.timers, id);
+        thawed.into_iter().for_each(|thawed| self.goes_on(thawed));
     }
 
-    /// Returns what is left to be done for a connection: its token, and that it waited, and what came meanwhile.
-    fn unfreeze(&mut self, Frozen { token, due, waited, notes, later, .. }: Frozen) -> (u64, bool, Vec<Later>) {
-        let notes = notes.into_iter().map(|at| Later::Note(Note::Bytes(self.moving.notes[at as usize].clone())));
-        let later = notes.chain(later).collect();
-        if let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.is(Phase::Frozen)) {
-            let phase = if self.slots.other(slot).is_some() { Phase::Relayed } else { Phase::Open };
-            self.slots.at(slot).flags.enter(phase);
-            if let Some(due) = due {
-                self.timers.set(&mut self.slots, slot, due, Instant::now());
-            }
-        }
-        (token, waited, later)
-    }
-
-    fn goes_on(&mut self, token: u64, waited: bool, later: Vec<Later>) {
+    fn goes_on(&mut self, Thawed { token, waited, later }: Thawed) {
         let Some(slot) = self.slots.with_protocol(token) else { return };
-        let seen = self.idle.get(&slot).copied();
+        let seen = self.timers.seen(slot);
         if waited && !self.slots.at(slot).flags.any(Flags::PAUSED.union(Flags::HELD)) {
             // What held its input ended meanwhile.
             self.resume(slot);
@@ -398,49 +458,27 @@ impl Connections {
         self.io.wake_again(&mut self.slots, token);
     }
 
-    /// A note for a connection that may be frozen: returned where it is heard now.
-    #[inline]
-    pub(super) fn note_frozen(&mut self, slot: u32, note: Note) -> Option<Note> {
-        if self.slots.at(slot).flags.is(Phase::Frozen) { self.keep_note(slot, note) } else { Some(note) }
-    }
-
+    /// Keeps a note for a frozen connection. Returns it where it is heard now.
     #[cold]
-    fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
+    pub(super) fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
         let id = self.slots.at(slot).id.0;
-        let Moving { frozen, gathered, notes, note_bytes, .. } = &mut self.moving;
-        let frozen = frozen.get_mut(&id)?;
-        match (&note, gathered) {
-            (_, Some(gathered)) if !frozen.offered => *gathered += 1,
-            (Note::Bytes(bytes), _)
-                if frozen.later.is_empty() && frozen.notes.len() < MAX_NOTES && *note_bytes + bytes.len() <= MAX_NOTE_BYTES =>
-            {
-                // Members of a group get a run of messages each, one member after the other.
-                let at = notes.iter().rev().take(MAX_NOTES).position(|note| Arc::ptr_eq(note, bytes));
-                let at = at.map_or(notes.len(), |behind| notes.len() - 1 - behind);
-                if at == notes.len() {
-                    notes.push(bytes.clone());
-                    *note_bytes += bytes.len();
-                }
-                frozen.notes.push(at as u32);
-                return None;
-            }
-            // A value stays in its process, and its connection with it; so does one that was sent too many.
-            _ if frozen.offered && frozen.later.len() < MAX_LATER => {
-                frozen.later.push(Later::Note(note));
-                return None;
-            }
-            _ if frozen.offered => {
+        let left = match self.moving.keep(id, note) {
+            NoteFate::Waits => return None,
+            NoteFate::Heard(note) => return Some(note),
+            NoteFate::Dropped(note) => {
                 self.io.counters.notes_dropped().add(1);
-                panics::discard(note);
-                return None;
+                note
             }
-            // The connection may end by a note that came before.
-            _ => self.thaw(id),
-        }
-        if self.slots.at(slot).has_protocol() {
-            return Some(note);
-        }
-        panics::discard(note);
+            NoteFate::GoesOn(note) => {
+                self.thaw(id);
+                // It may have ended by a note that came before.
+                if self.slots.at(slot).has_protocol() {
+                    return Some(note);
+                }
+                note
+            }
+        };
+        panics::discard(left);
         None
     }
 
@@ -461,7 +499,7 @@ impl Connections {
     /// Something is done to a connection, which goes on here then: now, where this returns true; else later, if it was offered to another process.
     #[inline]
     pub(super) fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
-        match self.offered(slot) {
+        match self.moving.offered(self.slots.at(slot)) {
             None => self.take_back(slot),
             Some(frozen) => {
                 let act = move |connections: &mut Connections, token| {
@@ -475,40 +513,11 @@ impl Connections {
         }
     }
 
-    /// The connection goes on here. False where it ended, by a note that had come meanwhile.
-    pub(super) fn stays(&mut self, slot: u32) -> bool {
-        match self.offered(slot) {
-            None => self.take_back(slot),
-            Some(frozen) => {
-                frozen.stays = true;
-                true
-            }
-        }
-    }
-
-    /// Whether what happens to a connection now would not go along.
-    #[inline]
-    pub(super) fn is_offered(&mut self, slot: u32) -> bool {
-        self.offered(slot).is_some()
-    }
-
-    #[inline]
-    fn offered(&mut self, slot: u32) -> Option<&mut Frozen> {
-        let record = self.slots.at(slot);
-        let id = record.flags.is(Phase::Frozen).then_some(record.id.0)?;
-        self.moving.frozen.get_mut(&id).filter(|frozen| frozen.offered)
-    }
-
     /// All that are frozen go on here: the other process does not take them now, or for good where this one `stays`.
     pub(crate) fn thaw_all(&mut self, stays: bool) {
         (self.moving.gathered, self.moving.asks) = (None, false);
         self.scratch.leaves &= !stays;
-        self.thaw_those(|_| true);
-    }
-
-    fn thaw_those(&mut self, which: impl Fn(&Frozen) -> bool) {
-        let ids: Vec<u64> = self.moving.frozen.iter().filter(|(_, frozen)| which(frozen)).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.thaw(id));
+        self.moving.ids(|_| true).into_iter().for_each(|id| self.thaw(id));
     }
 
     /// Closes the copies of connections that the other process has restored; the others that were offered go on here. Returns those that are the other's: one
@@ -516,7 +525,7 @@ impl Connections {
     pub(crate) fn let_go(&mut self, restored: &[u64]) -> Yours {
         let mut gone = Yours::default();
         for id in restored {
-            if self.goes_whole(*id, restored)
+            if self.moving.goes_whole(&mut self.slots, *id, restored)
                 && let Some(notes) = self.let_one_go(*id)
             {
                 gone.ids.push(*id);
@@ -528,22 +537,10 @@ impl Connections {
         if !gone.noted.is_empty() {
             gone.notes = self.moving.notes.iter().map(|note| note.to_vec()).collect();
         }
-        self.thaw_those(|frozen| frozen.offered);
+        self.moving.ids(|frozen| frozen.offered).into_iter().for_each(|id| self.thaw(id));
         self.moving.forget_notes();
         // The mistake: the next process does not get what it restored.
         if cfg!(sockdrawer_broken = "drops-slice") { Yours::default() } else { gone }
-    }
-
-    /// Returns whether both sides of a relay go, which are two connections from then on; true for any other connection.
-    fn goes_whole(&mut self, id: u64, restored: &[u64]) -> bool {
-        let slot = self.moving.frozen.get(&id).and_then(|frozen| self.slots.find(frozen.token));
-        let Some((slot, other)) = slot.and_then(|slot| Some((slot, self.slots.other(slot)?))) else { return true };
-        let other_id = self.slots.at(other).id.0;
-        let go = [id, other_id].iter().all(|id| restored.contains(id) && self.moving.frozen.get(id).is_some_and(Frozen::may_go));
-        for one in [slot, other].into_iter().filter(|_| go) {
-            self.slots.part(one);
-        }
-        go
     }
 
     fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
@@ -563,11 +560,28 @@ impl Connections {
             _ = self.io.system.finish(self.slots.socket(slot));
         }
         self.forget_protocol(slot, Closed::Adopted);
-        self.forget_unsent(slot);
+        self.unsent.forget(&mut self.slots, slot);
         drop(self.slots.take_extra(slot));
         self.io.counters.moved_out().add(1);
         self.slots.leave(slot);
         self.descriptor_freed = true;
         Some(notes)
     }
+}
+
+/// Returns why a connection with these flags cannot move now, if it was made for one that is here still, and so many of its bytes wait.
+fn why_one_stays(flags: Flags, extra: Option<&Extra>, is_made: bool, waits: usize) -> Option<&'static str> {
+    let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
+    if flags.any(Flags::DRAINING.union(Flags::PURGED)) || is_counted {
+        return Some(ENDING);
+    }
+    let connects = extra.is_some_and(|extra| extra.connects > 0);
+    let others = [
+        (flags.any(Flags::WORKING), "a job runs"),
+        (connects, "connecting"),
+        (is_made, "made for another"),
+        (waits > MAX_WAITS, "much is unsent"),
+    ];
+    let of_others = || others.into_iter().find(|(holds, _)| *holds).map(|(_, why)| why);
+    flags.phase().stays.or_else(of_others)
 }

@@ -10,7 +10,6 @@ use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic_coarse};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
@@ -42,7 +41,10 @@ impl Connections {
                 self.each(selector, |connections, token| connections.tag_one(token, &tag))
             }
             Op::Notify(bytes) => self.each(selector, |connections, token| {
-                connections.tell(token, bytes);
+                // Blocking code may not listen to any: what finds its queue full is dropped, and counted.
+                let leased = connections.slots.find(token).is_some_and(|slot| connections.slots.at(slot).flags.is(Phase::Leased));
+                let urgency = if leased { Urgency::Offered } else { Urgency::Delivered };
+                connections.note(token, Note::Bytes(bytes.clone()), urgency);
                 true
             }),
             Op::SetOptions(options) => self.each(selector, |Connections { slots, io, .. }, token| {
@@ -139,26 +141,17 @@ impl Connections {
         snapshot.write(Some(Snapshot { id, generation, peer, listener, side, tag: None, since: Instant::now(), before }));
     }
 
-    /// False where it is gone, or was asked before.
-    pub(crate) fn drain_one(&mut self, token: u64) -> bool {
-        let Some(slot) = self.slots.find(token) else { return false };
-        let record = self.slots.at(slot);
-        let is_first = (record.has_protocol() || record.flags.is(Phase::Connecting)) && !record.flags.any(Flags::DRAINING);
-        self.drain(slot);
-        is_first
-    }
-
-    /// The protocol may say goodbye, and what is not sent within this time is lost.
-    pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
+    /// Asks a connection to end that may be gone.
+    pub(crate) fn drain_one(&mut self, token: u64) {
         if let Some(slot) = self.slots.find(token) {
-            self.purge(slot, within);
+            self.drain(slot);
         }
     }
 
     /// Ends a connection with a reset.
     pub(super) fn kill_one(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return false };
-        if self.is_offered(slot) {
+        if self.moving.offered(self.slots.at(slot)).is_some() {
             return !self.happens_now(slot, move |connections, _| _ = connections.kill_one(token));
         }
         if self.slots.at(slot).flags.is(Phase::Connecting) {
@@ -180,7 +173,9 @@ impl Connections {
     /// An empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
         let later = tag.clone();
-        if self.is_offered(slot) && !self.happens_now(slot, move |connections, slot| connections.set_tag(slot, later)) {
+        if self.moving.offered(self.slots.at(slot)).is_some()
+            && !self.happens_now(slot, move |connections, slot| connections.set_tag(slot, later))
+        {
             return;
         }
         self.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));
@@ -189,13 +184,6 @@ impl Connections {
         } else if let Some(extra) = self.slots.extra_of(slot) {
             extra.tag = None;
         }
-    }
-
-    /// Brings a note of the pool. Blocking code may not listen to any: what finds its queue full is dropped, and counted.
-    fn tell(&mut self, token: u64, bytes: &Arc<[u8]>) {
-        let leased = self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.is(Phase::Leased));
-        let urgency = if leased { Urgency::Offered } else { Urgency::Delivered };
-        self.note(token, Note::Bytes(bytes.clone()), urgency);
     }
 
     /// Moves a connection to the newest generation: its state is saved by the old service and restored by the new one; socket,

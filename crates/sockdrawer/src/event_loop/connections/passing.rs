@@ -92,7 +92,7 @@ impl<'c> Pair<'c> {
             record.flags.set(Flags::PEER_ENDED);
             return self.ended();
         }
-        self.connections.forget_kept(self.from);
+        self.connections.kept.forget(&mut self.connections.slots, self.from);
         let mut read = std::mem::take(&mut self.connections.read.pages);
         let passed = self.pass(&mut read[..from + count]);
         self.connections.read.pages = read;
@@ -117,7 +117,7 @@ impl<'c> Pair<'c> {
     /// Bytes that the protocol of this connection left, or its layers hold, go to the other side.
     pub(super) fn pass_kept(&mut self) -> Relayed {
         let mut kept = self.connections.kept.bytes(self.from).to_vec();
-        self.connections.forget_kept(self.from);
+        self.connections.kept.forget(&mut self.connections.slots, self.from);
         let passed = self.pass(&mut kept);
         self.passed(passed)
     }
@@ -131,7 +131,7 @@ impl<'c> Pair<'c> {
         })?;
         let ((decoded, says_why), bytes) = match decoded {
             Some((decoded, taken)) => {
-                self.connections.keep(self.from, &wire[taken..]);
+                self.connections.kept.keep(&mut self.connections.slots, self.from, &wire[taken..]);
                 (decoded, &plain[..])
             }
             None => ((Ok(Decoded::Plain), false), &*wire),
@@ -163,7 +163,7 @@ impl<'c> Pair<'c> {
             }
             Ok(Decoded::Ended) => {
                 // Bytes after the peer's goodbye are ignored.
-                self.connections.forget_kept(self.from);
+                self.connections.kept.forget(&mut self.connections.slots, self.from);
                 self.connections.slots.at(self.from).flags.set(Flags::PEER_ENDED);
                 Relayed::Stuck
             }

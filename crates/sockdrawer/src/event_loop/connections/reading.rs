@@ -148,7 +148,7 @@ impl Connections {
             Ok(count) if count > 0 => {
                 record.bytes_in += count as u64;
                 self.io.counters.bytes_in().add(count as u64);
-                self.forget_kept(slot);
+                self.kept.forget(&mut self.slots, slot);
                 let full = count == most;
                 self.offer(slot, length + count, searched, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
@@ -176,7 +176,7 @@ impl Connections {
     pub(super) fn offer_kept(&mut self, slot: u32) {
         let Kept { length, searched } = read_kept(self.slots.at(slot), self.kept.bytes(slot), &mut self.read.pages);
         if length > 0 {
-            self.forget_kept(slot);
+            self.kept.forget(&mut self.slots, slot);
             self.offer(slot, length, searched, false, false);
         }
     }
@@ -198,8 +198,10 @@ impl Connections {
     fn after_offer(&mut self, slot: u32, offered: Offered) {
         let Offered { length, taken, answer, no_line, short, more_follows } = offered;
         if taken < length {
-            self.kept.push(slot, &self.read.pages[taken..length]);
-            self.slots.at(slot).flags.set(if no_line { Flags::KEPT.union(Flags::NO_LINE) } else { Flags::KEPT });
+            self.kept.keep(&mut self.slots, slot, &self.read.pages[taken..length]);
+            if no_line {
+                self.slots.at(slot).flags.set(Flags::NO_LINE);
+            }
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
@@ -218,25 +220,6 @@ impl Connections {
         // After a read that filled the buffer there is probably more that the peer has sent already.
         if short {
             self.ask_to_drain(slot);
-        }
-    }
-
-    /// Input to be offered before what comes.
-    pub(super) fn keep(&mut self, slot: u32, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.kept.push(slot, bytes);
-            let flags = &mut self.slots.at(slot).flags;
-            flags.set(Flags::KEPT);
-            flags.clear(Flags::NO_LINE);
-        }
-    }
-
-    #[inline]
-    pub(super) fn forget_kept(&mut self, slot: u32) {
-        let flags = &mut self.slots.at(slot).flags;
-        if flags.any(Flags::KEPT) {
-            flags.clear(Flags::KEPT.union(Flags::NO_LINE));
-            self.kept.release(slot);
         }
     }
 

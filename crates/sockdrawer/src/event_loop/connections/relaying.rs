@@ -186,8 +186,7 @@ impl Connections {
         record.bytes_out += sent as u64;
         self.io.counters.bytes_out().add(sent as u64);
         if sent < count {
-            record.flags.set(Flags::UNSENT);
-            self.unsent.push(other, &self.read.pages[sent..count]);
+            self.unsent.keep(&mut self.slots, other, &self.read.pages[sent..count]);
             self.slots.read_next(slot, most / 4);
             return Relayed::Stuck;
         }

@@ -48,10 +48,8 @@ impl Connections {
 
     #[cold]
     fn keep_unsent(&mut self, slot: u32, from: usize) {
-        self.unsent.push(slot, &self.scratch.bytes[from..]);
-        let record = self.slots.at(slot);
-        record.flags.set(Flags::UNSENT);
-        let (backlog, table) = (self.unsent.bytes(slot).len(), record.table);
+        self.unsent.keep(&mut self.slots, slot, &self.scratch.bytes[from..]);
+        let (backlog, table) = (self.unsent.bytes(slot).len(), self.slots.at(slot).table);
         if backlog > self.generations.at(table).high_water && !self.slots.at(slot).flags.is(Phase::Relayed) {
             let (full, most) = (self.generations.at(table).full(), self.generations.at(table).high_water);
             self.slots.at(slot).flags.set(full);
@@ -59,15 +57,6 @@ impl Connections {
             if backlog > 2 * most {
                 self.read.read_less(most);
             }
-        }
-    }
-
-    #[inline]
-    pub(super) fn forget_unsent(&mut self, slot: u32) {
-        let flags = &mut self.slots.at(slot).flags;
-        if flags.any(Flags::UNSENT) {
-            flags.clear(Flags::UNSENT);
-            self.unsent.release(slot);
         }
     }
 
@@ -95,7 +84,7 @@ impl Connections {
                 // The kernel has it: see `start_closing`.
                 return self.unsent.release(slot);
             }
-            self.forget_unsent(slot);
+            self.unsent.forget(&mut self.slots, slot);
         }
         let flags = self.slots.at(slot).flags;
         if left == 0 && (flags.any(Flags::ENDING_OUTPUT) || flags.is(Phase::Flushing)) {
@@ -116,6 +105,7 @@ impl Connections {
     }
 
     /// The socket failed.
+    #[cold]
     pub(super) fn fail(&mut self, slot: u32, errno: Errno) {
         let flags = self.slots.at(slot).flags;
         if flags.is(Phase::Relayed)

@@ -84,7 +84,7 @@ impl Core<Loops> {
                 break;
             }
             let token = *token;
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.connections.drain_one(token))));
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| event_loop.connections.drain_one(token))));
         }
         self.find_silent(endings);
     }

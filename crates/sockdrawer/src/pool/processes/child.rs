@@ -204,7 +204,7 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
 fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
-        event_loop.connections.choose(&Selector::All).into_iter().for_each(|token| _ = event_loop.connections.drain_one(token));
+        event_loop.connections.choose(&Selector::All).into_iter().for_each(|token| event_loop.connections.drain_one(token));
         return;
     };
     let endings = Endings::within(within);
