@@ -28,6 +28,7 @@ use super::groups::LoopGroups;
 use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::io::Io;
+use super::landing::Landing;
 use super::phase::Phase;
 use super::read_buffer::ReadBuffer;
 use super::shared::Shared;
@@ -71,8 +72,7 @@ pub(crate) struct Connections {
     /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
     pub(super) asked: Vec<(u64, Connect)>,
     pub(super) groups: LoopGroups,
-    /// By id, those that were restored and are another process's still.
-    arrived: HashMap<u64, arriving::Arrived>,
+    pub(super) landing: Landing,
     /// What came of connects since the event loop looked last.
     pub(super) connects: connecting::Connects,
     /// Input that protocols did not take.
@@ -111,7 +111,7 @@ impl Connections {
             moving: moving::Moving::default(),
             asked: Vec::new(),
             groups: LoopGroups::new(io.inbox.clone()),
-            arrived: HashMap::new(),
+            landing: Landing::default(),
             connects: connecting::Connects::default(),
             kept: Buffers::marked(Flags::KEPT, Flags::NO_LINE),
             unsent: Buffers::marked(Flags::UNSENT, Flags::default()),

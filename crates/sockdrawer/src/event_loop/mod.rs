@@ -17,6 +17,7 @@ mod groups;
 pub(crate) mod inbox;
 pub(crate) mod incoming;
 mod io;
+mod landing;
 pub(crate) mod lease;
 pub(crate) mod notifier;
 pub(crate) mod phase;

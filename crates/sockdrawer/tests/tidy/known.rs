@@ -5,7 +5,7 @@ use super::types::Known;
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
         ("sockdrawer::Acceptor", 55),
-        ("sockdrawer::Connections", 170),
+        ("sockdrawer::Connections", 165),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
         ("sockdrawer::EventLoop", 57),
@@ -145,7 +145,7 @@ pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
     ("load", 473),
     ("operate", 153),
     ("program", 14),
-    ("sockdrawer", 996),
+    ("sockdrawer", 995),
     ("tls", 64),
     ("trial", 44),
 ];

@@ -6,110 +6,33 @@ use super::moving::ListenerStates;
 use super::passing::Pair;
 use crate::event_loop::EventLoop;
 use crate::event_loop::incoming::{Arrival, Incoming};
+use crate::event_loop::landing::Arrived;
 use crate::event_loop::phase::Phase;
 use crate::ipc::record::{Record, Restored};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{Closed, ConnectionId, Note, Peer, Saved, Sender, State, Urgency};
-use crate::sys::{Errno, cookie};
+use crate::protocol::{Closed, ConnectionId, Note, Peer, Sender, Urgency};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A connection that was restored: its slab has its state, and its generation counts it.
-pub(super) struct Arrived {
-    socket: OwnedFd,
-    remote: Option<std::net::SocketAddr>,
-    record: Record,
-    table: u16,
-    state: u32,
-}
 
 impl Connections {
     /// Restores connections of another process; their sockets are not touched.
     pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
+        let Connections { landing, io, generations, read, .. } = self;
         let mut restored = Restored::default();
         for (record, socket) in records.into_iter().zip(sockets) {
             let id = record.id;
-            match self.restore_arrival(record, socket) {
+            match landing.restore(io, generations, read, record, socket) {
                 Ok(()) => restored.ids.push(id),
                 Err(why) if !restored.reasons.contains(&why) => restored.reasons.push(why),
                 Err(_) => {}
             }
         }
-        self.forget_halves(&mut restored);
+        landing.forget_halves(io, generations, &mut restored);
         restored
-    }
-
-    /// Forgets connections that were restored without the other side of their relay.
-    fn forget_halves(&mut self, restored: &mut Restored) {
-        let relays = |id: &u64| self.arrived.get(id).and_then(|arrived| arrived.record.relay);
-        let alone = restored.ids.iter().filter(|id| relays(id).is_some_and(|other| !restored.ids.contains(&other)));
-        let alone: Vec<u64> = alone.copied().collect();
-        for id in &alone {
-            if let Some(arrived) = self.arrived.remove(id) {
-                self.generations.forget(&self.io, arrived.table, arrived.state);
-            }
-        }
-        restored.ids.retain(|id| !alone.contains(id));
-    }
-
-    fn restore_arrival(&mut self, record: Record, socket: OwnedFd) -> Result<(), String> {
-        let errno = |errno: Errno| std::io::Error::from(errno).to_string();
-        if cookie(socket.as_fd()).map_err(errno)? != record.cookie {
-            return Err("its socket is another's".to_owned());
-        }
-        if self.arrived.contains_key(&record.id) {
-            return Err("its number is another's".to_owned());
-        }
-        if record.relay.is_some() && self.io.shared.placement.is_some() {
-            return Err("it is relayed, and each connection of the new process has a thread of its own".to_owned());
-        }
-        self.generations.join(&self.io, &mut self.read).map_err(|panicked| self.io.tell_panic("the new service", panicked))?;
-        let came_in_at = record.listener.as_ref().and_then(|address| address.parse().ok());
-        let written = State::written(&record.names, &record.versions);
-        let table = self.generations.active_reading(came_in_at.as_ref(), &written);
-        let restored = self.restore_state(table, &record, socket.as_fd());
-        let (state, remote) = restored.inspect_err(|_| self.generations.leave(&self.io, table))?;
-        self.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
-        Ok(())
-    }
-
-    fn restore_state(
-        &mut self,
-        table: u16,
-        record: &Record,
-        socket: BorrowedFd<'_>,
-    ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
-        if record.kept.len() + self.read.most > self.read.pages.len() {
-            return Err("it has more untaken input than the new service may have".to_owned());
-        }
-        let learned = record.peer.as_ref().and_then(|peer| peer.parse().ok());
-        let remote = learned.or_else(|| self.io.system.peer_address(socket).ok().flatten());
-        let listener = record.listener.as_ref().and_then(|address| address.parse().ok());
-        let peer = Peer::new(remote, record.marks.side()).came_in_at(listener.map(Arc::new));
-        let mut saved = Saved::versioned(&record.state, &record.versions);
-        let restored = self.generations.at(table).table.restore(&peer, &mut saved);
-        let restored = restored.map_err(|panicked| self.io.tell_panic("restore", panicked))?;
-        Ok((restored.map_err(|why| why.to_string())?, remote))
-    }
-
-    /// What was restored and did not come after all is forgotten.
-    fn forget_arrivals(&mut self) {
-        for arrived in std::mem::take(&mut self.arrived).into_values() {
-            self.generations.forget(&self.io, arrived.table, arrived.state);
-        }
-    }
-
-    /// A connection that arrived, on its way to where it is to run.
-    fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
-        let side = arrived.record.marks.side();
-        self.generations.forget(&self.io, arrived.table, arrived.state);
-        let Arrived { socket, remote, record, .. } = arrived;
-        let arrival = Some(Box::new(Arrival { record, notes, together }));
-        Incoming { socket, permit, remote, side, arrival, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
     /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here. Returns its token.
@@ -213,7 +136,7 @@ impl EventLoop {
         }
         let mut sides = HashMap::new();
         for id in yours.ids {
-            let Some(arrived) = self.connections.arrived.remove(&id) else { continue };
+            let Some(arrived) = self.connections.landing.take(id) else { continue };
             let of =
                 |address: &String| listeners.iter().find(|known| known.address == *address).and_then(|known| known.state.clone());
             let listener = arrived.record.listener.as_ref().and_then(of);
@@ -234,13 +157,15 @@ impl EventLoop {
                     relay.into_iter().for_each(|other| _ = sides.insert(id, (token, other)));
                 }
                 Some(placement) => {
-                    let incoming = self.connections.send_on(arrived, permit, notes, together);
-                    placement.place(self, incoming);
+                    let Connections { io, generations, .. } = &mut self.connections;
+                    generations.forget(io, arrived.table, arrived.state);
+                    placement.place(self, arrived.on_its_way(permit, notes, together));
                 }
             }
         }
         self.connections.join_arrivals(&sides);
-        self.connections.forget_arrivals();
+        let Connections { io, generations, landing, .. } = &mut self.connections;
+        landing.forget_all(io, generations);
         seated
     }
 
@@ -250,8 +175,9 @@ impl EventLoop {
         let (Arrival { record, notes, together }, connections) = (arrival, &mut self.connections);
         let id = record.id;
         connections.timers.look_at_clock();
-        let _ = connections.restore_arrival(record, incoming.socket);
-        match connections.arrived.remove(&id) {
+        let Connections { landing, io, generations, read, .. } = &mut *connections;
+        let _ = landing.restore(io, generations, read, record, incoming.socket);
+        match connections.landing.take(id) {
             Some(arrived) => _ = connections.seat(arrived, incoming.permit, notes, together),
             // Its service restored it a moment ago and does not now: it is lost.
             None => {
