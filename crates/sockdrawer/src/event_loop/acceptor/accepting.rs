@@ -5,8 +5,11 @@ use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::Connections;
+use crate::event_loop::generations::Generations;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
+use crate::event_loop::io::Io;
+use crate::event_loop::read_buffer::ReadBuffer;
 use crate::listen::permit::Permit;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
@@ -15,7 +18,7 @@ use crate::protocol::{Peer, Side, UNNAMED};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,15 @@ const ACCEPTS_PER_TURN: usize = 16;
 /// The pause before retiring sockets that wait for room are looked at again: several processes may have one, and the one that takes
 /// the last connection wakes none of the others.
 const RETIRES_AGAIN: Duration = Duration::from_millis(100);
+
+/// Sets the options in force on a socket that its listening socket gave others.
+#[cold]
+fn set_stale_options(io: &Io, generations: &mut Generations, read: &mut ReadBuffer, socket: BorrowedFd<'_>) {
+    if generations.refresh(io, read).is_ok() {
+        // It fails where the connection is gone, which reading it will tell.
+        let _ = io.system.set_options(socket, &generations.active_settings().options);
+    }
+}
 
 /// Waits on where only descriptors are free that are left to the rest of the program.
 fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) -> bool {
@@ -278,9 +290,12 @@ impl EventLoop {
         match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
-                self.note_accepted(index, &socket, stale);
-                let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+                let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
+                self.connections.io.counters.accepted().add(1);
+                if stale | self.acceptor.starving | self.acceptor.failing | is_spared {
+                    self.accepted_after_all(index, slot, (stale, is_spared));
+                }
                 self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
             }
@@ -288,6 +303,16 @@ impl EventLoop {
                 self.acceptor.give_room_back(&self.connections.io, index);
                 self.acceptor.accept_failed(&self.connections.io, index, errno)
             }
+        }
+    }
+
+    /// The first after a lack, one that came before its socket had the options that are in force, or one with a descriptor that is left to others.
+    #[cold]
+    fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
+        self.acceptor.accepted_again(&self.connections.io, index, is_spared);
+        if stale {
+            let Connections { io, generations, read, slots, .. } = &mut self.connections;
+            set_stale_options(io, generations, read, slots.socket(slot));
         }
     }
 
@@ -347,16 +372,8 @@ impl EventLoop {
             self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         }
         if stale {
-            self.set_stale_options(socket);
-        }
-    }
-
-    #[cold]
-    fn set_stale_options(&mut self, socket: &OwnedFd) {
-        let Connections { io, generations, read, .. } = &mut self.connections;
-        if generations.refresh(io, read).is_ok() {
-            // It fails where the connection is gone, which reading it will tell.
-            let _ = io.system.set_options(socket.as_fd(), &generations.active_settings().options);
+            let Connections { io, generations, read, .. } = &mut self.connections;
+            set_stale_options(io, generations, read, socket.as_fd());
         }
     }
 
