@@ -116,7 +116,7 @@ impl Plan {
         if let Plan::Reply = self { SizeOrder::Big } else { SizeOrder::Little }
     }
 
-    /// How long a message may wait for its ack.
+    /// Returns the maximum time that a message waits for its ack.
     fn at_latest(self) -> Duration {
         match self {
             Plan::Reply | Plan::Read => Duration::ZERO,
@@ -178,7 +178,7 @@ impl<C: Consumer> Connection<C> {
         (parsed, acked)
     }
 
-    /// What the pattern wants after a read: an ack now, or a timer for it.
+    /// Does what the pattern wants after a read: sends an ack now, or sets a timer for it.
     fn after_read(&mut self, acked: bool, cx: &mut Context<'_>) {
         let mut acked = acked;
         self.reads = self.reads.saturating_add(1);

@@ -1,6 +1,6 @@
 //! Counts as people write them: `250`, `10k`, `1.5m`; and any other number with a unit behind it.
 
-/// What was written is no count.
+/// Error: the text is no count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no count: write a whole number such as 250, 10k or 2m")]
 pub struct WrongCount(String);

@@ -28,7 +28,7 @@ use std::str::FromStr;
 /// The most bytes of an answer.
 pub const MAX_ANSWER: usize = 65_536;
 
-/// What an answer must be. In text: the bytes themselves, with the escapes of [`escapes`]; or a regular expression between slashes.
+/// Answer that is expected. In text: the bytes themselves, with the escapes of [`escapes`]; or a regular expression between slashes.
 ///
 /// Of both it holds: the answer is complete with the first byte that makes it match, however it is cut into segments, and what
 /// comes beyond answers nothing that was asked. So a pattern ends with what ends the answer: `/:\d+/` is complete after one digit,
@@ -58,9 +58,9 @@ pub enum WrongExpect {
     /// The regular expression cannot be read.
     #[error("`{pattern}` is no regular expression: {why}")]
     Pattern {
-        /// What stands between the slashes.
+        /// Text between the slashes.
         pattern: String,
-        /// What is wrong with it.
+        /// Reason why it is no regular expression.
         why: String,
     },
     /// The answer ends with its number.
@@ -119,7 +119,7 @@ impl From<Expect> for String {
     }
 }
 
-/// What has come of an answer: how many bytes, and where the automaton of a pattern is.
+/// State of an answer that has come in part: the number of its bytes, and where the automaton of a pattern is.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes: u32,
@@ -157,7 +157,7 @@ impl Expect {
 mod tests {
     use super::*;
 
-    /// What becomes of these bytes, cut at `at`, and how many of them are the answer.
+    /// Takes these bytes in two parts, cut at `at`. Returns how many of them are the answer, and what became of it.
     fn split(expect: &Expect, bytes: &[u8], at: usize) -> (usize, Answer) {
         let mut seen = expect.nothing_yet();
         let (first, rest) = bytes.split_at(at);

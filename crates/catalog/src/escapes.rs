@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What was written has a backslash that begins no escape.
+/// Error: the text has a backslash that begins no escape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(r"`{0}` begins no escape: there are \r, \n, \t, \0, \\ and \xNN (hexadecimal)")]
 pub struct WrongEscape(String);

@@ -9,7 +9,7 @@ use sockdrawer::{
     CannotRestore, CannotSave, Closing, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step,
 };
 
-/// What the server answers.
+/// Answer of the server.
 pub const ANSWER: &[u8] = b"Hello World\n";
 
 /// The server.

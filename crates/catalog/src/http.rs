@@ -19,13 +19,13 @@ use sockdrawer::{
 };
 use std::time::Duration;
 
-/// What the server answers, to fast and to slow.
+/// Answer of the server, to fast and to slow.
 pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A request's head may be this long, its end included.
 pub const MAX_HEAD: usize = 4096;
 
-/// How long a connection that is asked to end waits for its request: the round trip across a continent.
+/// Time that a connection that is asked to end waits for its request: the round trip across a continent.
 const ON_ITS_WAY: Duration = Duration::from_millis(200);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const START: &[u8] = b"GET /test/";
@@ -38,9 +38,9 @@ const NOT_HERE: &str = "nothing is here: ask for /test/fast or /test/slow\n";
 /// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http {
-    /// How long `/test/slow` waits in a worker; where the model has none, where its connection runs.
+    /// Time that `/test/slow` waits in a worker; where the model has none, where its connection runs.
     pub slow_duration: Duration,
-    /// Whether slow waits at all. Else it is answered at once, like fast, because it would hold up a loop's other connections.
+    /// True where slow waits at all. Else it is answered at once, like fast, because it would hold up a loop's other connections.
     pub in_worker: bool,
 }
 
@@ -107,7 +107,7 @@ pub struct Connection {
     looked_at: u16,
 }
 
-/// What a head asks for.
+/// Page that a head asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Fast,
@@ -150,7 +150,7 @@ fn first_line(head: &[u8]) -> Line {
     }
 }
 
-/// What is not any of these may still become one.
+/// Returns `Partial` where `text` may still become one of `words`, else `Wrong`.
 fn begins(words: &[&[u8]], text: &[u8]) -> Line {
     if words.iter().any(|word| word.starts_with(text)) { Line::Partial } else { Line::Wrong }
 }

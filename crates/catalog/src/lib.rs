@@ -47,8 +47,8 @@ pub const RECIPES: [(&str, Build); 6] = [
 macro_rules! behaviours {
     ($($service:ty),*) => {
         $(impl $service {
-            /// What a pool runs. The same as `into`, but compiled in this crate: a program that is compiled for size calls it, and its
-            /// connections run as fast.
+            /// Returns the behaviour that a pool runs. Does what `into` does, but is compiled in this crate: a program that is compiled for size
+            /// calls it, and its connections run as fast.
             #[must_use]
             pub fn behaviour(self) -> Behaviour {
                 self.into()

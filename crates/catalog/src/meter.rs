@@ -1,4 +1,4 @@
-//! What a client reports, so that somebody can count it.
+//! Reports of a client, to be counted.
 //!
 //! ```
 //! use sockdrawer::testing::Driver;
@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use sockdrawer::{Closed, Context, Local, connecting::ConnectFailure};
 use std::time::{Duration, Instant};
 
-/// What a time-out of a client is reported as: the errno that the kernel's own time-outs have.
+/// Errno that a timeout of a client is reported as: that that the kernel's own time-outs have.
 pub(crate) const TIMED_OUT: Option<i32> = Some(Errno::TIMEDOUT.raw_os_error());
 
 /// Counts for the connections of one loop. A client service makes one for each loop ([`sockdrawer::Service::local`]), so nothing
@@ -55,12 +55,12 @@ pub trait Meter: Send + 'static {
     /// server did. Clients that rest between questions only.
     fn lag(&mut self, _lag: Duration) {}
 
-    /// So many operations with the same times succeeded at once; a histogram records them as one. Clients of `acks` only.
+    /// Counts `messages` operations with equal times that succeeded at once; a histogram records them as one. Clients of `acks` only.
     fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
         (0..messages).for_each(|_| self.operation(scheduled, sent, now));
     }
 
-    /// So many messages were written, headers and payloads of so many bytes. Clients of `acks` only.
+    /// Counts messages that were written, and the bytes of their headers and payloads. Clients of `acks` only.
     fn written(&mut self, _messages: u64, _bytes: u64) {}
 
     /// A read brought so many acks. Clients of `acks` only.
@@ -78,7 +78,7 @@ pub trait Meter: Send + 'static {
     fn closed(&mut self, end: End);
 }
 
-/// What a client was waiting for when something failed.
+/// Thing that a client was waiting for when something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Phase {
@@ -126,7 +126,7 @@ impl Phase {
     }
 }
 
-/// How a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
@@ -168,10 +168,10 @@ pub(crate) fn ended<M: Meter>(cx: &mut Context<'_>, why: Closed, decided: Option
     meter.closed(end);
 }
 
-/// What failed: the phase, and the errno where there is one.
+/// Failure: the phase, and the errno where there is one.
 pub(crate) type Failure = (Phase, Option<i32>);
 
-/// How such a connection ended, and with what failure that nobody reported yet; None when it goes on elsewhere.
+/// Returns how a connection that was closed ended, and its failure where it is not reported yet; None when it goes on elsewhere.
 pub(crate) fn ending(why: Closed, decided: Option<End>, waiting_for: Phase) -> Option<(End, Option<Failure>)> {
     Some(match (decided, why) {
         (_, Closed::Adopted) => return None,

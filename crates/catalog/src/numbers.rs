@@ -36,7 +36,7 @@ impl Numbers {
         self.words(offset, count).for_each(|(word, part)| out.push(&word[part]));
     }
 
-    /// How many of `bytes` are not those from `offset`.
+    /// Returns the number of bytes in `bytes` that are not those from `offset`.
     pub(crate) fn wrong(self, offset: u64, bytes: &[u8]) -> u64 {
         let mut rest = bytes;
         let mut wrong = 0;

@@ -58,14 +58,14 @@ impl Format {
     }
 }
 
-/// What a family's values are.
+/// Kind of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number that only grows.
     Counter,
     /// A number that grows and falls.
     Gauge,
-    /// How many values there were up to each bound.
+    /// Number of values up to each bound.
     Histogram,
     /// Labels that say something, with the value 1.
     Info,
@@ -76,9 +76,9 @@ pub enum Kind {
 pub struct Family {
     /// The name, without the `_total` of counters and the `_info` of information.
     pub name: &'static str,
-    /// What the values are.
+    /// Kind of the values.
     pub kind: Kind,
-    /// What it is, in a sentence.
+    /// Meaning of the values, in a sentence.
     pub help: &'static str,
 }
 
@@ -114,7 +114,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Of nothing yet.
+    /// Creates a writer that holds nothing yet.
     pub fn new(format: Format) -> Writer {
         Writer { format, text: String::new(), name: "", suffix: "" }
     }

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 /// Nothing is further ahead.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How many operations may be begun.
+/// Number of operations that may be begun.
 #[derive(Clone, Debug, Default)]
 pub enum Budget {
     /// Any number.
     #[default]
     Unlimited,
-    /// So many on each connection. [`Asking`] counts to `u32::MAX`: more is any number to it.
+    /// Maximum per connection. [`Asking`] counts to `u32::MAX`: more is any number to it.
     Each(u64),
-    /// So many by all connections that share it, whichever is first.
+    /// Number left for all connections that share it, whichever is first.
     Shared(Arc<AtomicU64>),
 }
 
@@ -37,14 +37,14 @@ impl Budget {
         }
     }
 
-    /// One that was taken will be asked again, by another connection.
+    /// Gives back an operation that was taken: another connection will ask it again.
     pub(crate) fn give_back(&self) {
         if let Budget::Shared(left) = self {
             left.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether a connection that has begun so many gets no more.
+    /// Returns true where a connection that has begun `begun` operations gets no more.
     pub(crate) fn is_spent(&self, begun: u64) -> bool {
         match self {
             Budget::Unlimited => false,
@@ -61,7 +61,7 @@ pub struct Interval(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// So many nanoseconds; the highest bit says that nobody asks.
+    /// Nanoseconds of the interval; the highest bit says that nobody asks.
     nanoseconds: AtomicU64,
     /// When questions are due whose connections have ended: each is for a connection that takes the place of one. None: none is replaced.
     left: Option<Mutex<Vec<Instant>>>,
@@ -70,7 +70,7 @@ struct Shared {
 }
 
 impl Interval {
-    /// So many nanoseconds at most; the bit above says that nobody asks.
+    /// Maximum of nanoseconds; the bit above says that nobody asks.
     const MOST: u64 = SUSPENDED - 1;
 
     /// 292 years at most. A connection that takes the place of another goes on with its schedule: what was due meanwhile is asked late, and
@@ -204,7 +204,7 @@ pub(crate) fn first(interval: Duration, now: Instant, seed: u64, id: ConnectionI
     }
 }
 
-/// What of an answer has come.
+/// State of an answer after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A part of it; the rest is awaited.
@@ -215,7 +215,7 @@ pub enum Answer {
     Wrong,
 }
 
-/// One kind of question, for [`Asking`] to ask again and again.
+/// Kind of question, for [`Asking`] to ask again and again.
 pub trait Ask: Send + 'static {
     /// Sends the question.
     fn ask(&mut self, cx: &mut Context<'_>);
@@ -267,7 +267,7 @@ enum State {
     },
 }
 
-/// One connection of a client that asks again and again, at a [`Pace`], and reports to a [`Meter`], the loop's local.
+/// Connection of a client that asks again and again, at a [`Pace`], and reports to a [`Meter`], the loop's local.
 ///
 /// Its one timer is the next question's or the end of its life's while it rests, whichever is first, and the time-out's while it
 /// waits for an answer.
@@ -399,7 +399,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         }
     }
 
-    /// What was asked is still answered.
+    /// Lets the answer to a question that was asked come first.
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {

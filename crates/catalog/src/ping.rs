@@ -7,9 +7,9 @@ pub use client::Question;
 use crate::{WrongOptions, recipe};
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 
-/// What the client sends.
+/// Message that the client sends.
 pub const PING: &[u8; 4] = b"Ping";
-/// What the server answers.
+/// Answer of the server.
 pub const PONG: &[u8; 4] = b"Pong";
 
 /// The server.
@@ -74,7 +74,7 @@ impl Protocol for Connection {
             cx.send(PONG);
         }
         self.answered = self.answered.wrapping_add(good as u32);
-        // What is no ping ends the connection, but not the answers that are owed.
+        // Bytes that are no ping end the connection, but not the answers that are owed.
         if good < pings.len() || !PING.starts_with(rest) {
             return Step::Close;
         }

@@ -8,7 +8,7 @@ const SECOND: u64 = 1_000_000_000;
 const UNITS: [(&str, u64); 7] =
     [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("h", 3600 * SECOND), ("m", 60 * SECOND), ("s", SECOND), ("", SECOND)];
 
-/// What was written is no duration.
+/// Error: the text is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no duration: write a number and one of ns, us, ms, s, m, h, such as 30ms")]
 pub struct WrongDuration(String);

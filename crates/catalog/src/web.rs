@@ -152,7 +152,7 @@ impl Service for Web {
     }
 }
 
-/// One connection.
+/// Connection of [`Web`].
 #[derive(Debug)]
 pub struct Conversation {
     web: Web,
@@ -178,7 +178,7 @@ enum State {
     Streaming,
 }
 
-/// How a connection goes on after an answer.
+/// Continuation of a connection after an answer.
 enum Next {
     Request,
     Close,

@@ -77,7 +77,7 @@ fn what_splits_and_merges_segments_changes_nothing() {
     }
 }
 
-/// What a client may be told whose server ends a connection in order, or is not there for a moment.
+/// Returns true for a failure that a client may report whose server ends a connection in order, or is not there for a moment.
 fn is_orderly(failure: &(Phase, Option<i32>)) -> bool {
     matches!(failure, (Phase::Answer | Phase::Closed, None) | (Phase::Connect, Some(_)))
 }

@@ -20,11 +20,11 @@ const SLOW: Duration = Duration::from_millis(30);
 const SLOW_RATE: f64 = 10_000.0;
 const FAST_RATE: f64 = 2_000.0;
 const FAST_AT_ONCE: usize = 1_000;
-/// What comes before is not measured.
+/// Time at the start that is not measured.
 const WARM_UP: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the clients of a loop saw.
+/// Measurements of the clients of a loop.
 struct Book {
     measure_from: Instant,
     took: Vec<Duration>,
@@ -60,7 +60,7 @@ impl VisitMeter for Book {
     fn renewed(&mut self, _announced: bool) {}
 }
 
-/// What is asked for.
+/// Path that clients ask for.
 #[derive(Clone, Copy)]
 enum Path {
     Fast,
@@ -72,7 +72,7 @@ struct Clients {
     pool: Pool,
 }
 
-/// What they had.
+/// Results of the clients of a path.
 struct Figures {
     complete: u64,
     per_second: f64,

@@ -21,7 +21,7 @@ const MAX_SCHEDULED: u64 = 1_024;
 /// A batch has no more bytes, but for a single message.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// What each connection of a [`Client`] sends, and how fast.
+/// Settings of a [`Client`]: the messages that each of its connections sends, and how fast.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server's. Only whether it is [`AckPattern::Reply`] matters: sizes and acks are written differently then.
@@ -39,7 +39,7 @@ pub struct Options {
     /// For the oldest unacknowledged message, from when it was sent; and for the server's end after the last ack. Then the
     /// connection is aborted.
     pub timeout: Duration,
-    /// How many messages are sent. When it is spent, a connection says that no more comes, and expects every ack, then the end.
+    /// Number of messages that may be sent. When it is spent, a connection says that no more comes, and expects every ack, then the end.
     pub budget: Budget,
     /// Chooses the random points, as in [`Pace`](crate::Pace).
     pub seed: u64,
@@ -134,7 +134,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
     }
 }
 
-/// What all connections of a client have in common.
+/// State that all connections of a client share.
 #[derive(Debug)]
 struct Stream {
     options: Options,
@@ -193,20 +193,20 @@ enum State {
     Stopping,
 }
 
-/// One connection of a [`Client`], which reports to a [`Meter`], the loop's local.
+/// Connection of a [`Client`]. It reports to a [`Meter`], the loop's local.
 pub struct Streaming<M> {
     stream: Arc<Stream>,
     connect_time: Duration,
     /// When the first message is scheduled; None before the connection is open.
     start: Option<Instant>,
-    /// What is under way, oldest first. Allocated once, for as many as the window can hold.
+    /// Batches under way, oldest first. Allocated once, for the maximum that the window can hold.
     batches: VecDeque<Batch>,
     /// Messages written, which is the next id; and those acknowledged.
     written: u64,
     acked: u64,
     /// When the last ack came.
     heard: Option<Instant>,
-    /// What the timer is set to: never later than it must be, and looked at when it is due.
+    /// Time that the timer is set to: never later than it must be, and looked at when it is due.
     armed: Option<Instant>,
     /// A note to itself is under way.
     called: bool,
@@ -239,7 +239,7 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
-    /// How many messages may be sent now, with so much room for output.
+    /// Returns the number of messages that may be sent now, with room for `room` bytes of output.
     fn allowed(&self, now: Instant, room: usize) -> u64 {
         if self.state != State::Sending || self.batches.len() == self.batches.capacity() || room == 0 {
             return 0;
@@ -278,7 +278,7 @@ impl<M: Meter> Streaming<M> {
             self.arm(cx);
             return Step::EndOutput;
         }
-        // Whether there is room again shows when the batch has been sent. If there is none, `writable` comes, or acks.
+        // The batch shows whether there is room again when the batch has been sent. If there is none, `writable` comes, or acks.
         if count > 0 && self.allowed(now, usize::MAX) > 0 {
             self.call_again(cx);
         }

@@ -1,4 +1,4 @@
-//! What is done with payloads.
+//! Consumers of payloads.
 
 use super::{Acks, Connection};
 use sockdrawer::{Peer, Service};
@@ -11,14 +11,14 @@ pub struct Part<'a> {
     pub id: u64,
     /// Bytes of its whole payload.
     pub size: u32,
-    /// How many of them came before.
+    /// Number of the payload's bytes that came in earlier parts.
     pub begin: u32,
     /// These.
     pub bytes: &'a [u8],
 }
 
 impl Part<'_> {
-    /// Whether the payload is whole with it.
+    /// Returns true for the last part: the payload is whole with it.
     pub fn is_last(&self) -> bool {
         self.begin as usize + self.bytes.len() == self.size as usize
     }

@@ -2,14 +2,14 @@
 
 use super::AckPattern;
 
-/// What acks say.
+/// Acks that were read: the messages that they cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Covered {
     /// The id after the last message covered.
     pub(super) next: u64,
     /// Bytes of whole acks.
     pub(super) taken: usize,
-    /// How many acks that were.
+    /// Number of whole acks.
     pub(super) acks: u64,
     /// The ack after those is none that a server may send.
     pub(super) wrong: bool,
@@ -31,7 +31,7 @@ pub(super) fn read(pattern: AckPattern, bytes: &[u8], next: u64, written: u64) -
 }
 
 impl Covered {
-    /// One more ack, of `length` bytes. False when it is wrong.
+    /// Takes one more ack, of `length` bytes. Returns false where it is wrong.
     fn go_on(&mut self, id: u64, skipped: u32, written: u64, length: usize) -> bool {
         self.wrong = id >= written || self.next.checked_add(skipped.into()) != Some(id);
         if !self.wrong {

@@ -8,7 +8,7 @@ pub const MAX_PAYLOAD: u32 = 1_000_000;
 /// Bytes before a payload.
 pub(super) const HEADER: usize = 12;
 
-/// How a message's size is written.
+/// Byte order of a message's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SizeOrder {
     Little,
@@ -32,11 +32,11 @@ pub(super) struct Parser {
     /// The message whose payload is under way.
     pub(super) id: u64,
     pub(super) size: u32,
-    /// What is missing of its payload; 0 between messages.
+    /// Number of bytes that are missing of the payload; 0 between messages.
     pub(super) payload_left: u32,
 }
 
-/// What became of the bytes.
+/// Result of parsing: the bytes taken, and the reason why no more were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     pub(super) taken: usize,

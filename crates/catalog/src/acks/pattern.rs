@@ -24,7 +24,7 @@ pub enum AckPattern {
     Every(u32),
 }
 
-/// What was written is no pattern.
+/// Error: the text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no way to acknowledge: write reply, timer=5ms, read, async=20,5ms or every=100")]
 pub struct WrongPattern(String);

@@ -214,7 +214,7 @@ fn a_connection_moves_with_its_unacknowledged_messages_and_its_payload() {
     assert!(reply.save_and_restore(Acks { pattern: AckPattern::Read }).is_err(), "its client writes sizes in the other order");
 }
 
-/// How many messages these acks cover, none twice.
+/// Returns the number of messages that these acks cover, none of them twice.
 fn count(pattern: AckPattern, sent: &[u8]) -> u64 {
     if pattern == AckPattern::Reply {
         return sent.len() as u64 / 8;

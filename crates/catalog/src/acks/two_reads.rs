@@ -109,7 +109,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How long nothing need be done.
+    /// Returns the time until the ack is due; None: nothing need be done.
     fn patience(&self) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }

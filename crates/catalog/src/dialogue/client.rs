@@ -6,7 +6,7 @@ use regex_automata::util::primitives::StateID;
 use sockdrawer::{Context, Input};
 use std::sync::Arc;
 
-/// What is said, and what must come back.
+/// Text that is sent, and the answer that is expected.
 #[derive(Debug)]
 struct Dialogue {
     send: Vec<u8>,

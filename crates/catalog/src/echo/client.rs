@@ -18,7 +18,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Of `size` bytes, at least 1, that differ for each `seed` and connection.
+    /// Creates blocks of `size` bytes, at least 1, that differ for each `seed` and connection.
     pub fn new(size: u32, seed: u64) -> Block {
         Block { size: size.max(1), seed, sent: 0, received: 0, end: 0 }
     }

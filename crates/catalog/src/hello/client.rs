@@ -6,7 +6,7 @@ use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, c
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// What the client says.
+/// Greeting that the client sends.
 const GREETING: &[u8] = b"Hello\n";
 
 /// The client: one operation is a connection. It speaks first, expects exactly [`ANSWER`] and then the end of the stream.
@@ -35,7 +35,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
     }
 }
 
-/// One connection of a [`Client`].
+/// Connection of a [`Client`].
 #[derive(Debug)]
 pub struct Session<M> {
     timeout: Duration,

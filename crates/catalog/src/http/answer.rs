@@ -28,11 +28,11 @@ pub struct Answer {
     pub status: u16,
     /// Bytes of its body.
     pub body: u64,
-    /// Whether the connection has no other answer after it.
+    /// The connection has no other answer after it.
     pub last: bool,
 }
 
-/// What there is of an answer.
+/// State of an answer after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More is to come.
@@ -67,7 +67,7 @@ enum State {
     Field,
     /// Within a line of the head that says nothing of the body or the connection.
     RestOfField,
-    /// So many bytes are left.
+    /// Number of bytes of the body that are left.
     Body(u64),
     /// To the end of the connection.
     Rest,
@@ -79,18 +79,18 @@ enum State {
     RestOfTrailer,
 }
 
-/// What the head has said of the body and of the connection.
+/// Facts of the head about the body and the connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
-    /// Of it and of those before it, or of the trailer.
+    /// Number of bytes of this head and of those before it, or of the trailer.
     bytes: usize,
     status: u16,
-    /// Of HTTP/1.0.
+    /// The answer is of HTTP/1.0.
     is_old: bool,
     length: Option<u64>,
     /// A length was no number, or another than the first.
     has_wrong_length: bool,
-    /// Whether the last transfer coding is `chunked`; None: there is none.
+    /// True where the last transfer coding is `chunked`; None: there is none.
     is_chunked: Option<bool>,
     closes: bool,
     keeps: bool,
@@ -237,7 +237,7 @@ impl Reader {
             return Err(Unreadable::NotHttp);
         }
         let Some(end) = self.line(bytes, Unreadable::LongHead)? else { return Ok(None) };
-        // Of a line that is whole all 13 are there.
+        // A whole line has all 13 bytes.
         self.head.is_old = bytes[7] == b'0';
         self.head.status = bytes[9..12].iter().fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
         self.state = State::Field;
@@ -386,7 +386,7 @@ mod tests {
     /// Answers with their bodies, and the bytes left.
     type Read = (Vec<(Answer, Vec<u8>)>, Vec<u8>);
 
-    /// What a reader makes of bytes that come in these pieces: all answers with their bodies, and the bytes left.
+    /// Returns what a reader makes of bytes that come in these pieces: all answers with their bodies, and the bytes left.
     fn read_all(pieces: &[&[u8]]) -> Result<Read, Unreadable> {
         let (mut reader, mut kept, mut answers, mut body) = (Reader::default(), Vec::new(), Vec::new(), Vec::new());
         for piece in pieces {
@@ -508,7 +508,7 @@ mod tests {
                 assert_eq!(read_all(&pieces), Ok((vec![whole], Vec::new())), "by {size}");
             }
         }
-        // What the caller keeps is short.
+        // The caller keeps little of the head.
         let (mut reader, head) = (Reader::default(), format!("HTTP/1.1 200 OK\r\nA: {}", "x".repeat(100_000)));
         assert_eq!(reader.read(head.as_bytes(), &mut |_| ()), Ok((head.len(), Progress::Part)));
     }

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What to ask for, and how.
+/// Pages to ask for, and how.
 #[derive(Clone, Debug)]
 pub struct Visits {
     /// At least one, of which each request takes one.
     pub pages: Vec<Page>,
-    /// What all requests have besides their paths.
+    /// Parts that all requests have besides their paths.
     pub request: Request,
-    /// How many requests a connection has, and who ends it.
+    /// Number of requests of a connection, and the side that ends it.
     pub manner: Manner,
     /// From a request to the end of its answer, and to the end of the stream where that is awaited; 30 s is the program's default.
     pub timeout: Duration,
@@ -35,21 +35,21 @@ pub struct Visits {
 pub struct Page {
     /// As it stands in the request, beginning with a slash.
     pub path: String,
-    /// How often, in proportion to the weights of the others.
+    /// Frequency, in proportion to the weights of the others.
     pub weight: u32,
-    /// Whether the answer must be exactly [`ANSWER`]. Else one is right whose status is 2xx or 3xx.
+    /// True where the answer must be exactly [`ANSWER`]. Else any answer is right whose status is 2xx or 3xx.
     pub exact: bool,
 }
 
-/// How many requests a connection has, and who ends it.
+/// Number of requests of a connection, and the side that ends it.
 #[derive(Clone, Debug)]
 pub enum Manner {
     /// One.
     Once(Close),
-    /// One after the other, as many as the budget allows; the server may end the connection after any answer. A connection that
-    /// finds the budget spent stays at rest until it is asked to end, so that none is made in its place.
+    /// Requests one after the other, as many as the budget allows; the server may end the connection after any answer. A connection that finds the
+    /// budget spent stays at rest until it is asked to end, so that none is made in its place.
     KeepAlive {
-        /// How many requests may be sent.
+        /// Number of requests that may be sent.
         budget: Budget,
         /// From one request of a connection to the next, on schedule whatever the server does; zero is back to back. Each connection begins
         /// at a random point of its first interval.
@@ -79,7 +79,7 @@ pub struct Visited {
     pub scheduled: Instant,
     /// When the connect began, or the request was sent.
     pub began: Instant,
-    /// How long connecting took, for the first request of a connection.
+    /// Time that connecting took, for the first request of a connection.
     pub connect: Option<Duration>,
     /// When the request was sent.
     pub sent: Instant,
@@ -89,15 +89,15 @@ pub struct Visited {
     pub ended: Instant,
     /// Bytes of the answer.
     pub bytes: u64,
-    /// Of these, the body's.
+    /// Bytes of the answer's body.
     pub body: u64,
     /// The status of the answer.
     pub status: u16,
-    /// Whether the body is as long as that of the first answer for this page.
+    /// The body is as long as that of the first answer for this page.
     pub as_first: bool,
 }
 
-/// What the client tells besides what every client does.
+/// Reports of the client besides those of every client.
 pub trait VisitMeter: Meter {
     /// A connect, whatever became of it, was due then and began so much later.
     fn begun(&mut self, due: Instant, lag: Duration);
@@ -119,17 +119,17 @@ pub struct Client<F> {
     meter: F,
 }
 
-/// What its connections share.
+/// State that the connections of a client share.
 #[derive(Debug)]
 struct Course {
     visits: Visits,
-    /// Of all pages.
+    /// Sum of the weights of all pages.
     weight: u64,
     /// The requests for the pages.
     written: Vec<Written>,
     /// Requests so far, where there is something to choose.
     asked: AtomicU64,
-    /// Of the first answer for each page, plus one; 0 while there is none.
+    /// Length of the first body for each page, plus one; 0 while there is none.
     lengths: Vec<AtomicU64>,
 }
 
@@ -169,7 +169,7 @@ impl Course {
         unreachable!("the number is below the sum of the weights")
     }
 
-    /// Whether a body of this page has the length of the first one.
+    /// Returns true where a body of this page is as long as the first one. The first one sets the length.
     fn is_as_long(&self, page: usize, body: u64) -> bool {
         let length = body.saturating_add(1);
         match self.lengths[page].compare_exchange(0, length, Ordering::Relaxed, Ordering::Relaxed) {
@@ -209,7 +209,7 @@ impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> 
     }
 }
 
-/// One connection of a [`Client`].
+/// Connection of a [`Client`].
 #[derive(Debug)]
 pub struct Session<M> {
     course: Arc<Course>,
@@ -243,7 +243,7 @@ enum State {
 struct Asked {
     visited: Visited,
     heard: bool,
-    /// What came so far is [`ANSWER`].
+    /// The bytes that came so far are those of [`ANSWER`].
     exact: bool,
 }
 
@@ -339,7 +339,7 @@ impl<M: VisitMeter> Session<M> {
         }
         let good = failure.is_none().then_some(visited);
         if status == 101 {
-            // What follows is another protocol, in which nothing is said here.
+            // Another protocol follows, in which nothing is said here.
             self.state = State::Ending(None);
             return self.end(End::Complete);
         }
@@ -385,7 +385,7 @@ impl<M: VisitMeter> Session<M> {
         true
     }
 
-    /// Whether the end of the stream, which has come, lies in no answer that is awaited. Counts it as what it is then.
+    /// Returns true where the end of the stream, which has come, lies in no answer that is awaited, and counts it as what it is.
     fn ends_between_answers(&mut self, cx: &mut Context<'_>) -> bool {
         match self.state {
             State::New { .. } => return false,
@@ -510,7 +510,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
         }
     }
 
-    /// What was asked is still answered.
+    /// Lets the answer to a request that was sent come first.
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {

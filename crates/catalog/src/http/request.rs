@@ -1,4 +1,4 @@
-//! What clients ask.
+//! Requests of clients.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ pub enum After {
     KeepAlive,
 }
 
-/// What requests have besides their path.
+/// Parts of requests besides their path.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Request {
     /// Such as `GET`.
@@ -20,7 +20,7 @@ pub struct Request {
     /// Lines of the head without their ends, such as `Accept: text/html`. One of these names takes the place of a field that requests have
     /// by themselves: `Host` with the address that the connection goes to, `User-Agent`, `Connection`, `Content-Length`.
     pub fields: Vec<String>,
-    /// What follows the head.
+    /// Body, which follows the head.
     pub body: Vec<u8>,
 }
 
@@ -32,12 +32,12 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Whether its answers have no body, whatever their heads say.
+    /// Returns true where answers to the request have no body, whatever their heads say.
     pub fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
-    /// Whether a field of this name was given.
+    /// Returns true where a field of this name was given.
     pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
     }
@@ -83,7 +83,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     start: Vec<u8>,
-    /// What follows the address that the connection goes to; None: that is not in the request.
+    /// Rest of the request, after the address that the connection goes to; None: that is not in the request.
     rest: Option<Vec<u8>>,
 }
 

@@ -26,7 +26,7 @@ enum Body {
     Group(Group),
 }
 
-/// How far an answer is written.
+/// Extent to which an answer is written.
 pub(super) enum Written {
     /// All of it.
     Sent,

@@ -80,7 +80,7 @@ impl Request {
     }
 }
 
-/// What the input has.
+/// Content of the input: a request, a part of one, or none.
 pub(super) enum Parsed {
     /// A request, taken from the input.
     Whole(Request),

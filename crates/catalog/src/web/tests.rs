@@ -19,7 +19,7 @@ fn web() -> Web {
     Web::new(pages).max_body(100)
 }
 
-/// What a pool answers to these bytes, until it ends the connection.
+/// Returns what a pool answers to these bytes, until it ends the connection.
 fn asked(requests: &[u8]) -> String {
     let web = web();
     let mut config = Config::accept(web.clone()).listen("127.0.0.1:0").loops(1).workers(0);

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long bytes are held back for more to be sent with them.
+/// Time that bytes are held back for more to be sent with them.
 const HELD: Duration = Duration::from_millis(1);
 
 /// Random numbers that are the same in each run.
@@ -56,7 +56,7 @@ impl Proxy {
     }
 }
 
-/// One direction, to its end. Short stretches go in pieces of a few bytes, others as a whole or with what follows.
+/// Carries the bytes of one direction, to its end. Short stretches go in pieces of a few bytes, others as a whole or with what follows.
 fn carry(mut from: TcpStream, mut to: TcpStream, mut random: Random) {
     from.set_read_timeout(Some(HELD)).expect("not zero");
     to.set_nodelay(true).expect("a TCP socket");

@@ -37,7 +37,7 @@ impl Case {
     }
 }
 
-/// What the clients told.
+/// Reports of the clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) written: u64,
@@ -233,7 +233,7 @@ impl Scene {
 pub(crate) struct Clients {
     pool: Pool,
     counts: Arc<Counts>,
-    /// How many had ended before.
+    /// Number of connections that had ended before.
     ended: usize,
 }
 

@@ -20,7 +20,7 @@ pub(super) const PATTERNS: [AckPattern; 5] = [
 const EVERY: u32 = 3;
 /// Reached by a few acks, so that connections are held back by a peer that does not read.
 const WATER: Bounds = Bounds { max_partial: 12, high_water: 40, low_water: 20, inbox: 1 };
-/// What is missing of a payload may come as zeros, in up to as many bytes in a step, so that large payloads need no large inputs.
+/// Zeros for the rest of a payload: up to as many bytes in a step, so that large payloads need no large inputs.
 static ZEROS: [u8; 31 * 4096] = [0; 31 * 4096];
 /// All steps together: one payload of the largest size, and then some.
 const ZEROS_LIMIT: usize = 1_100_000;
@@ -217,12 +217,12 @@ impl Pair {
     }
 }
 
-/// What a consumer was given: ids of whole messages and all bytes.
+/// Payloads that a consumer was given: ids of whole messages and all bytes.
 #[derive(Default)]
 struct Given {
     ids: Vec<u64>,
     payloads: Vec<u8>,
-    /// Of the message under way: its id and size, and how many bytes came.
+    /// Id and size of the message under way, and the number of its bytes that came.
     part: Option<(u64, u32, usize)>,
 }
 

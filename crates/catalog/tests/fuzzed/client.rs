@@ -46,7 +46,7 @@ impl Meter for Book {
     }
 }
 
-/// What a client may take acks for, one by one.
+/// Acks that a client may take for right, one by one.
 #[derive(Default)]
 struct Acknowledged {
     kept: Vec<u8>,
@@ -106,7 +106,7 @@ impl Pair {
         self.connection.local().expect("the client's meter is a Book")
     }
 
-    /// Whether more may come.
+    /// Returns true where more may come.
     fn goes_on(&self) -> bool {
         self.connection.closed().is_none() && !self.finished
     }
@@ -114,7 +114,7 @@ impl Pair {
     fn step(&mut self, script: &mut Script<'_>, what: u8, count: usize) {
         match what {
             0 => self.receive(script.take(count)),
-            // What a server would send for so many messages, in one ack or in several, whole or split.
+            // Sends what a server would send for `count` messages, in one ack or in several, whole or split.
             1 => self.acknowledge(&[count], usize::MAX),
             2 => self.acknowledge(&[1, count, 2], 7),
             3 => self.acknowledge(&[count / 2, 1], usize::MAX),

@@ -11,7 +11,7 @@ const SERVER: Http = Http { slow_duration: Duration::ZERO, in_worker: true };
 /// A step brings up to so much of one byte, so that long heads need no long inputs.
 const FILL: usize = 31 * 32;
 
-/// What the format says of the first bytes of a connection.
+/// Verdict of the format on the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// More bytes may make it right.
@@ -21,7 +21,7 @@ enum Verdict {
         /// Where the head ends.
         end: usize,
     },
-    /// Of another page.
+    /// The request is for another page.
     Other {
         status: &'static str,
         end: usize,
@@ -58,7 +58,7 @@ fn other(line: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether it is a request's line, or the beginning of one.
+/// Returns true where `line` is the line of a request, or the beginning of one.
 fn is_line(line: &[u8], whole: bool) -> bool {
     // The end of the line may have begun.
     let line = line.strip_suffix(b"\r").filter(|_| !whole).map_or((line, whole), |line| (line, true));
@@ -134,7 +134,7 @@ pub(crate) fn check(input: &[u8]) {
                 visit.connection = moved.expect("nothing of it holds it back");
                 true
             }
-            // What comes soon may still become a request.
+            // Asks the connection to end: bytes that come soon may still become a request.
             6 => {
                 visit.connection.drain();
                 visit.connection.closed().is_none()

@@ -1,5 +1,5 @@
-//! What must hold for any bytes, however they are split and whatever happens between two reads. The fuzz targets in `fuzz/` call
-//! these checks with inputs that they search for, the tests in `seeds.rs` with their seeds and mutations of them.
+//! Checks that must hold for any bytes, however they are split and whatever happens between two reads. The fuzz targets in `fuzz/` call them with
+//! inputs that they search for, the tests in `seeds.rs` with their seeds and mutations of them.
 //!
 //! An input is one byte of choices, the number of steps (at most 15), one byte for each step, and the stream. A step's upper three bits say what
 //! happens, its lower five how much of it. What the steps leave of the stream comes in one read.
@@ -10,7 +10,7 @@ pub(crate) mod hello;
 pub(crate) mod http;
 pub(crate) mod proxy_header;
 
-/// What an input says.
+/// Steps that an input stands for.
 struct Script<'a> {
     choices: u8,
     steps: &'a [u8],

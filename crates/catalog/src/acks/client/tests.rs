@@ -37,7 +37,7 @@ fn ack(id: u64, skipped: u32) -> Vec<u8> {
     [&id.to_le_bytes()[..], &skipped.to_le_bytes()].concat()
 }
 
-/// What failed, how it ended, and what was left unacknowledged.
+/// Failures of a connection, how it ended, and the number of messages left unacknowledged.
 type Outcome = (Vec<(Phase, Option<i32>)>, Vec<End>, u64);
 
 fn outcome(connection: &mut Open) -> Outcome {

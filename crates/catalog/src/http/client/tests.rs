@@ -1,4 +1,4 @@
-//! What the client makes of answers, ends and silence.
+//! Tests of the client: answers, ends and silence.
 
 use super::*;
 use crate::http::Http;
@@ -84,7 +84,7 @@ fn book(connection: &mut Driver<Client>) -> &mut Book {
     connection.local().expect("the client's meter")
 }
 
-/// How many requests were answered well, what failed, and how the connection ended.
+/// Number of requests that were answered well, the failures, and how the connection ended.
 type Outcome = (usize, Vec<Failure>, Vec<End>);
 
 fn outcome(connection: &mut Driver<Client>) -> Outcome {
