@@ -4,16 +4,16 @@ use crate::report::{Connections, Report};
 use crate::workload::Errors;
 use std::fmt;
 
-/// What helps against a full accept queue.
+/// Remedy for a full accept queue.
 pub(crate) const ACCEPT_FASTER: &str =
     "accept faster, raise the backlog of listen() and sysctl net.core.somaxconn, or connect slower: --connect-rate";
 
-/// What an error means.
+/// Meaning of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Why it comes.
     pub why: &'static str,
-    /// What to do.
+    /// Remedy.
     pub remedy: &'static str,
 }
 
@@ -23,8 +23,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What an error of this phase means, by the names that reports have; `overflows` is how many connections found the server's accept
-/// queue full meanwhile, where that is known. None: the names say it all.
+/// Returns the meaning of an error of this phase, by the names that reports have; `overflows` is how many connections found the server's accept queue
+/// full meanwhile, where that is known. None: the names say it all.
 ///
 /// ```
 /// let cause = sockdrawer_load::cause("connect", "ECONNREFUSED", None).expect("it is known");
@@ -63,12 +63,12 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
     Some(Cause { why, remedy })
 }
 
-/// So many connections, all that there were, show that it is not about one of them.
+/// Number of connections, all that there were, that show that it is not about a single one.
 const SEVERAL: u64 = 3;
-/// What ends in this time, in seconds, ends by one cause.
+/// Maximum time in seconds between ends of connections that have one cause.
 const AT_ONCE: f64 = 0.5;
 
-/// Of a run whose connections were all ended by the peer at one moment.
+/// Returns the cause of a run whose connections were all ended by the peer at one moment.
 pub(crate) fn all_at_once(report: &Report, error: &Errors) -> Option<Cause> {
     let is_end = |error: &&Errors| {
         matches!(error.phase.as_ref(), "send" | "answer" | "closed")
@@ -165,7 +165,7 @@ fn connect(errno: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Of TLS, whose errors are reasons in words.
+/// Returns the meaning and the remedy for errors of TLS, which are reasons in words.
 fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
     let has = |words: &str| reason.contains(words);
     Some(match () {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Version 1 says "no limit" by a number of this size, or by one a page below it.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Of version 1 and of 2: the files of the maximum of memory and of its use, and what can be dropped of that.
+/// Files of versions 1 and 2: the maximum of memory and its use, and the name of what can be dropped of that.
 const MEMORY: [(&str, &str, &str); 2] = [
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ("memory.max", "memory.current", "inactive_file"),
@@ -41,7 +41,7 @@ pub(crate) struct Room {
     pub(crate) file: PathBuf,
 }
 
-/// How often a quota stopped a process in a stretch of time.
+/// Number of times that a quota stopped a process in a stretch of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Throttling {
     pub(crate) cpus: f64,

@@ -19,7 +19,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self as unix, UnixStream};
 use std::time::Duration;
 
-/// What is looked at.
+/// Subject of the examination.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ask {
     /// The server; None: this machine as a client alone.
@@ -30,16 +30,16 @@ pub struct Ask {
     pub process: Option<u32>,
 }
 
-/// What was found.
+/// Result of the examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Findings {
     /// The number of this form; it grows when a field changes its meaning.
     pub schema: u32,
     /// Connections that were asked about.
     pub connections: u64,
-    /// Whether nothing lacks.
+    /// Nothing lacks.
     pub ok: bool,
-    /// One after the other.
+    /// Needs, one after the other.
     pub needs: Vec<Need>,
 }
 
@@ -61,7 +61,7 @@ pub fn examine(ask: &Ask) -> Findings {
     let mut facts = Facts::of_this_machine(&plan);
     facts.servers_are_here &= ask.target.is_some() || ask.process.is_some();
     let mut needs = Budget::with(&plan, &facts).needs;
-    // What TCP alone needs is no matter of a Unix socket.
+    // Needs of TCP alone do not matter to a Unix socket.
     let by_tcp = plan.targets.iter().any(|target| matches!(target, Address::Tcp(_)));
     let of_tcp = by_tcp.then(|| [resting(&plan), conntrack(&plan), buffers(&plan, &facts)]);
     needs.extend(soft_limit(&plan, &facts).into_iter().chain(of_tcp.into_iter().flatten().flatten()));

@@ -4,16 +4,16 @@
 use crate::numbers::{bytes, time};
 use serde_json::Value;
 
-/// What a number counts or measures: which units a bound may have, and how people read it.
+/// Quantity that a number counts or measures: it decides which units a bound may have, and how people read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Microseconds.
     Time,
     /// Seconds.
     Seconds,
-    /// How many.
+    /// Count.
     Count,
-    /// How many per second.
+    /// Count per second.
     Rate,
     /// Bytes.
     Bytes,
@@ -35,12 +35,12 @@ impl Measure {
     }
 }
 
-/// One number of a result.
+/// Number of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// As it is called: its place in the JSON with dots, and without `latency_us.`.
     pub name: &'static str,
-    /// What it measures.
+    /// Quantity that it measures.
     pub measure: Measure,
     /// The path of the page of `http` that it is of; None: of the whole run.
     pub(crate) page: Option<String>,
@@ -94,7 +94,7 @@ impl Figure {
         => "operation" "connect" "handshake" "websocket" "first_byte" "uncorrected" "lag"
     };
 
-    /// Those that each page of a run of `http` has besides: `/a.p99`, `/a.first_byte.p50`, `/a.failed`.
+    /// Figures that each page of a run of `http` has besides: `/a.p99`, `/a.first_byte.p50`, `/a.failed`.
     const OF_PAGES: &'static [Figure] = figures! {
         Count: "ok" "failed";
         Rate: "rate";
@@ -151,7 +151,7 @@ impl Figure {
         Some(100.0 * self.of(result)? / whole)
     }
 
-    /// What it is a part of, the sum of these; None: a share of it makes no sense.
+    /// Returns the names of the numbers whose sum it is a part of; None: a share of it makes no sense.
     pub(crate) fn whole(&self) -> Option<&'static [&'static str]> {
         match self.name {
             "failed" if self.page.is_some() => Some(&["ok", "failed"]),

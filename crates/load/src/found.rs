@@ -1,4 +1,4 @@
-//! What came of a search: its tries, and what stopped it.
+//! Result of a search: its tries, and what stopped it.
 
 use crate::numbers::{float, thousands, time};
 use crate::report::Report;
@@ -13,7 +13,7 @@ const REACHED: f64 = 0.95;
 /// From this part of the machine's CPUs on, programs that are no part of the run change what is measured.
 const BUSY: f64 = 0.1;
 
-/// What came of a search. Serialized, it is the documented result.
+/// Result of a search. Serialized, it is the documented result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// The name and version of this form.
@@ -22,43 +22,43 @@ pub struct Found {
     pub version: &'static str,
     /// The command line; None where a program made the search.
     pub command: Option<String>,
-    /// What was varied.
+    /// Setting that was varied.
     pub vary: &'static str,
-    /// What a number of it counts.
+    /// Unit of the setting.
     #[serde(skip)]
     pub unit: &'static str,
-    /// What was reached: the least that was measured where the greatest number was asked for that holds.
+    /// Number that was reached: the least that was measured where the greatest number was asked for that holds.
     pub found: Option<u64>,
     /// The number that was asked for there.
     pub asked: Option<u64>,
-    /// Whether another search would find about the same.
+    /// Another search would find about the same.
     pub stands: bool,
     /// Why not.
     pub doubt: Option<String>,
-    /// What stopped the least that did not.
+    /// Wall of the least number that did not hold.
     pub wall: Option<Wall>,
     /// The least that did not hold.
     pub failed: Option<u64>,
-    /// Whether the search came to its end.
+    /// The search came to its end.
     pub complete: bool,
-    /// One after the other.
+    /// Tries, one after the other.
     pub runs: Vec<Try>,
     #[serde(skip)]
     tries: [Tries; 2],
 }
 
-/// One try.
+/// Try of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Try {
-    /// How many.
+    /// Number that was tried.
     pub amount: u64,
-    /// How many there were: connections at once, or what was begun in a second. None: it was not run.
+    /// Number that there was: connections at once, or what was begun in a second. None: it was not run.
     pub reached: Option<f64>,
-    /// Whether they held.
+    /// The thresholds held.
     pub held: bool,
-    /// What was asked of the result.
+    /// Thresholds of the result, and whether each held.
     pub thresholds: Vec<Judgement>,
-    /// What it came up against.
+    /// Wall that the try came up against.
     pub wall: Option<Wall>,
     /// None: it was not run, because this machine has too little for it.
     pub report: Option<Box<Report>>,

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// The one connection shows what a stream costs, eight of them what a server does.
 const CONNECTIONS: [usize; 2] = [1, 8];
 const AFTER: Duration = Duration::from_millis(5);
-/// What the ladder ends with: `every=K`. So many messages cost a hundredth of an ack each.
+/// Parameter of `every=K`, with which the ladder ends. With so many messages per ack each costs a hundredth of an ack.
 const EVERY: u32 = 1_000;
 
-/// What is the same in every row.
+/// Settings that all rows share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ladder {
     /// Each row takes so long.
@@ -28,7 +28,7 @@ pub struct Ladder {
     pub timeout: Duration,
 }
 
-/// One row before it is run.
+/// Row before it is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rung {
     /// The pattern, and how the server reads where that is not by whole reads.
@@ -64,19 +64,19 @@ impl Ladder {
     }
 }
 
-/// What came of the ladder, as far as it got. Serialized, it is the documented result.
+/// Result of the ladder, as far as it got. Serialized, it is the documented result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rows {
-    /// One for each run that was finished.
+    /// Rows, a row for each run that was finished.
     pub runs: Vec<Row>,
 }
 
-/// What came of one row.
+/// Result of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// That of the [`Rung`].
     pub name: String,
-    /// How many connections were asked for.
+    /// Number of connections that were asked for.
     #[serde(skip)]
     pub connections: usize,
     /// Messages per second, divided by those of the first row with as many connections; None where that one had none.
@@ -87,11 +87,11 @@ pub struct Row {
 }
 
 impl Rows {
-    /// What the columns are.
+    /// Heads of the columns.
     pub const HEAD: &'static str =
         "pattern                      connections  messages/s  server CPU  client CPU        p50        p99  speed-up";
 
-    /// One more.
+    /// Adds a row.
     pub fn add(&mut self, rung: &Rung, report: Report) -> &Row {
         let connections = rung.plan.connections;
         let first = self.runs.iter().find(|row| row.connections == connections);
@@ -101,7 +101,7 @@ impl Rows {
         self.runs.last().expect("it was added")
     }
 
-    /// What is to be learned from them, a line for each; empty where too few rows were run.
+    /// Returns what is to be learned from the rows, a line for each; empty where too few rows were run.
     pub fn lessons(&self) -> String {
         let every = AckPattern::Every(EVERY).to_string();
         let timer = AckPattern::Timer(AFTER).to_string();
@@ -124,7 +124,7 @@ impl Rows {
         CONNECTIONS.into_iter().rev().find_map(|count| Some((count, cost(one, count)?, cost(other, count)?)))
     }
 
-    /// What a timer lets pass, where that was what bounded it.
+    /// Returns the rate that a timer lets pass, in words, where that was what bounded the row.
     fn bound(&self, timer: &str) -> Option<String> {
         let row = self.row(timer, 1)?;
         let window = row.report.acks.as_ref()?.window;
@@ -193,7 +193,7 @@ mod tests {
         Ladder { duration: Duration::from_secs(2), messages, timeout: Duration::from_secs(30) }
     }
 
-    /// What came of a row: messages per second, and the server's nanoseconds for each.
+    /// Returns the report of a row: messages per second, and the server's nanoseconds for each.
     fn measured(per_second: f64, server_cpu_ns: Option<f64>) -> Report {
         let mut report = Report { errors: Vec::new(), ..report() };
         report.operations.per_second = per_second;

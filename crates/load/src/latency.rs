@@ -1,4 +1,4 @@
-//! How long things took: histograms, and the few numbers that people read of them.
+//! Times that things took: histograms, and the few numbers that people read of them.
 
 use crate::numbers::time;
 use base64::Engine;
@@ -39,12 +39,12 @@ impl Latency {
         Histogram::new_with_bounds(1, Latency::LONGEST, 3).expect("three digits of 1 ns to 1 h are valid bounds")
     }
 
-    /// One more. Longer than an hour counts as an hour.
+    /// Records a time. A time longer than an hour counts as an hour.
     pub fn record(&mut self, took: Duration) {
         self.record_many(took, 1);
     }
 
-    /// So many more, alike.
+    /// Records a time `count` times.
     pub fn record_many(&mut self, took: Duration, count: u64) {
         if count > 0 {
             self.0.get_or_insert_with(Latency::counters).saturating_record_n(nanoseconds(took), count);
@@ -100,17 +100,17 @@ impl Latency {
         Ok(Latency((!histogram.is_empty()).then_some(histogram)))
     }
 
-    /// How many.
+    /// Returns the number of times.
     pub fn count(&self) -> u64 {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
-    /// How many took from `from` to `to`, to three digits.
+    /// Returns the number of times from `from` to `to`, to three digits.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> u64 {
         self.0.as_ref().map_or(0, |times| times.count_between(nanoseconds(from), nanoseconds(to)))
     }
 
-    /// What half of them did not exceed.
+    /// Returns the median: half of the times did not exceed it.
     pub(crate) fn median(&self) -> Option<Duration> {
         self.0.as_ref().map(|times| Duration::from_nanos(times.value_at_quantile(0.5)))
     }

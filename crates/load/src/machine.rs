@@ -5,7 +5,7 @@ use crate::proc::{cpus, field, memory, setting, text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// What a reader of a result wants to know of the machine.
+/// Facts about the machine that readers of a result want to know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Machine {

@@ -38,7 +38,7 @@ struct Kept {
 }
 
 impl Metrics {
-    /// Of a run of this plan, which has not begun.
+    /// Creates the metrics of a run of this plan, which has not begun.
     pub fn new(plan: &Plan) -> Metrics {
         let kept = Kept {
             workload: plan.workload.name(),
@@ -51,7 +51,7 @@ impl Metrics {
         Metrics { kept: Arc::new(Mutex::new(kept)) }
     }
 
-    /// One more sample of the run.
+    /// Adds a sample of the run.
     pub fn add(&self, sample: &Sample, interval: &Interval<'_>) {
         let mut kept = self.lock();
         kept.connect.add(interval.connect);

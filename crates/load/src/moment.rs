@@ -56,13 +56,13 @@ impl Ahead {
         if self.nanoseconds < 0 { -size } else { size }
     }
 
-    /// What the clock that is ahead says when the other says this.
+    /// Returns what the clock that is ahead says when the other says `time`.
     pub(crate) fn later(self, time: Duration) -> Duration {
         let size = Duration::from_nanos(self.nanoseconds.unsigned_abs());
         if self.nanoseconds < 0 { time.saturating_sub(size) } else { time.saturating_add(size) }
     }
 
-    /// What was noted by the clock that is ahead as if this were its own, by the other.
+    /// Corrects a moment that was noted by the clock that is ahead as if it were this clock's own.
     pub(crate) fn correct(self, moment: &mut Option<Instant>) {
         let size = Duration::from_nanos(self.nanoseconds.unsigned_abs());
         *moment = moment.and_then(|noted| if self.nanoseconds < 0 { noted.checked_add(size) } else { noted.checked_sub(size) });

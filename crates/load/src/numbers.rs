@@ -3,7 +3,7 @@
 pub use sockdrawer_catalog::count::thousands;
 pub use sockdrawer_catalog::time::short as time;
 
-/// What is counted here stays below 2^53, or is shown with a few digits.
+/// Converts a count: all that is counted here stays below 2^53, or is shown with a few digits.
 #[expect(clippy::cast_precision_loss, reason = "2^53 of anything takes years")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64

@@ -1,4 +1,4 @@
-//! What a run that goes on can be told: by people at its keys or its control socket, or by a search for the most that holds.
+//! Orders for a run that goes on: from people at its keys or its control socket, or from a search for the maximum that holds.
 
 use crate::numbers::float;
 use crate::plan::Plan;
@@ -13,11 +13,11 @@ use std::time::Duration;
 /// A change of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// So many connections more.
+    /// Number of connections to have in addition.
     More(usize),
-    /// So many fewer: they end at rest, chosen at random.
+    /// Number of connections to have no more: they end at rest, chosen at random.
     Fewer(usize),
-    /// So many connections, whatever there are.
+    /// Number of connections to have, whatever there are.
     Connections(usize),
     /// From one operation of a connection to the next.
     Interval(Duration),
@@ -49,7 +49,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// How the time begins in which a run was stopped as a whole, among its actions.
+/// Word with which an action begins that tells how long the whole run was stopped.
 pub(crate) const STOPPED: &str = "stopped";
 
 /// All that can be written, for those who ask.
@@ -59,7 +59,7 @@ pub(crate) const ORDERS: &str =
 /// An order, and the agent that it is for; None: all of them.
 pub(crate) type Given = (Option<String>, Order);
 
-/// What was written is no order.
+/// Error: the text is no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOrder(String);
 
@@ -114,7 +114,7 @@ struct Kept {
     /// Agents that an order may be for.
     agents: Vec<String>,
     progress: Progress,
-    /// What the run has when it has taken all that was given.
+    /// Number of connections of the run when it has taken all that was given.
     target: usize,
     /// None: its operations have no interval.
     interval: Option<Duration>,
@@ -191,12 +191,12 @@ impl Orders {
         self
     }
 
-    /// One more, after those that wait. It is carried out as far as the bounds allow.
+    /// Adds an order after those that wait. It is carried out as far as the bounds allow.
     pub fn give(&self, order: Order) {
         drop(self.ask(order));
     }
 
-    /// One more, after those that wait. Says what will be done: `ok`, and where a bound is in the way how many connections there will be.
+    /// Adds an order after those that wait. Returns what will be done: `ok`, and where a bound is in the way how many connections there will be.
     ///
     /// # Errors
     /// When it cannot be carried out, not even in part.

@@ -1,4 +1,4 @@
-//! What each agent of another machine did, beside the whole.
+//! Part of each agent of another machine in a run, beside the whole.
 
 use crate::machine::Machine;
 use crate::numbers::{thousands, time};
@@ -6,7 +6,7 @@ use crate::workload::{Latencies, Operations};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What an agent of another machine did of a run.
+/// Part of an agent of another machine in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgentPart {
@@ -22,11 +22,11 @@ pub struct AgentPart {
     pub established: u64,
     /// Connects of it that failed.
     pub failed: u64,
-    /// Of the established, those that were lost, with the agent itself or before.
+    /// Established connections that were lost, with the agent itself or before.
     pub lost_connections: u64,
     /// Its operations.
     pub operations: Operations,
-    /// How long its connects and operations took. `lag` is how late it was itself.
+    /// Times that its connects and operations took. `lag` is how late it was itself.
     pub latency_us: Latencies,
     /// CPU time of its processes.
     pub cpu_seconds: f64,

@@ -1,4 +1,4 @@
-//! What a run is asked to do: typed, and complete before the first connect.
+//! Plan of a run: typed, and complete before the first connect.
 
 use crate::numbers::float;
 use crate::tls::Tls;
@@ -15,10 +15,10 @@ pub(crate) const OTHERS: usize = 256;
 /// More are no help to a machine of any size.
 const MAX_PROCESSES: usize = 1_000;
 
-/// One run.
+/// Plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What the connections do.
+    /// Work of the connections.
     pub workload: Workload,
     /// Servers, taken in turn; none: one inside this process.
     pub targets: Vec<Address>,
@@ -34,7 +34,7 @@ pub struct Plan {
     pub proxy_header: Option<ProxyHeader>,
     /// The most connections at once; without stages there are to be so many from the first moment.
     pub connections: usize,
-    /// How many there are to be, one stage after the other, from none on.
+    /// Stages of the number of connections, one after the other, from none on.
     pub stages: Vec<Stage>,
     /// The run ends after so many operations of all connections.
     pub operations: Option<u64>,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub end: End,
     /// The most connects per second.
     pub connect_rate: Option<f64>,
-    /// How long one connect, and one answer, may take.
+    /// Maximum time of a connect, and of an answer.
     pub timeout: Duration,
     /// A connection ends by itself so long after it stands, and another takes its place.
     pub lifetime: Option<Duration>,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What a connection says of whom it is made for.
+/// Header with which a connection says for whom it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyHeader {
     /// The form of the header.
@@ -76,23 +76,23 @@ impl ProxyHeader {
 /// A way from the connections there were to so many, at a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// How long it takes.
+    /// Time that the stage takes.
     pub time: Duration,
-    /// How many there are to be at its end.
+    /// Number of connections that there are to be at its end.
     pub connections: usize,
 }
 
-/// How many processes run the clients.
+/// Number of processes that run the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Processes {
     /// This one alone, unless its descriptors are too few.
     #[default]
     Auto,
-    /// So many besides this one, at least one.
+    /// Number of processes besides this one, at least one.
     Exactly(u32),
 }
 
-/// What time ends a run.
+/// Time that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// None: it ends when its operations are done.
@@ -144,17 +144,17 @@ impl Plan {
         }
     }
 
-    /// Whether an operation is a whole connection.
+    /// Returns true where an operation is a whole connection.
     pub fn is_short(&self) -> bool {
         self.workload.properties().life == Life::Short
     }
 
-    /// Whether a connection that ends is replaced by another.
+    /// Returns true where a connection that ends is replaced by another.
     pub fn renews(&self) -> bool {
         self.lifetime.is_some() || self.reconnect || self.workload.properties().life.renews()
     }
 
-    /// Whether there is an interval from one operation of a connection to the next, which may change.
+    /// Returns true where there is an interval from one operation of a connection to the next, which may change.
     pub(crate) fn has_interval(&self) -> bool {
         matches!(self.workload.properties().life, Life::RoundTrips | Life::Kept)
     }
@@ -164,7 +164,7 @@ impl Plan {
         self.has_interval() && !self.workload.properties().interval.is_zero()
     }
 
-    /// How many processes run the clients besides this one; 0: this one does.
+    /// Returns the number of processes that run the clients besides this one; 0: this one does.
     ///
     /// Both ends of a server in this process are connections of it.
     pub fn processes(&self, descriptors: usize) -> usize {
@@ -189,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// What one of so many agents does. Stages are told as they come.
+    /// Returns the plan of an agent, which is number `number` of `of`. Stages are told as they come.
     pub(crate) fn part(&self, number: usize, of: usize) -> Plan {
         let mut plan = self.clone();
         plan.connections = part(self.connections, number, of);

@@ -1,4 +1,4 @@
-//! What the kernel tells in /proc: tables of names and values, and settings.
+//! Tables and settings of the kernel in /proc: names and values.
 
 use crate::numbers::float;
 use std::fs;
@@ -38,7 +38,7 @@ pub(crate) fn cpus() -> usize {
     online.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// How many a list such as `0-2,5` has.
+/// Returns the number of items in a list such as `0-2,5`.
 fn listed(list: &str) -> Option<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -139,7 +139,7 @@ pub(crate) fn ids(folder: &str) -> impl Iterator<Item = u32> {
     fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// How long a thread ran, by its folder in /proc; to the nanosecond when it sleeps.
+/// Returns how long a thread ran, by its folder in /proc; to the nanosecond when it sleeps.
 pub(crate) fn scheduled(folder: &str) -> Option<Duration> {
     let text = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)

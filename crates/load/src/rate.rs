@@ -1,4 +1,4 @@
-//! Whether a run kept the rate that it was asked for: what was due in its time, and what of it was begun.
+//! Rate that a run was asked for, and whether it was kept: what was due in its time, and what of it was begun.
 
 use crate::numbers::{float, per_second, thousands};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Below this part of what was due, a rate was not kept. Connections that begin and end, and the last answers, cost a few percent.
 const LEAST: f64 = 0.95;
-/// What is due in the last moment is on its way, as late as a busy machine makes it.
+/// Time in seconds before the end in which due operations are still on their way: a busy machine makes them so late.
 const ON_ITS_WAY: f64 = 0.25;
 /// In less time the first connects are most of what is seen.
 const LEAST_SECONDS: f64 = 1.0;
@@ -22,9 +22,9 @@ pub struct Rate {
     pub begun: f64,
     /// Operations that were due until the time was over, of the connections that there were to be.
     pub due: u64,
-    /// Of these, those that were never begun: their turn did not come, or no connection was established.
+    /// Operations that were due and never begun: their turn did not come, or no connection was established.
     pub not_begun: u64,
-    /// Whether at least 95 % of what was due had begun when the time was over; true for a run of less than 1 s.
+    /// True where at least 95 % of the operations that were due had begun when the time was over; true for a run of less than 1 s.
     pub kept: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Due {
     at: Duration,
     interval: Duration,
     per_second: Option<f64>,
-    /// What the plan says, as long as nothing else was due than that.
+    /// Rate of the plan, as long as nothing else was due than that.
     planned: Option<f64>,
 }
 
@@ -80,7 +80,7 @@ impl Due {
         self.planned = None;
     }
 
-    /// So many connections were there since the last time, or should have been.
+    /// Passes the time until `now`, in which there were `connections` connections, or should have been.
     pub(crate) fn pass(&mut self, now: Duration, connections: u64, suspended: bool) {
         let time = now.saturating_sub(std::mem::replace(&mut self.at, now)).as_secs_f64();
         if suspended {
@@ -94,8 +94,8 @@ impl Due {
         }
     }
 
-    /// What came of it, when so many were begun, of so many at most, on so many connections that each began at a random point of an interval.
-    /// None: nothing was due at any time.
+    /// Returns the rate, where `begun` operations were begun, of `most` at most, on `connections` connections that each began at a random point of an
+    /// interval. None: nothing was due at any time.
     pub(crate) fn rate(&self, begun: u64, most: Option<u64>, connections: u64) -> Option<Rate> {
         let seconds = self.at.as_secs_f64();
         if self.operations == 0.0 || seconds == 0.0 {

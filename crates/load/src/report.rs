@@ -1,4 +1,4 @@
-//! What came of a run: the object that `--json` prints, and the same for people.
+//! Result of a run: the object that `--json` prints, and the text for people.
 
 use crate::cause::{Cause, all_at_once, cause};
 use crate::latency::{Columns, row};
@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What came of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
+/// Result of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -36,13 +36,13 @@ pub struct Report {
     pub started: String,
     /// The end, when the last connection was closed: RFC 3339, UTC.
     pub ended: String,
-    /// Whether the plan was carried out to its end; false: interrupted, stopped, or no connection was left.
+    /// True where the plan was carried out to its end; false: interrupted, stopped, or no connection was left.
     pub complete: bool,
     /// Why a run that is not complete ended early, in words.
     pub ended_early: Option<String>,
     /// The seed of random choices.
     pub seed: u64,
-    /// What the connections did.
+    /// Name of the workload: what the connections did.
     pub workload: Cow<'static, str>,
     /// Where.
     pub machine: Machine,
@@ -52,28 +52,28 @@ pub struct Report {
     pub connections: Connections,
     /// Operations.
     pub operations: Operations,
-    /// How the schedule was kept; only of runs whose operations are due at moments of their own.
+    /// Rate that was asked for, and whether it was kept; only of runs whose operations are due at moments of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How long connects and operations took.
+    /// Times that connects and operations took.
     pub latency_us: Latencies,
-    /// What went wrong, and how often.
+    /// Errors by kind, and the number of each.
     pub errors: Vec<Errors>,
-    /// What it cost here.
+    /// Cost of the clients.
     pub client: Client,
-    /// What each agent of another machine did of it.
+    /// Part of each agent of another machine in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentPart>,
-    /// What it cost there, where it is known.
+    /// Cost of the server, where it is known.
     pub server: Server,
     /// CPUs of this machine that other programs used meanwhile, in the mean; null where that cannot be known.
     #[serde(default)]
     pub others_cpus: Option<f64>,
-    /// What stopped the run from being more, where that can be said.
+    /// Limit that stopped the run from being more, where that can be said.
     pub wall: Option<Wall>,
-    /// What was asked of the result, and whether it holds.
+    /// Thresholds that were asked for, and whether each holds.
     pub thresholds: Vec<Judgement>,
-    /// What the run was told while it went on.
+    /// Orders that the run was given while it went on.
     pub actions: Vec<Action>,
     /// Only where the clients speak TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,10 +81,10 @@ pub struct Report {
     /// Only where the clients speak WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub websocket: Option<WebSocketReport>,
-    /// Of the workload `acks` only.
+    /// Figures of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
-    /// Of the workload `http` only.
+    /// Figures of the workload `http` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
 }
@@ -95,25 +95,25 @@ pub struct Report {
 pub struct Connections {
     /// Connects whose end is known.
     pub attempted: u64,
-    /// Of these, those that were established.
+    /// Attempted connections that were established.
     pub established: u64,
-    /// Of these, those that failed.
+    /// Attempted connections that failed.
     pub failed: u64,
-    /// Of the established, those that the peer or the network ended before their work was done.
+    /// Established connections that the peer or the network ended before their work was done.
     pub lost: u64,
-    /// Of the established, those that this side ended before the time was over: their work was done, it gave up, or it was told to.
+    /// Established connections that this side ended before the time was over: their work was done, it gave up, or it was told to.
     pub closed: u64,
-    /// Of the established, those that were open when the time was over; established = open + closed + lost.
+    /// Established connections that were open when the time was over; established = open + closed + lost.
     pub open: u64,
     /// The most that were open at once.
     pub peak: u64,
-    /// Of the connections that there were to be, those whose connect was not begun when the time was over.
+    /// Connections that there were to be and whose connect was not begun when the time was over.
     #[serde(default)]
     pub not_begun: u64,
-    /// Those that were established, per second: until the last one of them where none is replaced.
+    /// Connections established per second: until the last one of them where none is replaced.
     #[serde(default)]
     pub per_second: f64,
-    /// Of the established, those that took the place of another one; null where none is replaced, or each is for one operation.
+    /// Established connections that took the place of another one; null where none is replaced, or each is for one operation.
     pub reconnected: Option<u64>,
 }
 
@@ -138,11 +138,11 @@ pub struct Client {
     pub cpu_seconds: Option<f64>,
     /// Processes that ran clients.
     pub processes: u32,
-    /// Of these, those that died before their time. Their connections count as lost.
+    /// Processes that died before their time. Their connections count as lost.
     pub lost: u32,
 }
 
-/// Of less CPU time the start of a run is much.
+/// Minimum CPU time, in seconds, that is divided by operations: of less, the start of a run is much.
 const LEAST_CPU: f64 = 0.25;
 /// A run that did not begin more than this part of its connections is not what was asked for.
 const NOT_BEGUN: f64 = 0.05;
@@ -174,7 +174,7 @@ impl Report {
 }
 
 impl Report {
-    /// What an error means, by all that the run saw.
+    /// Returns the meaning of an error, by all that the run saw.
     pub fn cause(&self, error: &Errors) -> Option<Cause> {
         all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.overflows_behind(error)))
     }
@@ -213,7 +213,7 @@ impl Report {
         }
     }
 
-    /// What one operation took of this CPU time, in words.
+    /// Returns the part of this CPU time that an operation took, in words.
     fn each(&self, cpu_seconds: Option<f64>) -> String {
         let bears = |seconds: &f64| self.operations.ok > 0 && *seconds >= LEAST_CPU;
         let each = cpu_seconds.filter(bears).map(|seconds| seconds * 1e6 / float(self.operations.ok));
@@ -247,7 +247,7 @@ impl Report {
             row(f, "websocket", websocket)?;
             writeln!(f)?;
         }
-        // Of round trips it is that of the first question of each connection.
+        // The first byte of round trips is that of the first question of each connection.
         let of_each = !matches!(self.workload.as_ref(), "ping" | "echo");
         if let Some(first_byte) = self.latency_us.first_byte.filter(|_| of_each) {
             row(f, "first byte", &first_byte)?;

@@ -40,7 +40,7 @@ const STOPPED_FOR: Duration = Duration::from_millis(250);
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
-/// So many slow answers at once: they wait, and cost a stack each.
+/// Maximum number of slow answers at once: they wait, and cost a stack each.
 const MAX_WORKERS: usize = 128;
 
 /// Who wants to know how a run is going.
@@ -88,12 +88,12 @@ pub struct Run<'a> {
     /// All up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
-    /// What was due until now.
+    /// Operations that were due until now.
     due: Due,
     /// The sample before, and the one before that.
     last: Mark,
     earlier: Mark,
-    /// How long operations took in the time of the last sample.
+    /// Times that operations took in the time of the last sample.
     operation: Percentiles,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
@@ -104,7 +104,7 @@ pub struct Run<'a> {
     busy: Option<Duration>,
 }
 
-/// What was counted when a sample was told.
+/// Counts at the moment when a sample was told.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     at: Duration,
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
             Some(agent) => agent.weigh(standing),
             None => self.watch.weigh(standing),
         }
-        // What this side ends from now on stood when the time was over.
+        // Connections that this side ends from now on were open when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.agents.settle(self.plan, stop)?;
         let connects = self.agents.state().connects;
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
             }
             if now >= tick {
                 let is_sampled = now >= second && self.ends().is_none_or(|ends| ends >= now + SHORT);
-                // What agents of other machines measured is told once a second, to spare the network.
+                // Measurements of agents of other machines are told once a second, to spare the network.
                 if is_sampled || !matches!(self.agents, Agents::Hosts(_)) {
                     self.gather(false);
                 }
@@ -367,7 +367,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What it is about. Connections that are replaced are made all the time: once each that is wanted was tried, the run is in its course.
+    /// Returns the phase of the run. Connections that are replaced are made all the time: once each that is wanted was tried, the run is in its
+    /// course.
     fn phase(&self, state: &State) -> Phase {
         let numbers = self.numbers();
         let wanted = match self.plan.workload.properties().schedule {
@@ -438,7 +439,7 @@ impl<'a> Run<'a> {
         let busy =
             cpu.filter(|_| !since.at.is_zero() || !is_short).map(|cpu| cpu.saturating_sub(since.cpu).as_secs_f64() / stretch);
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
-        // What the first byte took is told of the whole run.
+        // Times of first bytes are told for the whole run only.
         let latency_us = Latencies { first_byte: None, ..recent.latencies() };
         let mut server = self.watch.sample(standing, numbers);
         if let Some(agent) = &mut self.server_agent {
@@ -565,7 +566,7 @@ fn server(plan: &Plan) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// What will be due of a plan, whose operations may be back to back.
+/// Returns what will be due by a plan, whose operations may be back to back.
 fn due(plan: &Plan) -> Due {
     let properties = plan.workload.properties();
     let interval = if plan.has_interval() { properties.interval } else { Duration::ZERO };

@@ -1,11 +1,11 @@
-//! How many connections there are to be, and when: a plan's stages, as they come and as people change them.
+//! Number of connections that there are to be at each moment: a plan's stages, as they come and as people change them.
 
 use crate::agent::Aim;
 use crate::numbers::float;
 use crate::plan::{Plan, Stage};
 use std::time::Duration;
 
-/// How often the number of connections that are replaced all the time follows the slope of a stage.
+/// Time between two steps in which the number of connections that are replaced all the time follows the slope of a stage.
 const STEP: Duration = Duration::from_millis(200);
 
 /// Where in its stages a run is. Times are since its first connect.
@@ -52,7 +52,7 @@ impl Schedule {
         }
     }
 
-    /// What is aimed for until the next change.
+    /// Returns the aim until the next change.
     pub(crate) fn aim(&self) -> Aim {
         if let Some(at) = self.stepped {
             // There are none before the first stage, and a pool that has none makes none.
@@ -87,7 +87,7 @@ impl Schedule {
         self.enter(at);
     }
 
-    /// So many connections from now on, until the next stage begins.
+    /// Sets the number of connections from now on, until the next stage begins.
     pub(crate) fn set(&mut self, connections: usize) {
         (self.from, self.to) = (connections, connections);
     }
@@ -98,7 +98,7 @@ impl Schedule {
         self.ends = self.ends.map(|ends| ends + by);
     }
 
-    /// How many there are to be at this moment.
+    /// Returns the number of connections that there are to be at this moment.
     pub(crate) fn target(&self, at: Duration) -> usize {
         let Some(ends) = self.ends.filter(|ends| at < *ends && *ends > self.began) else { return self.to };
         let part = at.saturating_sub(self.began).as_secs_f64() / (ends - self.began).as_secs_f64();
@@ -110,7 +110,7 @@ impl Schedule {
         self.ends.is_none()
     }
 
-    /// Whether the stage under way makes connections more or fewer.
+    /// Returns true where the stage under way makes connections more or fewer.
     pub(crate) fn is_ramping(&self) -> bool {
         self.ends.is_some() && self.from != self.to
     }

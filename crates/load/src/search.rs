@@ -13,7 +13,7 @@ const CONFIRMED: u32 = 4;
 /// After this many tries of one number the majority decides.
 const MAX_TRIES: u32 = 7;
 
-/// How often a number was tried, and how often it held.
+/// Number of tries of a number, and of those that held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
     /// Tries that held.

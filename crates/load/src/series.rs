@@ -6,7 +6,7 @@ use crate::workload::{Errors, HandshakeCounts, Latencies, Numbers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
-/// What a run is about at a moment.
+/// Phase of a run at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -28,28 +28,28 @@ pub enum Phase {
 pub struct Sample {
     /// Seconds since the first connect.
     pub at: f64,
-    /// What the run is about.
+    /// Phase of the run.
     pub phase: Phase,
     /// Connections that are wanted now.
     pub target: u64,
     /// Connections that stand now.
     pub standing: u64,
-    /// What became of connects and connections.
+    /// Connects and connections, by what became of them.
     pub connections: Counted,
-    /// What became of operations.
+    /// Operations, by what became of them.
     pub operations: Done,
-    /// How fast things went.
+    /// Rates of connects and operations.
     pub per_second: PerSecond,
-    /// How long they took, but for first bytes.
+    /// Times that they took, but for first bytes.
     pub latency_us: Latencies,
     /// Handshakes of TLS; only where the clients speak it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<HandshakeCounts>,
-    /// What went wrong.
+    /// Errors by kind.
     pub errors: Vec<Errors>,
-    /// What this side took.
+    /// Cost of this side.
     pub client: ClientSample,
-    /// What the server took, where it can be seen.
+    /// Cost of the server, where it can be seen.
     pub server: Option<ServerSample>,
 }
 
@@ -58,13 +58,13 @@ pub struct Sample {
 pub struct Counted {
     /// Connects whose end is known.
     pub attempted: u64,
-    /// Of these, those that stood.
+    /// Connections that stood.
     pub established: u64,
-    /// Of these, those that did not.
+    /// Connects that failed.
     pub failed: u64,
-    /// Of the established, those that the peer or the network ended.
+    /// Established connections that the peer or the network ended.
     pub lost: u64,
-    /// Of the established, those that this side ended.
+    /// Established connections that this side ended.
     pub closed: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct PerSecond {
     pub operations: f64,
 }
 
-/// What this side took, all its processes together.
+/// Cost of this side, all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientSample {
     /// CPUs that were busy, since the sample before. None where a server in the same process cannot be told from it.
@@ -106,17 +106,17 @@ pub struct Progress {
     /// When its time is over, since the first connect, as far as that is known; in seconds.
     #[serde(serialize_with = "as_seconds_where_known")]
     pub ends: Option<Duration>,
-    /// What it is about.
+    /// Phase of the run.
     pub phase: Phase,
     /// Connections that are wanted.
     pub target: u64,
     /// Connections that stand.
     pub standing: u64,
-    /// What happened so far.
+    /// Counts so far.
     pub numbers: Numbers,
     /// Connections that took the place of another one, where an operation is not a connection.
     pub reconnected: u64,
-    /// How long operations took in the last whole second, in microseconds.
+    /// Times that operations took in the last whole second, in microseconds.
     pub operation: Percentiles,
     /// Nothing begins until somebody says so.
     pub suspended: bool,
@@ -135,12 +135,12 @@ fn as_seconds_where_known<S: Serializer>(time: &Option<Duration>, to: S) -> Resu
 pub struct Interval<'a> {
     /// When it began, since the first connect.
     pub from: Duration,
-    /// How long it was.
+    /// Length of the interval.
     pub length: Duration,
-    /// How long connects took.
+    /// Times that connects took.
     pub connect: &'a Latency,
-    /// How long handshakes of TLS took.
+    /// Times that handshakes of TLS took.
     pub handshake: &'a Latency,
-    /// How long operations took.
+    /// Times that operations took.
     pub operation: &'a Latency,
 }

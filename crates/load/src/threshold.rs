@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// What one number of a result must be: `operation.p99<50ms`, `failed<0.1%`, `lost==0`; or, between two results, how much it may
-/// change: `operation.p99<+10%`.
+/// Condition for a number of a result: `operation.p99<50ms`, `failed<0.1%`, `lost==0`; or, between two results, how much it may change:
+/// `operation.p99<+10%`.
 ///
 /// ```
 /// # use sockdrawer_load::results::Threshold;
@@ -46,14 +46,14 @@ enum Operator {
     Unequal,
 }
 
-/// What a number is compared with.
+/// Bound that a number is compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bound {
     /// The number itself, in the unit of the JSON.
     Value(f64),
     /// Its share of what it is a part of, in percent.
     Percent(f64),
-    /// How much more it is than before.
+    /// Growth of the number since before.
     Change(f64),
     /// The same in percent of what it was.
     ChangePercent(f64),
@@ -84,7 +84,7 @@ impl Operator {
 }
 
 impl Threshold {
-    /// Whether it is about a change: it needs two results.
+    /// Returns true where it is about a change: it needs two results.
     pub fn is_change(&self) -> bool {
         matches!(self.bound, Bound::Change(_) | Bound::ChangePercent(_))
     }
@@ -94,7 +94,7 @@ impl Threshold {
         self.figure.page.as_deref()
     }
 
-    /// What a result says to it. A change has not been measured in one result.
+    /// Judges a result. A change has not been measured in a single result.
     pub fn check(&self, result: &Value) -> Judgement {
         self.judge(self.read(result).filter(|_| !self.is_change()))
     }
@@ -111,7 +111,7 @@ impl Threshold {
             Bound::Change(_) => change(|before, after| after - before),
             Bound::ChangePercent(_) => change(percent_change),
         });
-        // One that asks for an improvement is not kept by runs that show none.
+        // A threshold that asks for an improvement is not kept by runs that show none.
         let allows_none = self.is_change() && self.judge(Some(0.0)).ok;
         let within_spread = !judgement.ok && allows_none && is_outside_spread(&sides[0], &sides[1]) == Some(false);
         Judgement { within_spread, ok: judgement.ok || within_spread, ..judgement }
@@ -228,7 +228,7 @@ fn digits(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// How many percent more `after` is. Nothing that became something grew beyond all bounds.
+/// Returns by how many percent `after` is more. Something that was nothing grew beyond all bounds.
 pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     let change = after - before;
     if change == 0.0 { 0.0 } else { 100.0 * change / before.abs() }
@@ -247,17 +247,17 @@ pub(crate) fn is_outside_spread(before: &[f64], after: &[f64]) -> Option<bool> {
 pub struct Judgement {
     /// As it was written.
     pub expr: String,
-    /// What was measured, in the unit of the result; None when nothing was.
+    /// Value that was measured, in the unit of the result; None when nothing was.
     pub value: Option<f64>,
-    /// Whether it holds.
+    /// The threshold holds.
     pub ok: bool,
-    /// Whether it holds for this reason alone: the change is within the spread of the runs.
+    /// True where it holds for this reason alone: the change is within the spread of the runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub within_spread: bool,
 }
 
 impl Judgement {
-    /// What was measured, for people.
+    /// Returns the measured value in words for people.
     pub fn words(&self) -> String {
         match (self.value, self.expr.parse::<Threshold>()) {
             (None, _) => "nothing was measured".to_owned(),

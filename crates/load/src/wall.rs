@@ -1,5 +1,5 @@
-//! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
-//! named.
+//! Walls: the limit that stopped a run from being more, by name. It is found by errors, counters and how busy both ends were. Where nothing shows it,
+//! none is named.
 
 use crate::cause::{ACCEPT_FASTER, all_at_once, cause, overflown};
 use crate::cgroup::{Limits, Quota, Throttling};
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
 const FULL: f64 = 0.9;
-/// One thread that is busy all the time shows as so many CPUs.
+/// CPUs that a thread that is busy all the time shows as.
 const ONE_THREAD: std::ops::RangeInclusive<f64> = 0.93..=1.05;
 /// Lag that no pause of a scheduler explains, in microseconds.
 const MUCH_LAG: f64 = 10_000.0;
 /// Lag that matters where it is half of the latency, of clients that use this part of their CPUs: others are late by what else runs there.
 const SOME_LAG: f64 = 1_000.0;
 const BUSY: f64 = 0.5;
-/// Of fewer operations the 99th percentile is a few.
+/// Minimum number of operations for their 99th percentile: of fewer it is a few operations.
 const MANY: u64 = 1_000;
 /// From this part of its periods on in which a quota is used up, it shows in what is measured.
 const THROTTLED: f64 = 0.05;
@@ -46,13 +46,13 @@ const HANDSHAKE_AGAIN: f64 = 1_000_000.0;
 pub struct Wall {
     /// Which.
     pub name: String,
-    /// What shows it.
+    /// Evidence for the limit.
     pub why: String,
-    /// What moves it.
+    /// Remedy for the limit.
     pub remedy: String,
 }
 
-/// What was seen of a run besides its report.
+/// Evidence from a run besides its report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Evidence {
     /// CPUs that the clients were busy on, of each second.
@@ -73,11 +73,11 @@ pub(crate) struct Evidence {
     pub(crate) sent_again: Option<f64>,
     /// Connects per second that were asked for, where connections are replaced all the time.
     pub(crate) connect_rate: Option<f64>,
-    /// What the cgroups of this process allowed it when it began.
+    /// Limits of this process by cgroups when it began.
     pub(crate) allowed: Limits,
     /// The part of its cgroup's memory that was left when the least was.
     pub(crate) allowed_left: Option<f64>,
-    /// How often a quota stopped the clients, and the server.
+    /// Number of times that a quota stopped the clients, and the server.
     pub(crate) throttled: [Option<Throttling>; 2],
     /// The agent of another machine that was stopped most.
     pub(crate) stopped: Option<String>,
@@ -137,7 +137,7 @@ impl Evidence {
             .or_else(|| if shows_load(report) { self.of_load(report) } else { None })
     }
 
-    /// What was full.
+    /// Returns the wall that load ran up against.
     fn of_load(&self, report: &Report) -> Option<Wall> {
         self.quota()
             .or_else(|| self.busy(report))
@@ -248,8 +248,8 @@ impl Evidence {
     }
 }
 
-/// Whether a run can show what was full: one that lasted, and whose errors may come of load. What a server refuses, or answers wrongly, it
-/// does at any load, and to say why is to say that.
+/// Returns true where a run can show what was full: it lasted, and its errors may come of load. Errors such as a refusal, or a wrong answer, come at
+/// any load, and name their reason themselves.
 fn shows_load(report: &Report) -> bool {
     let of_load = |error: &Errors| match error.phase.as_ref() {
         // A server that is busy is late, and does not show another certificate.
@@ -262,7 +262,7 @@ fn shows_load(report: &Report) -> bool {
     report.seconds >= LEAST_SECONDS && float(other) <= FEW_ERRORS * float(report.operations.ok)
 }
 
-/// Whether a handshake failed by its time, or by the end of its connection: other reasons load does not explain.
+/// Returns true where a handshake failed by its time, or by the end of its connection: load does not explain other reasons.
 pub(crate) fn is_late(reason: &str) -> bool {
     [
         "did not end in time",

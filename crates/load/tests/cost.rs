@@ -1,4 +1,4 @@
-//! What following a run costs the thread that does it.
+//! Cost of following a run for the thread that does it.
 
 use rustix::time::{ClockId, clock_gettime};
 use sockdrawer_load::{End, Hello, Plan, Progress, Run, Stop, Workload};
@@ -13,7 +13,7 @@ fn processor_time(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().expect("processor time is not negative")
 }
 
-/// How often this thread has waited for something.
+/// Returns how often this thread has waited for something.
 fn waits() -> u32 {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the kernel counts them");
@@ -35,7 +35,7 @@ fn tables() -> Duration {
     times.into_iter().sum()
 }
 
-/// Of the thread that follows, and of all of this process: its clients and their server.
+/// Resources used by the thread that follows, and by all of this process: its clients and their server.
 #[derive(Clone, Copy)]
 struct Used {
     waits: u32,

@@ -19,7 +19,7 @@ fn fed(part: u64, step: u64) -> Latency {
     latency
 }
 
-/// What a child does; of itself it is no test.
+/// Does the work of a child; by itself it is no test.
 #[test]
 fn part() {
     let Ok(part) = std::env::var(PART) else { return };

@@ -112,7 +112,7 @@ fn chromium(folder: &Folder, options: &[&str]) -> Option<Output> {
     command.arg(format!("--user-data-dir={}", profile.display())).args(options);
     command.arg(format!("file://{}", folder.0.join("report.html").display()));
     let output = command.output().expect("timeout is one of the core utilities");
-    // What `timeout` ends with when there is no such program.
+    // Exit code of `timeout` when there is no such program.
     if output.status.code() == Some(127) {
         println!("skipped: there is no chromium here (apt-get install chromium)");
         return None;
@@ -120,7 +120,7 @@ fn chromium(folder: &Folder, options: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// What the page wrote to the console: errors of its script and whatever its policy forbade.
+/// Returns what the page wrote to the console: errors of its script and whatever its policy forbade.
 fn console(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()

@@ -118,7 +118,7 @@ impl<E: Exchange, W: Witness> Service for Churn<E, W> {
     }
 }
 
-/// One connection of [`Churn`].
+/// Connection of [`Churn`].
 pub struct Visit<D, W> {
     talk: Talk<D>,
     witness: Arc<W>,
@@ -290,7 +290,7 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
     }
 }
 
-/// How a connection ended.
+/// Result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// In order, because the trial ends.
@@ -299,7 +299,7 @@ enum Outcome {
     Failed(Cause),
 }
 
-/// One connection of [`Keep`].
+/// Connection of [`Keep`].
 pub struct Kept<D, W> {
     talk: Talk<D>,
     witness: Arc<W>,

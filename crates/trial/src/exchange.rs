@@ -64,7 +64,7 @@ pub trait Exchange: Send + Sync + 'static {
     /// Makes the dialogue of a new connection.
     fn dialogue(&self) -> Self::Dialogue;
 
-    /// Whether a client of the churn shuts down its sending side right after its request. By default it does so after the answer.
+    /// Returns true where a client of the churn shuts down its sending side right after its request. By default it does so after the answer.
     fn ends_at_once(&self) -> bool {
         false
     }
@@ -102,7 +102,7 @@ pub trait Dialogue: Send + 'static {
     }
 }
 
-/// How received bytes compare with the expected answer.
+/// Comparison of received bytes with the expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// All bytes are right so far, and the answer is not complete.
@@ -179,7 +179,7 @@ fn byte(salt: u64, number: u64) -> u8 {
 }
 
 impl Echoed {
-    /// So many bytes of the last request were not sent after all.
+    /// Takes back bytes of the last request that were not sent after all.
     pub(crate) fn not_sent(&mut self, bytes: u64) {
         self.sent -= bytes;
     }

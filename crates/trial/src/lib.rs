@@ -73,7 +73,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Changes applied, or commands that ended.
     pub changes: u64,
-    /// What the clients have seen so far.
+    /// Counts of the clients so far.
     pub seen: Seen,
 }
 

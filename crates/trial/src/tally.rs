@@ -50,7 +50,7 @@ impl Group {
     }
 }
 
-/// How a connection ended that was asked to end.
+/// End of a connection that was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// An orderly end, after bytes that were all right.
@@ -110,7 +110,7 @@ pub struct Seen {
     pub not_begun: u64,
     /// Kept connections that ended with a request under way: no answer, or a part of it.
     pub lost_in_exchange: u64,
-    /// Of these, those that had answered before, and that ended before the first byte of this answer.
+    /// Lost connections that had answered before, and that ended before the first byte of this answer.
     pub lost_unheard: u64,
     /// Kept connections that ended, unannounced, while no request was under way.
     pub lost_between: u64,
@@ -146,12 +146,12 @@ impl Seen {
         if idle_close { self.lost_in_exchange.saturating_sub(self.lost_unheard) } else { self.lost() }
     }
 
-    /// Of the kept connections that were lost, those that were closed at rest: as announced, or between exchanges.
+    /// Returns the number of kept connections that were lost at rest: closed as announced, or between exchanges.
     pub fn closed_at_rest(&self) -> u64 {
         self.lost_between + self.lost_announced
     }
 
-    /// Whether nothing was lost.
+    /// Returns true where nothing was lost.
     pub fn is_clean(&self) -> bool {
         self.failed() + self.lost() + self.wrong_bytes + self.ended_badly == 0
     }
@@ -396,7 +396,7 @@ fn sort(cause: Cause) -> Sort {
     }
 }
 
-/// Whether a connect failed at this end, before it reached the server.
+/// Returns true where a connect failed at this end, before it reached the server.
 fn is_own(cause: Cause) -> bool {
     matches!(
         cause.errno().map(Errno::from_raw_os_error),

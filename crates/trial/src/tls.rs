@@ -58,7 +58,7 @@ impl<W: Witness> Filtering for Secured<W> {
     }
 }
 
-/// What came of one connection's TLS.
+/// State of the handshake of a connection's TLS.
 pub(crate) struct Shaking<W: Witness> {
     tls: Tls,
     /// Is told when the handshake does not end well: the clients inside are opened after it. None: it is over.

@@ -59,7 +59,7 @@ pub trait Judged {
     fn seed(&self) -> u64;
     /// The findings against the server, one per line.
     fn spoiled(&self) -> Vec<String>;
-    /// What was too little for a verdict, one per line.
+    /// Returns what was too little for a verdict, one per line.
     fn missing(&self) -> Vec<String>;
 }
 

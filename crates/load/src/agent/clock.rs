@@ -1,10 +1,10 @@
-//! How far the clock of another machine is from this one's: four timestamps of a question and its answer, and of many the pair that
-//! took the least time, because all that can be wrong is half of it.
+//! Distance of the clock of another machine from this one's: four timestamps of a question and its answer, and of many the pair that took the least
+//! time, because all that can be wrong is half of it.
 
 use crate::moment::{self, Ahead};
 use std::time::{Duration, Instant};
 
-/// What is known of the clock of an agent.
+/// Knowledge of an agent's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     pub(super) ahead: Ahead,

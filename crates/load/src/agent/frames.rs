@@ -1,4 +1,4 @@
-//! What is said to agents and what they say: a length and then the message in postcard's form, over pipes or a connection.
+//! Messages to agents and from them: a length and then the message in postcard's form, over pipes or a connection.
 
 use crate::cgroup::Throttling;
 use crate::machine::Machine;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// More is no message of ours. The histograms of a run of `http` with many pages are the largest.
 const LONGEST: u32 = 256 * 1024 * 1024;
 
-/// How many connections there are to be, and how fast they are made.
+/// Number of connections that there are to be, and how fast they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Aim {
     pub(crate) connections: usize,
@@ -30,7 +30,7 @@ impl Aim {
     }
 }
 
-/// What an agent is told besides.
+/// Command to an agent besides its aim.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Word {
     /// From one operation of a connection to the next.
@@ -46,9 +46,9 @@ pub(crate) enum Word {
 pub(crate) struct State {
     /// Connects begun.
     pub(crate) connects: u64,
-    /// Of these, those whose end is known.
+    /// Connects begun whose end is known.
     pub(crate) settled: u64,
-    /// Whether all connects were begun that will be made.
+    /// All connects were begun that will be made.
     pub(crate) made: bool,
     /// Connections, those that linger and those under way too.
     pub(crate) connections: u64,
@@ -56,16 +56,16 @@ pub(crate) struct State {
     pub(crate) standing: u64,
     /// The most that stood at once; of several agents the sum of what was the most in each.
     pub(crate) peak: u64,
-    /// Whether all operations that were asked for ended.
+    /// All operations that were asked for ended.
     pub(crate) spent: bool,
-    /// How many aims it has heard of since the first.
+    /// Number of aims that the agent has heard of since the first.
     pub(crate) aims: u32,
     /// Why it cannot go on.
     pub(crate) stopped: Option<String>,
 }
 
 impl State {
-    /// Whether every connect that will be made has succeeded or failed.
+    /// Returns true where every connect that will be made has succeeded or failed.
     pub(crate) fn is_connected(&self) -> bool {
         self.made && self.settled >= self.connects
     }
@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// What came of clients since it was asked before, and what they cost so far.
+/// Results of clients since they were asked for before, and the cost so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) tally: Tally,
@@ -98,7 +98,7 @@ pub(crate) struct Account {
     pub(crate) throttled: Option<Throttling>,
 }
 
-/// What an agent is asked.
+/// Request to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Prepares a run, and says when it is ready.
@@ -107,7 +107,7 @@ pub(super) enum Request {
     Go(Duration),
     Aim(Aim),
     Word(Word),
-    /// What came of its clients since the last time; at the last time, of all that there was.
+    /// Asks for the results of its clients since the last time; at the last time, of all that there was.
     Take {
         last: bool,
     },
@@ -115,7 +115,7 @@ pub(super) enum Request {
     Halt,
     /// It says when nothing is under way any more.
     Settle,
-    /// What is under way is cut off soon.
+    /// Cuts off soon the operations that are under way.
     Hurry,
     /// The run has ended, or does not begin; another may be started.
     Over,
@@ -125,7 +125,7 @@ pub(super) enum Request {
         processes: Vec<u32>,
     },
     Look(Look),
-    /// What so many connections need beside what its machine has.
+    /// Asks what `connections` connections need beside what its machine has.
     Examine {
         target: Option<Address>,
         connections: usize,
@@ -134,18 +134,18 @@ pub(super) enum Request {
     Beat(Duration),
 }
 
-/// How a server is looked at.
+/// Kind of look at a server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Look {
     /// While so many connections stand and this has been done.
     Sample { standing: u64, done: Numbers },
-    /// What it takes once nothing begins any more, with so many connections.
+    /// Measures what the server takes once nothing begins any more, with `standing` connections.
     Weigh { standing: u64 },
     /// All that came of it, after so many operations that ended well.
     End { operations: u64 },
 }
 
-/// What was seen.
+/// Result of a look at a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Seen {
     Sample(Option<ServerSample>),
@@ -153,10 +153,10 @@ pub(super) enum Seen {
     End(Server),
 }
 
-/// What an agent found of its machine: [`Findings`](crate::doctor::Findings), in both of their forms.
+/// Findings of an agent about its machine: [`Findings`](crate::doctor::Findings), in both of their forms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Examined {
-    /// Whether nothing lacks.
+    /// Nothing lacks.
     pub ok: bool,
     /// For people.
     pub text: String,
@@ -164,7 +164,7 @@ pub struct Examined {
     pub json: String,
 }
 
-/// What an agent does in a run.
+/// Part of an agent in a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Start {
     /// Its part of it.
@@ -183,7 +183,7 @@ pub(crate) enum Clients {
     Processes { force: bool },
 }
 
-/// What an agent says.
+/// Message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
     /// Which program it is and where; the first word of an agent of another machine.
@@ -215,7 +215,7 @@ pub(super) struct Hello {
     pub(super) machine: Machine,
 }
 
-/// What an agent says before its first frame: a shell that starts it may print something of its own.
+/// Bytes that an agent says before its first frame: a shell that starts it may print something of its own.
 pub(super) const GREETING: &[u8] = b"\nsockdrawer agent 1\n";
 /// A shell that prints more than this before an agent begins starts none.
 const MAX_BEFORE: u64 = 64 * 1024;

@@ -24,12 +24,12 @@ const SLICE: Duration = Duration::from_millis(50);
 const ANSWERED: Duration = Duration::from_millis(5);
 /// After a [`Stop`], what is under way may take this long.
 const IMPATIENCE: Duration = Duration::from_secs(1);
-/// What is cut off has this long to take what was written already.
+/// Time in which connections that are cut off take what was written already.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
-/// Of many connections that were cut off, one at least ends in this time.
+/// Time in which at least one of many connections that were cut off ends.
 const CLOSES_SOME: Duration = Duration::from_secs(2);
-/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
-/// still sends then is nobody's.
+/// Time that a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server still sends then is
+/// nobody's.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// The clients.
@@ -38,9 +38,9 @@ pub(crate) struct Here {
     shared: Arc<Shared>,
     aim: Aim,
     timeout: Duration,
-    /// Whether a connection that ends is replaced.
+    /// A connection that ends is replaced.
     renews: bool,
-    /// Whether connections look at the interval again when they are told to.
+    /// Connections look at the interval again when they are told to.
     has_interval: bool,
     /// Somebody said that nothing shall begin.
     suspended: bool,
@@ -48,12 +48,12 @@ pub(crate) struct Here {
     total: Option<u64>,
     /// Connects per second on a schedule of their own, whatever is aimed for.
     scheduled: Option<f64>,
-    /// What the thread that ends connections aims for, and whose turn it is to do so.
+    /// Aim of the thread that ends connections, and the lock of the thread whose turn it is.
     ending: Arc<(Mutex<Aim>, Mutex<()>)>,
     growth: Growth,
     /// The handshakes of TLS and WebSocket, where clients speak one of them.
     handshakes: Option<Arc<Ledger>>,
-    /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
+    /// Tallies that loops handed over and that were not taken yet: a loop that is asked while it is busy hands its tally over later.
     handed_over: Arc<Mutex<Vec<Tally>>>,
 }
 
@@ -124,7 +124,7 @@ impl Here {
         Ok(here)
     }
 
-    /// So many connections from now on, or as many as descriptors allow. Where none is replaced, one that was lost is not either: only
+    /// Sets the number of connections from now on, or as many as descriptors allow. Where none is replaced, one that was lost is not either: only
     /// what is new in the aim is made.
     pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.aim, aim);
@@ -192,7 +192,7 @@ impl Here {
         }
         self.suspend_or_resume();
         if self.has_interval {
-            // Those at rest look at it again. A pool that has ended has none.
+            // Connections at rest look at it again. A pool that has ended has none.
             let _ = self.pool.notify(&Selector::All, &b""[..]);
         }
     }
@@ -230,7 +230,7 @@ impl Here {
         connected + status.counts.connect_failed
     }
 
-    /// What came of them since the last time. What they cost is in what this process costs, but for their memory.
+    /// Returns the results of the clients since the last time. Their cost is in that of this process, but for their memory.
     pub(crate) fn take(&self) -> Account {
         let to = self.handed_over.clone();
         self.pool.gather(move |recorder: &mut Recorder| lock(&to).push(std::mem::take(&mut recorder.tally)));
@@ -285,7 +285,7 @@ impl Here {
         Ok(drained)
     }
 
-    /// What all that ended counted is known when all have: as long as there are fewer and fewer, they are waited for.
+    /// Waits for connections to end as long as there are fewer and fewer: the counts of all are known when all have ended.
     fn wait_for_ends(&self, stop: &Stop) {
         let mut left = usize::MAX;
         while self.pool.status().connections < left {
@@ -313,8 +313,7 @@ impl Here {
     }
 }
 
-/// How long to wait for what is under way: as long as it may take, and no longer than [`IMPATIENCE`] once somebody stopped the
-/// run.
+/// Time to wait for what is under way: as long as it may take, and no longer than [`IMPATIENCE`] once the run is stopped.
 struct Patience<'a> {
     stop: &'a Stop,
     until: Instant,

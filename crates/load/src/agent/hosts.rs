@@ -19,7 +19,7 @@ const SAYS_WITHIN: Duration = Duration::from_secs(3);
 /// Beyond the longest way to an agent, a run begins so much later than it was asked for: a busy agent is to hear of it in time.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// What a run does when an agent is lost.
+/// Reaction of a run to the loss of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnAgentLoss {
     /// It ends.
@@ -46,9 +46,9 @@ impl std::error::Error for AgentLost {}
 pub struct Hosts {
     remotes: Vec<Remote>,
     on_loss: OnAgentLoss,
-    /// Those that did not start: the others do their part.
+    /// Agents that did not start: the others do their part.
     missing: AgentLost,
-    /// What lost agents did whose place another took.
+    /// Results of lost agents whose place another took.
     replaced: Vec<AgentPart>,
     /// Where others may still come.
     port: Option<AgentPort>,
@@ -146,7 +146,7 @@ impl Hosts {
         names
     }
 
-    /// What each finds of its machine, for its part of so many connections, or why it did not say.
+    /// Returns what each agent finds of its machine, for its part of the connections, or why it did not say.
     pub fn examine(&mut self, target: Option<&Address>, connections: usize) -> Vec<(String, Result<Examined, String>)> {
         Remote::examine(&mut self.remotes, target, connections)
     }
@@ -179,7 +179,7 @@ impl Hosts {
         all.max_by(|one, other| one.1.share().total_cmp(&other.1.share()))
     }
 
-    /// Whether a run cannot go on, because agents were lost.
+    /// Returns true where a run cannot go on, because agents were lost.
     pub(crate) fn is_broken(&self) -> bool {
         let lost = self.remotes.iter().filter(|remote| remote.lost().is_some()).count();
         lost > if self.on_loss == OnAgentLoss::Fail { 0 } else { self.remotes.len() - 1 }
@@ -189,7 +189,7 @@ impl Hosts {
         self.remotes.iter().filter_map(|remote| Some((remote.name().to_owned(), remote.lost()?.to_owned()))).collect()
     }
 
-    /// What each did of a run that took so many seconds.
+    /// Returns what each agent did in a run that took this time.
     pub(crate) fn parts(&self, seconds: f64) -> Vec<AgentPart> {
         let now = self.remotes.iter().map(|remote| remote.part(seconds));
         self.replaced.iter().cloned().chain(now).collect()

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the run says first.
+/// First bytes that the run says.
 const GREETING: &[u8] = b"sockdrawer join 1\n";
 const NONCE: usize = 32;
 const CODE: usize = 32;
@@ -35,7 +35,7 @@ const COMES_WITHIN: Duration = Duration::from_secs(300);
 const TRIES_EACH: Duration = Duration::from_secs(1);
 /// A word of refusal is no longer.
 const LONGEST_WORD: u64 = 200;
-/// Whether the run takes an agent: the first byte of its answer.
+/// First byte of the run's answer to an agent that it takes.
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 0;
 
@@ -44,7 +44,7 @@ const REFUSED: u8 = 0;
 pub struct Place {
     /// From 0 on.
     pub index: u32,
-    /// How many agents the run has.
+    /// Number of agents of the run.
     pub of: u32,
 }
 
@@ -142,7 +142,7 @@ impl AgentPort {
         let (to, newcomers) = channel();
         let service = Joins { of, secret: secret.into(), to, present: Arc::default() };
         let config = Config::accept(service).model(Model::Loops).loops(1).workers(0).limit(of as usize + OTHERS).listen(at);
-        // What a run asks is small but for its plan, which may have a body to send.
+        // Requests of a run are small but for its plan, which may have a body to send.
         let pool = Pool::start(config.settings(|settings| settings.max_unsent = None))?;
         Ok(AgentPort { pool, of, newcomers })
     }
@@ -198,7 +198,7 @@ enum Stage {
     Opening,
     /// The nonce that the agent must have used.
     Proving([u8; NONCE]),
-    /// What it says, and what came of its next frame.
+    /// Stage of an agent: the channel for its messages, and the bytes of its next frame that came.
     Agent {
         index: u32,
         to: Sender<(Duration, Told)>,
@@ -336,7 +336,7 @@ mod tests {
         sent.strip_prefix(GREETING).expect("a greeting").to_vec()
     }
 
-    /// What an agent answers that has this secret.
+    /// Returns the answer of an agent that has this secret.
     fn answer(run: &[u8], secret: &[u8], place: Place) -> Vec<u8> {
         let ours = [7; NONCE];
         [&ours[..], &numbers(place), &code(secret, &agent_says(run, &ours, place)).finalize().into_bytes()].concat()

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_millis(500);
 /// An agent whose input has ended ends by itself in this time, or is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// What a program says on standard error when it ends, is read in this time: another that it started may keep that open.
+/// Time in which the last words of a program on standard error are read: another that it started may keep that open.
 const SAYS_WITHIN: Duration = Duration::from_millis(200);
 /// Lines of standard error that are kept.
 const LINES: usize = 32;
@@ -25,7 +25,7 @@ const LINES: usize = 32;
 pub(super) struct Link {
     /// None once its input has ended.
     to: Option<Sender<Request>>,
-    /// What it says, and when that arrived by the clock of this process.
+    /// Messages of the agent, and when each arrived by the clock of this process.
     pub(super) from: Receiver<(Duration, Told)>,
     end: End,
 }
@@ -45,7 +45,7 @@ impl Link {
         if keeps_errors {
             command.stderr(Stdio::piped());
         }
-        // What is typed at the terminal is for the program that reports.
+        // Signals of keys at the terminal are for the program that reports.
         command.process_group(0);
         let mut process = command.spawn()?;
         let errors = process.stderr.take().map(keep_lines).transpose()?;
@@ -63,7 +63,7 @@ impl Link {
         Ok(Link { to: Some(to), from, end: End::Joined(handle) })
     }
 
-    /// Whether the agent may still hear it.
+    /// Sends a request. Returns false where the agent cannot hear it any more.
     pub(super) fn ask(&self, request: Request) -> bool {
         self.to.as_ref().is_some_and(|to| to.send(request).is_ok())
     }
@@ -99,7 +99,7 @@ impl Link {
     }
 }
 
-/// How a program ended that was the way to an agent.
+/// End of a program that was the way to an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) code: Option<i32>,
@@ -133,7 +133,7 @@ impl Drop for Link {
     }
 }
 
-/// How a connection that an agent made is to end.
+/// Manner in which a connection that an agent made is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The agent sees the end of its input.

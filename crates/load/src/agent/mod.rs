@@ -1,5 +1,5 @@
-//! What runs clients: this process, other processes when its descriptors are too few, or other machines. An agent is told how many
-//! connections there are to be, and asked what came of them.
+//! Agents, which run clients: this process, other processes when its descriptors are too few, or other machines. An agent is told how many
+//! connections there are to be, and asked for the results.
 
 mod clock;
 mod frames;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: u32 = 6;
 /// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
 const CLOSING: Duration = Duration::from_micros(200);
-/// What a time-out lets pass besides.
+/// Time that is added to a timeout.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// All that run clients of a run.
@@ -108,7 +108,7 @@ impl Agents<'_> {
         sum
     }
 
-    /// What came of all since the last time; at the last time, of all that there was.
+    /// Returns the results of all since the last time; at the last time, of all that there was.
     pub(crate) fn take(&mut self, last: bool) -> Account {
         match self {
             Agents::Here(here) => here.take(),

@@ -27,7 +27,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERS_AT_LAST: Duration = Duration::from_secs(60);
 /// Between two looks at a stop, and at the time, while an agent is awaited.
 const SLICE: Duration = Duration::from_millis(50);
-/// Of so many measurements of a clock, one after the other, the best is near the truth: they are made before a run begins.
+/// Number of measurements of a clock before a run begins: the best of so many, one after the other, is near the truth.
 const FIRST_BEATS: u32 = 8;
 /// An agent that gives no sign of life for so long is lost: it is asked for one each half second.
 const SILENT_FOR: Duration = Duration::from_millis(2_500);
@@ -38,15 +38,15 @@ pub(crate) struct Remote {
     link: Link,
     hello: Option<Hello>,
     clock: Option<Clock>,
-    /// How many times that was measured.
+    /// Number of measurements of the clock.
     beats: u32,
     /// For how long this process has listened since it heard something of it; and when it listened last.
     silence: Duration,
     listened: Instant,
-    /// Whether silence means that it is gone: it has said something.
+    /// The agent has said something: silence means that it is gone.
     has_begun: bool,
     state: State,
-    /// What it said that was not taken yet.
+    /// Account that it gave and that was not taken yet.
     account: Account,
     /// The part of the connections that it was asked for.
     share: f64,
@@ -58,12 +58,12 @@ pub(crate) struct Remote {
     begun: Option<Result<(), String>>,
     /// It was asked for an account and has not answered.
     asked: bool,
-    /// How many aims it was told.
+    /// Number of aims that it was told.
     aims: u32,
     settled: bool,
-    /// What it saw of a server.
+    /// Answer about a server that it looked at.
     seen: Option<Seen>,
-    /// What it found of its machine.
+    /// Findings of it about its machine.
     examined: Option<Examined>,
     /// The CPU time that it had used at the last sample.
     cpu: Duration,
@@ -72,7 +72,7 @@ pub(crate) struct Remote {
     /// Why it is gone, or takes no part in the run.
     lost: Option<String>,
     is_gone: bool,
-    /// How the program ended that it was, or that it was reached by.
+    /// End of the program that it was, or that it was reached by.
     ended: Ended,
 }
 
@@ -161,7 +161,7 @@ impl Remote {
         self.answers(|remote| &mut remote.begun, "it said nothing when it was asked to begin");
     }
 
-    /// One that says nothing is lost.
+    /// Waits for an answer of the agent. One that says nothing is lost.
     fn answers(&mut self, answer: fn(&mut Remote) -> &mut Option<Result<(), String>>, silent: &str) {
         if self.lost.is_some() {
             return;
@@ -250,7 +250,7 @@ impl Remote {
         format!("{} ({} CPUs, clock {:+.2} ms, {:.2} ms away)", self.name, self.cpus(), ahead * 1e3, away * 1e3)
     }
 
-    /// What it did of a run that took so many seconds.
+    /// Returns what the agent did in a run that took this time.
     pub(super) fn part(&self, seconds: f64) -> AgentPart {
         let Tally { numbers, .. } = &self.total;
         let cpu = self.account.cpu.as_secs_f64();
@@ -280,7 +280,7 @@ impl Remote {
         self.clock
     }
 
-    /// So many connections in all of them, in equal parts but for what one was told alone.
+    /// Aims for a number of connections in all of them, in equal parts but for what one was told alone.
     pub(super) fn aim_all(remotes: &mut [Remote], aim: Aim) {
         let (of, parts) = (remotes.len(), Remote::parts(remotes, aim.connections));
         for (number, (remote, connections)) in remotes.iter_mut().zip(parts).enumerate() {
@@ -288,7 +288,7 @@ impl Remote {
         }
     }
 
-    /// What each is to have of so many connections.
+    /// Returns the number of connections of each, of `all` that there are to be.
     pub(super) fn parts(remotes: &[Remote], all: usize) -> Vec<usize> {
         shares(all, &remotes.iter().map(|remote| remote.more).collect::<Vec<_>>())
     }
@@ -360,12 +360,12 @@ impl Remote {
             Told::Beat { .. } => {}
             Told::Ready(ready) => self.ready = Some(ready),
             Told::Begun(begun) => {
-                // What was not begun was never ready: whoever waits for that has the reason.
+                // A run that was not begun was never ready: this is the reason for those that wait for it.
                 self.ready.get_or_insert_with(|| begun.clone());
                 self.begun = Some(begun);
             }
             Told::State(state) => {
-                // What it said before it heard of the last aim is about the aim before.
+                // A state from before the agent heard of the last aim is about the aim before.
                 let made = state.made && state.aims == self.aims;
                 self.state = State { made, ..state };
             }
@@ -386,13 +386,13 @@ impl Remote {
         }
     }
 
-    /// What came of all since the last time. One that does not answer in time is not waited for again, until the last time: then it is
+    /// Returns the results of all since the last time. One that does not answer in time is not waited for again, until the last time: then it is
     /// lost.
     pub(super) fn take_all(remotes: &mut [Remote], last: bool) -> Account {
         let within = if last { ANSWERS_AT_LAST } else { ANSWERS_WITHIN };
         let (mut sum, until) = (Account::default(), Instant::now() + within);
         if last {
-            // What it still has to answer was asked before its end.
+            // An answer that is still owed was asked before the end.
             remotes.iter_mut().for_each(|remote| remote.listen_until(until, |remote| !remote.asked));
         }
         let asked: Vec<bool> = remotes.iter_mut().map(|remote| remote.ask_for_account(last) || last).collect();
@@ -505,7 +505,7 @@ fn shares(all: usize, more: &[Option<isize>]) -> Vec<usize> {
         let count = taking.len();
         let all_parts: Vec<isize> = taking.iter().enumerate().map(|(place, (_, more))| part(place, *more)).collect();
         let mut left = all_parts.iter();
-        // What would have fewer than none has none, and the others share what that is short of.
+        // An agent with less than none has none, and the others share what it is short of.
         taking.retain(|_| left.next().is_some_and(|part| *part >= 0));
         if taking.len() == count {
             for ((number, _), part) in taking.iter().zip(all_parts) {

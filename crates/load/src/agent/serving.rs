@@ -1,4 +1,4 @@
-//! What an agent does: it runs clients as it is told, until its input ends.
+//! Work of an agent: it runs clients as it is told, until its input ends.
 
 use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, Seen, Start, State, Told};
 use super::{Agents, program};
@@ -87,7 +87,7 @@ pub(super) fn serve(from: impl Read + Send + 'static, mut to: impl Write + Send 
                 output.tell(&Told::Examined(Examined { ok: findings.ok, text: findings.to_string(), json }))?;
             }
             Request::Over => output.tell(&Told::Over)?,
-            // What belonged to a run that has ended is late.
+            // Requests of a run that has ended are late.
             _ => {}
         }
     }
@@ -130,7 +130,7 @@ fn listen(mut from: impl Read, requests: &Sender<Asked>, output: &Output, heard:
     }
 }
 
-/// One run, from its start to its end.
+/// Carries out a run, from its start to its end.
 fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
     let Start { plan, targets, aim, clients } = start;
     let (before, quota) = (process_time(), Limits::own().cpu);

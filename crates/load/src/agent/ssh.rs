@@ -20,19 +20,19 @@ const SSH_FAILED: i32 = 255;
 const NO_PROGRAM: [i32; 2] = [126, 127];
 /// Pauses before another try.
 const AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(1_500)];
-/// What no other try mends.
+/// Errors that no other try mends.
 const FINAL: [&str; 4] = ["Permission denied", "Host key verification failed", "Could not resolve", "Bad configuration"];
 
 /// A machine that ssh reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Where, as ssh knows it: `user@host`, or a name of its configuration.
     pub destination: String,
 }
 
-/// How agents are started by ssh.
+/// Settings with which agents are started by ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
     /// The program and its options, as a command line has them.

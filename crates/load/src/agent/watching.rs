@@ -40,7 +40,7 @@ impl ServerAgent {
         self.remote.look(Request::Look(Look::Weigh { standing }));
     }
 
-    /// What came of it; nothing where it was lost.
+    /// Ends the look at the server and returns what came of it; nothing where the agent was lost.
     pub(crate) fn end(&mut self, operations: u64) -> Server {
         match self.remote.look(Request::Look(Look::End { operations })) {
             Some(Seen::End(server)) => server,

@@ -1,4 +1,4 @@
-//! What this machine has for a run.
+//! Resources of this machine for a run.
 
 use super::ports::Ports;
 use crate::cgroup::Limits;
@@ -12,7 +12,7 @@ use sockdrawer::Address;
 pub(crate) struct Facts {
     /// Descriptors that this process may have, soft limit raised.
     pub(crate) descriptors: u64,
-    /// Those it has.
+    /// Descriptors that the process has open.
     pub(crate) open: u64,
     /// Descriptors that all processes of this machine together may have more than now.
     pub(crate) files: Option<u64>,
@@ -23,11 +23,11 @@ pub(crate) struct Facts {
     pub(crate) ports: Option<Ports>,
     /// The places in all accept queues of the targets, where one is of this machine.
     pub(crate) backlog: Option<u64>,
-    /// Whether the servers are on this machine.
+    /// The servers are on this machine.
     pub(crate) servers_are_here: bool,
     /// TCP memory that the kernel may use, in bytes.
     pub(crate) tcp: Option<u64>,
-    /// What cgroups allow this process.
+    /// Limits of this process by cgroups.
     pub(crate) allowed: Limits,
 }
 

@@ -1,4 +1,4 @@
-//! What a run needs and what there is of it, before the first connect: descriptors, ports, TIME_WAIT, the accept queue, memory.
+//! Needs of a run and what there is of each, before the first connect: descriptors, ports, TIME_WAIT, the accept queue, memory.
 
 mod facts;
 mod need;
@@ -19,19 +19,19 @@ use std::fmt;
 /// Kernel memory of one end of an idle TCP connection that epoll watches, measured on 6.18: socket 2,368, inode 832, epoll 256, name
 /// 192, file 192 and small parts.
 pub(crate) const KERNEL_BYTES: u64 = 3_900;
-/// What this program takes at most for a connection, of either end.
+/// Maximum of bytes that this program takes for a connection, of either end.
 const OWN_BYTES: u64 = 512;
 /// Descriptors of a process that starts others, besides those it has and the pipes: event loops, files, and both ends of the next pipes.
 const SPARE: u64 = 24;
 /// Threads of a process that runs clients, at least: its own, a loop, and the one that watches it.
 const LEAST_TASKS: u64 = 3;
-/// What a queue must hold when nobody accepts for a moment: the connects of 100 ms.
+/// Seconds of connects that a queue must hold when nothing is accepted for a moment.
 const PAUSE: f64 = 0.1;
 
 /// Needed against had, of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Budget {
-    /// One after the other.
+    /// Needs, one after the other.
     pub needs: Vec<Need>,
     /// The most connects per second that the run must keep to, because of ports that rest.
     pub rate: Option<f64>,
@@ -41,7 +41,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Of this run on this machine, now.
+    /// Returns the budget of this run on this machine, now.
     pub fn of(plan: &Plan) -> Budget {
         Budget::with(plan, &Facts::of_this_machine(plan))
     }
@@ -65,13 +65,13 @@ impl Budget {
         Budget { needs, rate, room }
     }
 
-    /// What may be too little, alone; None where all of it is enough.
+    /// Returns the needs for which there may be too little, alone; None where all of it is enough.
     pub fn tight(&self) -> Option<Budget> {
         let needs: Vec<Need> = self.needs.iter().filter(|need| need.fit != Fit::Enough).cloned().collect();
         (!needs.is_empty()).then(|| Budget { needs, ..self.clone() })
     }
 
-    /// What the run cannot work without: the first thing that lacks.
+    /// Returns the first need that lacks: the run cannot work without it.
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Of the clients in all their processes; a server in this process needs its own.
+/// Returns the descriptors of the clients in all their processes; a server in this process needs its own.
 fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     let connections = plan.connections as u64;
     let each = facts.descriptors.saturating_sub(OTHERS as u64).max(1);
@@ -112,7 +112,7 @@ fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     })
 }
 
-/// Of the process that starts those of the clients: two pipes to each, where that is too many. None: it is not.
+/// Returns the descriptors of the process that starts those of the clients, two pipes to each, where that is too many. None: it is not.
 fn pipes(plan: &Plan, facts: &Facts) -> Option<Need> {
     let others = plan.processes(usize::try_from(facts.descriptors).unwrap_or(usize::MAX)) as u64;
     let needed = others.saturating_mul(2).saturating_add(facts.open + SPARE);
@@ -133,7 +133,7 @@ pub(crate) fn above_nr_open(descriptors: u64) -> String {
     }
 }
 
-/// Of the whole machine: both ends where the server is on it.
+/// Returns the open files of the whole machine: both ends where the server is on it.
 fn files(plan: &Plan, facts: &Facts) -> Need {
     let ends = if facts.servers_are_here { 2 } else { 1 };
     let needed = (plan.connections as u64).saturating_mul(ends);

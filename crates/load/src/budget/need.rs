@@ -1,4 +1,4 @@
-//! One thing that a run needs, beside what there is of it.
+//! Need of a run, beside what there is of it.
 
 use crate::numbers::{bytes, float, thousands};
 use crate::wall::Wall;
@@ -12,21 +12,21 @@ pub struct Need {
     pub end: &'static str,
     /// What.
     pub what: &'static str,
-    /// How much of it.
+    /// Amount that is needed.
     pub needed: u64,
-    /// How much there is; None where it cannot be known.
+    /// Amount that there is; None where it cannot be known.
     pub had: Option<u64>,
-    /// How much of what: `bytes`, else they are counted.
+    /// Unit of the amounts: `bytes`, else they are counted.
     pub unit: Unit,
-    /// How the two come about.
+    /// Explanation of the two amounts.
     pub how: String,
-    /// Whether it is enough.
+    /// Verdict on the two amounts.
     pub fit: Fit,
-    /// What mends it where it is not: a command, or an option of this program.
+    /// Remedy where it is not enough: a command, or an option of this program.
     pub remedy: Option<String>,
 }
 
-/// What is counted.
+/// Unit of the amounts of a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -38,7 +38,7 @@ pub enum Unit {
     Presence,
 }
 
-/// Whether there is enough.
+/// Verdict on the amounts of a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fit {
@@ -97,7 +97,7 @@ impl Need {
     }
 }
 
-/// One line of a table of them: whose, what, needed, had, how, and what to do.
+/// Line of a table of them: whose, what, needed, had, how, and what to do.
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));

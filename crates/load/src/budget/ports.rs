@@ -32,7 +32,7 @@ enum Reuse {
     OnLoopback,
 }
 
-/// What this machine gives to connections that it makes.
+/// Ports that this machine gives to connections that it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// The first and the last.
@@ -61,19 +61,19 @@ impl Ports {
         Some(Ports { range, reserved, reuse, delay })
     }
 
-    /// Of these alone where they are said: the kernel takes none outside its own range.
+    /// Returns the free ports, of the range `of` alone where one is given: the kernel takes none outside its own range.
     fn given(&self, of: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
         let (first, last) = of.unwrap_or(self.range);
         let is_free = |port: &u16| !self.reserved.iter().any(|(from, to)| (from..=to).contains(&port));
         (first.max(self.range.0)..=last.min(self.range.1)).filter(is_free)
     }
 
-    /// How many there are.
+    /// Returns the number of free ports.
     fn count(&self, of: Option<(u16, u16)>) -> u64 {
         self.given(of).count() as u64
     }
 
-    /// What they allow this run. None: it connects by Unix sockets only, which have no ports.
+    /// Returns what the ports allow this run. None: it connects by Unix sockets only, which have no ports.
     pub fn room(&self, plan: &Plan) -> Option<Room> {
         let tcp = |target: &Address| match target {
             Address::Tcp(target) => Some(*target),
@@ -137,22 +137,22 @@ impl Pairs {
         self.of_each_source().saturating_mul(self.sources)
     }
 
-    /// Those of one source.
+    /// Returns the number of pairs of one source.
     pub(super) fn of_each_source(&self) -> u64 {
         self.ports.saturating_mul(self.targets).saturating_sub(self.own)
     }
 }
 
-/// What the machine's ports allow a run.
+/// Connections that the machine's ports allow a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Connections at once, those in TIME_WAIT included.
     pub pairs: Pairs,
-    /// How long one rests in TIME_WAIT when this side has ended its connection.
+    /// Time that a pair of ports rests in TIME_WAIT when this side has ended its connection.
     pub rest: Duration,
 }
 
-/// What a run needs more of than there is.
+/// Shortage of ports for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shortage {
     /// It has more connections at once than pairs.
@@ -161,7 +161,7 @@ pub enum Shortage {
     Resting {
         /// Connects.
         connects: u64,
-        /// Those there is room for.
+        /// Number of connects that there is room for.
         room: u64,
     },
 }
@@ -195,7 +195,7 @@ impl Room {
         };
         match connects {
             Some(connects) if connects <= room => Ok(None),
-            // How fast a closed loop goes shows when it runs: where pairs rest for long, it would run out of them for sure.
+            // The rate of a closed loop shows when it runs: where pairs rest for long, it would run out of them for sure.
             Some(connects) if asked.is_some() || self.rest == TIME_WAIT => Err(Shortage::Resting { connects, room }),
             _ => Ok(Some(self.rate(room, window))),
         }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is compared, in this order.
+/// Figures that are compared, in this order.
 const FIGURES: [&str; 18] = [
     "connections.peak",
     "failed",
@@ -41,36 +41,36 @@ struct Run {
     plan: Option<String>,
 }
 
-/// One side of a comparison: a run, or several of the same plan.
+/// Side of a comparison: a run, or several of the same plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     runs: Vec<Run>,
-    /// Those that were ended before they had a result.
+    /// Directories of runs that were ended before they had a result.
     interrupted: Vec<PathBuf>,
 }
 
 /// Why two sides are not compared.
 #[derive(Debug)]
 pub enum NoComparison {
-    /// One of them cannot be read.
+    /// The directory of a run cannot be read.
     Unreadable(DirectoryError),
     /// They are no runs of the same thing.
     Different(String),
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Comparison {
     /// The number of this form.
     pub schema: u32,
-    /// What the connections did, on both sides.
+    /// Name of the workload on both sides: what the connections did.
     pub workload: String,
     /// The runs of the two sides.
     pub runs: [Vec<PathBuf>; 2],
-    /// What the runs differ in besides, and what was left out: a line each.
+    /// Differences of the runs besides the figures, and runs that were left out: a line each.
     pub notes: Vec<String>,
-    /// What was asked of the second side, or of the change.
+    /// Thresholds for the second side, or for the change.
     pub thresholds: Vec<Judgement>,
     /// The figures that one side has at least.
     pub figures: Vec<Row>,
@@ -87,12 +87,12 @@ pub struct Row {
     pub after: Option<Spread>,
     /// The change of the median in percent of the first; None where it was 0 or nothing was measured.
     pub change_percent: Option<f64>,
-    /// Whether no run of one side lies among those of the other. None where there is one run on each side: nobody knows then how
-    /// far apart two runs of the same are.
+    /// True where no run of one side lies among those of the other. None where there is one run on each side: how far apart two equal runs are is not
+    /// known then.
     pub is_outside_spread: Option<bool>,
 }
 
-/// What the runs of a side measured.
+/// Measurements of the runs of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The one in the middle.
@@ -215,7 +215,7 @@ impl Row {
     }
 }
 
-/// What the runs differ in besides what was measured. The seed chooses bytes and moments, which differ from run to run anyway.
+/// Returns the differences of the runs besides what was measured. The seed chooses bytes and moments, which differ from run to run anyway.
 fn notes(before: &Side, after: &Side) -> Vec<String> {
     let all: Vec<&Run> = before.runs.iter().chain(&after.runs).collect();
     let mut notes = differences("machine", all.iter().map(|run| machine(run)));

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// For people.
 const PAGE: &str = "report.html";
-/// What came of a search, as `find --json` prints it.
+/// Name of the file with the result of a search, as `find --json` prints it.
 const SEARCH: &str = "search.json";
-/// What came of a trial, as `trial --json` prints it.
+/// Name of the file with the result of a trial, as `trial --json` prints it.
 const TRIAL: &str = "trial.json";
 
 /// The directory of a run that goes on.
@@ -29,7 +29,7 @@ pub struct Directory {
     /// Under TLS.
     handshake: Option<Log>,
     operation: Log,
-    /// What could not be written. Nothing is written to these files after it, so that they have no gap: they end.
+    /// A write failed. Nothing is written to these files after it, so that they have no gap: they end.
     broken: bool,
 }
 
@@ -121,7 +121,7 @@ impl PageDirectory {
         if [RESULT, SERIES, SEARCH, TRIAL].iter().any(|name| path.join(name).exists()) {
             return Err(DirectoryError::Taken(path.to_owned()));
         }
-        // What cannot be written is told before the search, not behind it.
+        // A page that cannot be written is told before the search, not behind it.
         let page = path.join(PAGE);
         File::create(&page).map_err(unwritable(&page))?;
         Ok(PageDirectory { path: path.to_owned() })
@@ -170,7 +170,7 @@ fn replace(path: &Path, text: &str) -> Result<(), DirectoryError> {
     let unfinished = path.with_extension("unfinished");
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // What is left of it is in nobody's way, but says nothing.
+        // The rest of the unfinished file is in nobody's way, but says nothing.
         let _ = fs::remove_file(&unfinished);
     }
     written.map_err(unwritable(path))

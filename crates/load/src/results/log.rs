@@ -23,7 +23,7 @@ impl Log {
         Ok(Log { file, is_dated: false })
     }
 
-    /// One line more, which is written by one call.
+    /// Adds a line, which is written by one call.
     pub(crate) fn add(&mut self, latency: &Latency, interval: &Interval<'_>) -> io::Result<()> {
         let (from, length) = (interval.from.as_secs_f64(), interval.length.as_secs_f64());
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What is done with results: thresholds on their numbers, a directory for each run, a page to look at, comparisons.
+//! Use of results: thresholds on their numbers, a directory for each run, a page to look at, comparisons.
 
 mod compare;
 mod directory;

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// What a directory has of a run.
+/// Content of a run's directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     /// Its result; None: it was ended before it had one.

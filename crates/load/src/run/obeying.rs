@@ -1,4 +1,4 @@
-//! What a run is told while it goes on: by its stages, by people, and by those that search.
+//! Orders that a run obeys while it goes on: of its stages, of people, and of those that search.
 
 use super::{Run, SECOND};
 use crate::agent::{Agents, Word};

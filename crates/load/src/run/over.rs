@@ -48,8 +48,8 @@ pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<St
     Some(format!("{why}, after {:.1} s{of}", report.seconds))
 }
 
-/// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
-/// run's time, or to the last operation that was under way then.
+/// Returns the time that the counted operations took: to the last one when there was nothing left to do; else to the end of the run's time, or to the
+/// last operation that was under way then.
 pub(super) fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
     let end = match (over, last) {
         (Over::Done | Over::NoneLeft, Some(last)) => last,

@@ -1,4 +1,4 @@
-//! How far a run came of what it was asked for, and what stood in its way besides the server.
+//! Comparison of a run with what it was asked for, and what stood in its way besides the server.
 
 use super::Run;
 use super::over::Over;
@@ -7,7 +7,7 @@ use crate::numbers::float;
 use crate::{proc, server, wall};
 use std::time::Duration;
 
-/// Of fewer handshakes that fail, the next may succeed.
+/// Minimum number of failed handshakes that end a run: of fewer, the next may succeed.
 const SEVERAL: u64 = 3;
 
 impl Run<'_> {

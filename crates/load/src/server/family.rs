@@ -4,10 +4,10 @@ use crate::proc::{self, descriptor_limit, ids, open_descriptors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// What the kernel says of a process that has ended while it was asked for.
+/// Errno of the kernel for a process that has ended while it was asked for.
 const ESRCH: i32 = 3;
 
-/// What the kernel tells of a process in one line.
+/// Facts of the kernel about a process, in a line of /proc.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
     pub(super) parent: u32,
@@ -41,9 +41,8 @@ pub(super) fn stat(id: u32) -> Option<Stat> {
 /// All that is there now, by its number.
 pub(super) type Family = BTreeMap<u32, Stat>;
 
-/// Those processes and their children, and theirs. Processes outside of the family are added to `others`, and are not asked for again
-/// while they are there: to ask for all of a machine's processes takes milliseconds, for which requests wait where clients have the
-/// same CPU.
+/// Returns these processes and all their descendants. Processes outside of the family are added to `others`, and are not asked for again while they
+/// are there: to ask for all of a machine's processes takes milliseconds, for which requests wait where clients have the same CPU.
 pub(super) fn of(roots: &[u32], others: &mut BTreeSet<u32>) -> Family {
     let here: BTreeSet<u32> = ids("/proc").collect();
     others.retain(|id| here.contains(id));
@@ -56,8 +55,7 @@ pub(super) fn of(roots: &[u32], others: &mut BTreeSet<u32>) -> Family {
     family
 }
 
-/// What was charged to these processes alone for their memory: a page that several share counts in parts. None where this user may not
-/// ask.
+/// Returns the memory that was charged to these processes alone: a page that several share counts in parts. None where this user may not ask.
 pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
     let mut sum = 0;
     for id in family.keys() {
@@ -77,7 +75,7 @@ pub(super) fn descriptors_left(family: &Family) -> Option<u64> {
     family.keys().filter_map(left).min()
 }
 
-/// How often each thread was taken off its CPU so far, because it waited or because another had its turn.
+/// Returns the number of times that each thread was taken off its CPU so far, because it waited or because another had its turn.
 pub(super) fn switches<'a>(tasks: impl Iterator<Item = &'a str>) -> BTreeMap<String, u64> {
     let count = |task: &str| {
         let status = proc::text(&format!("{task}/status"))?;

@@ -1,4 +1,4 @@
-//! What one accept and one operation cost the server, told apart by how they came.
+//! Costs of an accept and of an operation for the server, told apart by how they came.
 
 /// Sums over stretches of a run: CPU time c, accepts a, operations o.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Costs {
     pub(super) operation: f64,
 }
 
-/// Of a whole that could be told apart, where accepts and operations come in fixed proportion nothing is left; below this it is noise.
+/// Minimum part that must be left to tell accepts and operations apart: where they come in fixed proportion nothing is left; below this it is noise.
 const LEAST_APART: f64 = 0.05;
 
 impl Fit {

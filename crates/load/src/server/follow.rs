@@ -35,7 +35,7 @@ pub(super) struct Follow {
     /// Processes that are none of these.
     others: BTreeSet<u32>,
     targets: Vec<Address>,
-    /// Whether they listen in this network.
+    /// The server listens in this network.
     is_here: bool,
     began: Start,
     last: Instant,
@@ -54,7 +54,7 @@ pub(super) struct Follow {
     fitted: Duration,
 }
 
-/// What there was when it began.
+/// Measurements when it began.
 #[derive(Debug)]
 struct Start {
     network: Option<Network>,
@@ -70,7 +70,7 @@ struct Growth {
     kernel: Option<u64>,
 }
 
-/// What takes so long is asked again when it takes at most 1 % of a core.
+/// Returns the pause after a look that took this time: looks take at most 1 % of a core.
 fn rest(took: Duration) -> Duration {
     100 * took
 }
@@ -214,7 +214,7 @@ impl Follow {
             self.memory_due = self.memory_due.max(now + memory_rest(begun.elapsed()));
         }
         let cpu = duration(family.values().map(|stat| stat.ticks + stat.waited_for).sum());
-        // What ended without being waited for takes its time along.
+        // A process that ended without being waited for takes its time along.
         Some(cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)))
     }
 
@@ -238,7 +238,7 @@ impl Follow {
         self.sample.bits_in = rate(|network| 8 * network.bytes_in);
         self.sample.bits_out = rate(|network| 8 * network.bytes_out);
         self.sample.listen_overflows = network.zip(self.began.network).map(|(now, before)| now.since(&before).overflows);
-        // Of a process that has ended, the last is kept.
+        // The last counts of a process that has ended are kept.
         self.network = network.map(|network| (now, network)).or(self.network);
     }
 
@@ -248,7 +248,7 @@ impl Follow {
         (sent.packets_out > 0).then(|| float(sent.sent_again) / float(sent.packets_out))
     }
 
-    /// What one connection took, and one operation.
+    /// Returns the costs of a connection, and of an operation.
     pub(super) fn figures(&self, cpu: Option<Duration>, operations: u64) -> Server {
         let growth = self.largest.filter(|largest| largest.standing >= LEAST_CONNECTIONS);
         let each =
@@ -283,7 +283,7 @@ mod tests {
         assert!(sample.descriptors_left > Some(0) && sample.cpu >= Some(0.0) && sample.processes == 1, "{sample:?}");
         assert!(sample.packets_in.is_some() && sample.bits_out.is_some() && sample.queued.is_none(), "{sample:?}");
         child.kill().and_then(|()| child.wait()).expect("it can be ended");
-        // What takes long may be asked again.
+        // Looks that take long are due again.
         (follow.memory_due, follow.processes_due) = (Instant::now(), Instant::now());
         let sample = follow.sample(0, Numbers::default(), None).expect("it was there");
         assert_eq!((sample.processes, sample.rss_bytes, sample.pss_bytes), (0, None, None), "{sample:?}");

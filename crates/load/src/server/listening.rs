@@ -46,7 +46,7 @@ fn tcp(address: IpAddr, port: u16) -> BTreeSet<u64> {
     }
 }
 
-/// Those of one table, where they come first: a connection ends the reading, or a million of them would be read.
+/// Returns the listening sockets of a table, where they come first: a connection ends the reading, or a million of them would be read.
 fn listeners(table: &str) -> Vec<(SocketAddr, u64)> {
     let lines = File::open(table).map(|file| BufReader::new(file).lines().skip(1).map_while(Result::ok)).into_iter().flatten();
     lines.map_while(|line| listener(&line)).collect()
@@ -85,7 +85,7 @@ pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
         }
 }
 
-/// Whether the routing table has it as an address of a host of its own: a line with the address, then one that says so.
+/// Returns true where the routing table has the address of a host of its own: a line with the address, then one that says so.
 fn has_local(trie: &str, address: Ipv4Addr) -> bool {
     let lines: Vec<&str> = trie.lines().map(str::trim).collect();
     let leaf = format!("|-- {address}");
@@ -172,7 +172,7 @@ mod tests {
         let found = sockets(&Address::Unix(path.clone()));
         assert_eq!(unix_diag::at_file(&path).ok(), found);
         assert_eq!(found, Some(unix(path.to_str().expect("text"))));
-        // What is bound at another name and renamed is at the path, and the name leads to nothing.
+        // A socket that is bound at another name and renamed is at the path, and the name leads to nothing.
         let moved = path.with_extension("moved");
         std::fs::rename(&path, &moved).expect("it is there");
         assert_eq!(sockets(&Address::Unix(moved.clone())), found);

@@ -28,7 +28,7 @@ use threads::Threads;
 pub(crate) use threads::own as own_time;
 pub(crate) use threads::process_time;
 
-/// Whether what is sent there stays on this machine.
+/// Returns true where bytes that are sent there stay on this machine.
 pub(crate) fn is_here(target: &Address) -> bool {
     match target {
         Address::Tcp(target) => listening::is_of_this_machine(target.ip().to_canonical()),
@@ -36,7 +36,7 @@ pub(crate) fn is_here(target: &Address) -> bool {
     }
 }
 
-/// Whether a socket of this machine, that can be seen here, accepts what is sent there.
+/// Returns true where a socket of this machine, that can be seen here, accepts connects to the target.
 pub(crate) fn accepts(target: &Address) -> bool {
     listening::sockets(target).is_some()
 }
@@ -64,7 +64,7 @@ pub(crate) struct Watch {
     /// CPU time of this process.
     before: Duration,
     follow: Follow,
-    /// Of the server's processes, where it is not that of this process.
+    /// Quota of the server's processes, where it is not that of this process.
     quota: Option<Quota>,
 }
 
@@ -111,13 +111,13 @@ impl Watch {
         Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()), quota }
     }
 
-    /// What is to be seen of the server now, when so many connections stand and this has been done. None: it is not known.
+    /// Returns a sample of the server now, when `standing` connections stand and `done` has been done. None: it is not known.
     pub(crate) fn sample(&mut self, standing: u64, done: Numbers) -> Option<ServerSample> {
         let cpu = self.cpu();
         self.follow.sample(standing, done, cpu)
     }
 
-    /// What the server takes now that nothing begins any more, with so many connections; samples that follow are of those that end.
+    /// Measures the server now that nothing begins any more, with `standing` connections; samples that follow are of those that end.
     pub(crate) fn weigh(&mut self, standing: u64) {
         self.follow.weigh(standing);
     }
@@ -149,14 +149,14 @@ impl Watch {
         self.follow.sent_again()
     }
 
-    /// Of threads of this process; of others the samples know.
+    /// Returns the CPU time of the server's threads in this process; the samples know that of other processes.
     fn cpu(&self) -> Option<Duration> {
         let Watched::Here(threads) = &self.server else { return None };
         let total = process_time().saturating_sub(self.before);
         threads.of_others().map(|client| total.saturating_sub(client))
     }
 
-    /// What was used since. `ended` is the time of threads of the client that are not there any more.
+    /// Returns the CPU time that was used since. `ended` is the time of threads of the client that are not there any more.
     fn cost(&self, ended: Duration) -> Cost {
         // Threads of the server that ended are in no table any more, but in the whole.
         let total = process_time().saturating_sub(self.before);

@@ -1,4 +1,4 @@
-//! What a network of this machine counts: of a server, that of its process.
+//! Counters of a network of this machine: of a server, those of its process.
 
 use crate::proc;
 
@@ -8,7 +8,7 @@ pub(super) struct Network {
     /// TCP segments of all sockets in it.
     pub(super) packets_in: u64,
     pub(super) packets_out: u64,
-    /// Of `packets_out`, those that had been sent before.
+    /// Segments of `packets_out` that had been sent before.
     pub(super) sent_again: u64,
     /// Bytes of IP packets, with their headers.
     pub(super) bytes_in: u64,
@@ -21,7 +21,7 @@ pub(super) struct Network {
     pub(super) handshakes_dropped: u64,
 }
 
-/// Of the network that this process is in; None: that of the calling thread.
+/// Reads the network that this process is in; None: that of the calling thread.
 pub(super) fn read(process: Option<u32>) -> Option<Network> {
     let folder = process.map_or_else(|| "/proc/thread-self/net".to_owned(), |id| format!("/proc/{id}/net"));
     let table = |name: &str| proc::text(&format!("{folder}/{name}"));
@@ -46,7 +46,7 @@ fn parse(snmp: &str, netstat: &str, snmp6: &str) -> Option<Network> {
 }
 
 impl Network {
-    /// What was counted since `before`.
+    /// Returns the counts since `before`.
     pub(super) fn since(&self, before: &Network) -> Network {
         Network {
             packets_in: self.packets_in.saturating_sub(before.packets_in),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// What a process has used, counted twice.
+/// Usage of a process, counted twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     /// When it was started, in ticks of the kernel: another one may get its number.
@@ -38,7 +38,7 @@ pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
     if !complete || owners.contains(&std::process::id()) {
         return None;
     }
-    // One that has just ended has no descriptors either.
+    // A process that has just ended has no descriptors either.
     owners.into_iter().map(|id| Some((id, process(id)?))).collect()
 }
 
@@ -71,8 +71,8 @@ pub(super) fn these(roots: &[u32]) -> Option<BTreeMap<u32, Process>> {
     all.then(|| family.keys().filter_map(|id| Some((*id, process(*id)?))).collect())
 }
 
-/// What they used from `before` to `now`. One that was not there before is new: a worker that replaces another. None where one has
-/// gone, and its time with it, or where the time of those that ended is too short for the kernel's count of it.
+/// Returns the CPU time that they used from `before` to `now`. A process that was not there before is new: a worker that replaces another. None where
+/// one has gone, and its time with it, or where the time of those that ended is too short for the kernel's count of it.
 pub(super) fn since(before: &BTreeMap<u32, Process>, now: &BTreeMap<u32, Process>) -> Option<Duration> {
     let stays = |(id, process): (&u32, &Process)| now.get(id).is_some_and(|now| now.started == process.started);
     if !before.iter().all(stays) {
@@ -92,7 +92,7 @@ impl Process {
         Some(own + self.of_children(before)?)
     }
 
-    /// What processes used that it has waited for since.
+    /// Returns the CPU time of processes that it has waited for since.
     fn of_children(&self, before: Option<&Process>) -> Option<Duration> {
         let (ticks_before, faults_before) = before.map_or((0, 0), |before| before.waited_for);
         let (ticks, faults) = self.waited_for;

@@ -4,8 +4,7 @@ use crate::numbers::{bytes, time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What was seen of the server; None where it cannot be known. Of a server in the same process, what it has together with the clients is
-/// not told.
+/// Sample of the server; None where it cannot be known. Of a server in the process of the clients, what it has together with them is not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerSample {
@@ -18,7 +17,7 @@ pub struct ServerSample {
     pub pss_bytes: Option<u64>,
     /// Kernel memory that sockets of this machine took since the run began, of both ends where both are on it. Read as seldom.
     pub socket_bytes: Option<u64>,
-    /// How often its threads were taken off their CPUs, because they waited or because others had their turn.
+    /// Times per second that its threads were taken off their CPUs, because they waited or because others had their turn.
     pub context_switches_per_second: Option<f64>,
     /// IP bits per second of its network, of all programs in it. Where both ends are in it each bit comes in and goes out.
     pub bits_in: Option<f64>,
@@ -39,7 +38,7 @@ pub struct ServerSample {
 }
 
 impl ServerSample {
-    /// Of a time too short to divide by.
+    /// Removes rates, for a time that is too short to divide by.
     pub(crate) fn without_rates(self) -> ServerSample {
         ServerSample {
             cpu: None,

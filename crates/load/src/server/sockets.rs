@@ -9,7 +9,7 @@
 use crate::proc;
 use rustix::param::page_size;
 
-/// What each socket has one of, or each that is watched by epoll.
+/// Objects that each socket has one of, or each that is watched by epoll.
 const OF_SOCKETS: [&str; 9] =
     ["TCP", "TCPv6", "UNIX", "UNIX-STREAM", "sock_inode_cache", "filp", "eventpoll_epi", "eventpoll_pwq", "tw_sock_TCP"];
 const INODE: &str = "sock_inode_cache";

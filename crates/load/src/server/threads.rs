@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a pool calls the threads that it starts for connections; clients have none of them.
+/// Names of the threads that a pool starts for connections; clients have none of them.
 const OF_CONNECTIONS: [&str; 2] = ["sockdrawer-conn", "sockdrawer-dele"];
 
 /// CPU time of all threads of this process so far, of those that ended too.
@@ -50,7 +50,7 @@ impl Threads {
         self.server.iter().map(move |id| format!("/proc/{here}/task/{id}"))
     }
 
-    /// What all other threads that are there have used since.
+    /// Returns the CPU time that all other threads that are there have used since.
     pub(super) fn of_others(&self) -> Option<Duration> {
         let others = ids().into_iter().filter(|id| !self.server.contains(id) && !is_of_connection(*id));
         let used = |(id, now): (u32, Duration)| now.saturating_sub(self.others.get(&id).copied().unwrap_or_default());
@@ -63,7 +63,7 @@ fn is_of_connection(id: u32) -> bool {
     OF_CONNECTIONS.contains(&name.trim_end())
 }
 
-/// Those of a thread that has just ended are in the whole alone. None where the kernel does not tell.
+/// Returns the CPU time of each thread. That of a thread that has just ended is in the whole alone. None where the kernel does not tell.
 fn times(ids: impl Iterator<Item = u32>) -> Option<BTreeMap<u32, Duration>> {
     let this = fs::read_link("/proc/thread-self").ok()?;
     let this: u32 = this.file_name()?.to_str()?.parse().ok()?;

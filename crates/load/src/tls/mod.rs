@@ -25,16 +25,16 @@ pub struct Tls {
     pub version: Option<TlsVersion>,
     /// The certificate chain and the key for servers that ask clients for one, PEM.
     pub identity: Option<(PemFile, PemFile)>,
-    /// Whether a connection resumes by the tickets of those before it in its process; else each has a full handshake.
+    /// True where a connection resumes by the tickets of those before it in its process; else each has a full handshake.
     pub resumes: bool,
 }
 
 /// The servers that clients trust.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Trust {
-    /// Those that the authorities of the system signed: this is its file of them.
+    /// Servers that the authorities of the system signed: this is its file of them.
     System(PemFile),
-    /// Those that these authorities signed, PEM.
+    /// Servers that these authorities signed, PEM.
     Authorities(PemFile),
     /// All.
     Anybody,

@@ -20,7 +20,7 @@ impl Seen {
         Seen { count: 1, first: now, last: now }
     }
 
-    /// Of this kind, by the clock of a run that began at `start`.
+    /// Returns the errors of this kind, by the clock of a run that began at `start`.
     pub(crate) fn errors(&self, phase: &'static str, errno: String, start: Instant) -> Errors {
         let since = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(start).as_secs_f64());
         Errors { phase: phase.into(), errno, count: self.count, first: since(self.first), last: since(self.last) }
@@ -37,16 +37,15 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Errors {
-    /// What was waited for: `connect`, `handshake` (of TLS), `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
-    /// first body), `end` (of the stream), `closed` (nothing), `unused` (nothing yet: the
-    /// connection was new);
-    /// `tls` (after the handshake: what ended the connection), `upgrade` (the handshake of a WebSocket), `websocket` (after it: what the server did wrong);
-    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
+    /// Thing that was waited for: `connect`, `handshake` (of TLS), `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length`
+    /// (that of the first body), `end` (of the stream), `closed` (nothing), `unused` (nothing yet: the connection was new); `tls` (after the
+    /// handshake: what ended the connection), `upgrade` (the handshake of a WebSocket), `websocket` (after it: what the server did wrong); or
+    /// `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: Cow<'static, str>,
     /// The errno's name, or the status that came, `NO_HTTP`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
     /// `CUT_OFF` when this side ended the connection; of the phases `handshake`, `tls`, `upgrade` and `websocket` the reason in words.
     pub errno: String,
-    /// How often.
+    /// Number of such errors.
     pub count: u64,
     /// When the first one came, in seconds since the run began; null where that is not kept.
     pub first: Option<f64>,

@@ -1,4 +1,4 @@
-//! What came of handshakes.
+//! Results of handshakes.
 
 use super::errors::{Errors, Seen};
 use crate::latency::Latency;
@@ -19,7 +19,7 @@ pub(crate) struct Handshakes {
     pub(crate) counts: HandshakeCounts,
     /// From connected to established.
     pub(crate) took: Latency,
-    /// Of those that were established.
+    /// CPU time of the handshakes that were established.
     cpu: Duration,
     agreed: BTreeMap<(bool, String, Option<String>), u64>,
     /// Why handshakes failed, and why connections ended that were established.
@@ -46,7 +46,7 @@ impl HandshakeCounts {
         self.failed += other.failed;
     }
 
-    /// Those that ended well.
+    /// Returns the number of handshakes that ended well.
     pub(crate) fn established(&self) -> u64 {
         self.full + self.resumed
     }
@@ -94,7 +94,7 @@ impl Handshakes {
         self.failed.values_mut().chain(self.broken.values_mut())
     }
 
-    /// Of failed handshakes, and of what ended connections after them, by the names of these phases.
+    /// Returns the errors of failed handshakes, and of what ended connections after them, by the names of these phases.
     pub(crate) fn errors(&self, [shaking, open]: [&'static str; 2], start: Instant) -> impl Iterator<Item = Errors> {
         let of = move |phase: &'static str, (why, seen): (&String, &Seen)| seen.errors(phase, why.clone(), start);
         let failed = self.failed.iter().map(move |one| of(shaking, one));
@@ -129,15 +129,15 @@ fn note(reasons: &mut BTreeMap<String, Seen>, why: &str, seen: &Seen) {
 pub struct TlsReport {
     /// Handshakes; full + resumed = the connections that were established.
     pub handshakes: HandshakeCounts,
-    /// Those that ended well, per second.
+    /// Handshakes that ended well, per second.
     pub per_second: f64,
     /// CPU time of this side for one that ended well, in microseconds; null where none did.
     pub cpu_us: Option<f64>,
-    /// What was agreed on.
+    /// Agreements of both ends, and the handshakes of each.
     pub agreed: Vec<Agreed>,
 }
 
-/// What both ends agreed on.
+/// Agreement of both ends in a handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Agreed {

@@ -1,4 +1,4 @@
-//! What every workload says of itself.
+//! Parts that every workload has.
 
 use super::shared::Shared;
 use sockdrawer::{Behaviour, Model};
@@ -6,31 +6,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) trait Kind {
-    /// What its runs are like.
+    /// Returns the properties of its runs.
     fn properties(&self) -> Properties;
 
-    /// What the connections of a run do.
+    /// Returns the client: the work of the connections of a run.
     fn client(&self, shared: &Arc<Shared>) -> Behaviour;
 
     /// The server for it in this process, and the model that runs its connections.
     fn server(&self) -> (Behaviour, Model);
 
-    /// So many operations per second of all connections, of which there are so many. False: its operations have no pace of their own.
+    /// Sets the operations per second of all connections together. Returns false where its operations have no pace of their own.
     fn set_rate(&mut self, _per_second: f64, _connections: usize) -> bool {
         false
     }
 }
 
-/// What runs of a workload are like.
+/// Properties of the runs of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Properties {
     /// As it is named on the command line and in results.
     pub name: &'static str,
-    /// How long a connection stays.
+    /// Time that a connection stays.
     pub life: Life,
-    /// Whether this side ends connections first: their ports rest in TIME_WAIT then.
+    /// True where this side ends connections first: their ports rest in TIME_WAIT then.
     pub ends_first: bool,
-    /// Whether the server in this process has answers that wait, each in a worker.
+    /// True where the server in this process has answers that wait, each in a worker.
     pub has_slow_answers: bool,
     /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
     pub interval: Duration,
@@ -45,7 +45,7 @@ impl Properties {
     }
 }
 
-/// How long a connection of a workload stays.
+/// Time that a connection of a workload stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// To the end, with one round trip after the other; the interval between them may change while the run goes on.
@@ -60,7 +60,7 @@ pub enum Life {
 }
 
 impl Life {
-    /// Whether a connection that ends is replaced by another.
+    /// Returns true where a connection that ends is replaced by another.
     pub fn renews(self) -> bool {
         matches!(self, Life::Kept | Life::Short)
     }

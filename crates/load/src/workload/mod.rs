@@ -1,5 +1,5 @@
-//! What the connections of a run do. Each workload says in its own file what it sends, which clients and which server it has, and what
-//! results have of it alone; here is the list of them.
+//! Workloads: the work of the connections of a run. The file of each says what it sends, which clients and which server it has, and what results have
+//! of it alone; here is the list of them.
 
 mod acks;
 mod errors;
@@ -33,7 +33,7 @@ use http::{Http, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What connections do.
+/// Work of connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Workload {
     /// Each asks and waits for the answer, again and again. An operation is a round trip.
@@ -76,7 +76,7 @@ impl Workload {
         }
     }
 
-    /// What results have of a workload alone.
+    /// Returns the part of results that a workload alone has.
     pub(crate) fn own(&self, tally: &Tally, run: &Ended) -> (Option<Acks>, Option<Http>) {
         match self {
             Workload::Http(wanted) => (None, Some(Http::of(wanted, tally, run))),
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// What its runs are like.
+    /// Returns the properties of its runs.
     pub fn properties(&self) -> Properties {
         self.kind().properties()
     }
@@ -95,7 +95,7 @@ impl Workload {
         self.properties().name
     }
 
-    /// So many operations per second of all connections, of which there are so many. False: its operations have no pace of their own.
+    /// Sets the operations per second of all connections together. Returns false where its operations have no pace of their own.
     pub fn set_rate(&mut self, per_second: f64, connections: usize) -> bool {
         self.kind_mut().set_rate(per_second, connections)
     }

@@ -102,7 +102,7 @@ impl Meter for Recorder {
             Phase::Connect => self.tally.numbers.failed += 1,
             // The connection was at rest: it is lost, but no operation was under way.
             Phase::Closed | Phase::Unused => {}
-            // Those under way are told when the connection ends.
+            // Messages under way are told when the connection ends.
             _ if self.of_messages => {}
             _ => self.operations_failed(1),
         }
@@ -176,13 +176,13 @@ mod tests {
         recorder.written(40, 680);
         recorder.acknowledged(30, now, now, now + took);
         recorder.acks(2);
-        // One connection fails with messages under way, one is cut off.
+        // A connection fails with messages under way, another is cut off.
         recorder.failed(Phase::Verify, None);
         recorder.unacknowledged(4);
         recorder.closed(End::Failed);
         recorder.unacknowledged(6);
         recorder.closed(End::CutOff);
-        // Of a third, nothing was under way when it was cut off: what fails later is not unfinished.
+        // A third connection had nothing under way when it was cut off: what fails later is not unfinished.
         recorder.closed(End::CutOff);
         recorder.written(20, 340);
         recorder.failed(Phase::Answer, Some(110));

@@ -19,7 +19,7 @@ pub struct RoundTrips {
     pub question: Question,
 }
 
-/// What a connection asks.
+/// Question of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// `Ping`, which `Pong` answers.

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// No order with other memory is needed anywhere here: each number is read for itself.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// How long one connect, and one answer, may take.
+    /// Maximum time of a connect, and of an answer.
     pub(crate) timeout: Duration,
     /// A connection ends by itself so long after it stands.
     pub(crate) lifetime: Option<Duration>,
@@ -51,15 +51,15 @@ impl Shared {
         self.interval.clone()
     }
 
-    /// So many operations ended, well or not.
+    /// Counts operations that ended, well or not.
     pub(crate) fn finish(&self, operations: u64) {
         if self.operations.is_some() {
             self.finished.fetch_add(operations, Ordering::Relaxed);
         }
     }
 
-    /// Whether all operations that were asked for ended. Connections at rest need not be waited for then: the next question of
-    /// one may be due in an hour.
+    /// Returns true where all operations that were asked for ended. Connections at rest need not be waited for then: the next question of one may be
+    /// due in an hour.
     pub(crate) fn is_spent(&self) -> bool {
         self.operations.is_some_and(|most| self.finished.load(Ordering::Relaxed) >= most)
     }

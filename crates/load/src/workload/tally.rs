@@ -1,4 +1,4 @@
-//! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
+//! Counts and measurements of a loop. Loops share nothing while they measure; tallies are added up when they are asked for.
 
 use super::errors::{Errors, Seen};
 use super::handshakes::Handshakes;
@@ -41,7 +41,7 @@ impl Numbers {
     }
 }
 
-/// What one loop knows, or all of them.
+/// Counts and measurements of a loop, or of all of them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
@@ -56,12 +56,12 @@ pub(crate) struct Tally {
     /// From when a question was due until this side came to ask it.
     pub(crate) lag: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), Seen>,
-    /// Of the operations that failed: cut off by this side at the end of the run.
+    /// Failed operations that this side cut off at the end of the run.
     pub(crate) unfinished: u64,
     /// Messages that were written, and acks that came. Workload `acks` only.
     pub(crate) written: u64,
     pub(crate) acks: u64,
-    /// Of the workload `http` only.
+    /// Figures of the workload `http` only.
     pub(crate) http: Option<Box<Figures>>,
     /// Where the clients speak TLS.
     pub(crate) tls: Option<Box<Handshakes>>,
@@ -130,7 +130,7 @@ impl Tally {
         }
     }
 
-    /// How long operations took from when they began, as tools measure that forget how late they ask.
+    /// Returns the times of operations from when they began, as tools measure that forget how late they ask.
     pub(crate) fn uncorrected(&self) -> Latency {
         let mut all = self.operation.clone();
         all.subtract(&self.late_due);
@@ -138,7 +138,7 @@ impl Tally {
         all
     }
 
-    /// What was measured. The first byte is that of each request, of the workload `http`.
+    /// Returns the latencies that were measured. The first byte is that of each request, of the workload `http`.
     pub(crate) fn latencies(&self) -> Latencies {
         let first_byte = match &self.http {
             Some(http) => Some(http.first_byte.percentiles()),
@@ -155,7 +155,7 @@ impl Tally {
         }
     }
 
-    /// What went wrong, how often, and when, from the start of the run.
+    /// Returns the errors by kind: how often each came, and when, from the start of the run.
     pub(crate) fn errors(&self, start: Instant) -> Vec<Errors> {
         let errors = self.errors.iter();
         let errors = errors.map(|((phase, errno), seen)| seen.errors(phase.name(), error_name(*phase, *errno), start));
@@ -172,7 +172,7 @@ impl Tally {
         errors.chain(unfinished).collect()
     }
 
-    /// What clients of `http` measured besides.
+    /// Returns the measurements of clients of `http` besides those of every client.
     pub(crate) fn http(&mut self) -> &mut Figures {
         self.http.get_or_insert_default()
     }
@@ -186,7 +186,7 @@ pub struct Operations {
     pub ok: u64,
     /// That did not.
     pub failed: u64,
-    /// Those that ended well, per second.
+    /// Operations that ended well, per second.
     pub per_second: f64,
 }
 
@@ -234,7 +234,7 @@ impl Ended {
     }
 }
 
-/// What an error is called in a report: the errno's name, or what happened where no errno tells it.
+/// Returns the name of an error in a report: that of the errno, or what happened where no errno tells it.
 fn error_name(phase: Phase, errno: Option<i32>) -> String {
     match (phase, errno) {
         (Phase::Status, Some(status)) => status.to_string(),

@@ -10,7 +10,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WebSockets {
     pub(crate) handshakes: Handshakes,
-    /// Those that the server closed, by its code.
+    /// Connections that the server closed, by its code.
     closed: BTreeMap<u16, u64>,
 }
 
@@ -69,7 +69,7 @@ pub struct WebSocketReport {
     pub opened: u64,
     /// Handshakes that failed, or were refused; the connections are among those that failed.
     pub failed: u64,
-    /// Those that ended well, per second.
+    /// Handshakes that ended well, per second.
     pub per_second: f64,
     /// Connections that the server closed by a close frame, by its code, the lowest first.
     pub closed: Vec<ClosedWith>,

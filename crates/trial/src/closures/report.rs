@@ -11,9 +11,9 @@ use std::time::Duration;
 pub struct ChangeReport {
     /// The name of the change.
     pub name: String,
-    /// How often the change was applied, failures included.
+    /// Number of times that the change was applied, failures included.
     pub times: u64,
-    /// How often the change failed.
+    /// Number of times that the change failed.
     pub failed: u64,
     /// The text of the first failure.
     pub error: Option<String>,

@@ -92,7 +92,7 @@ pub struct Options {
     pub connections: usize,
     /// The number of connections that exchange from the first to the last change.
     pub kept: usize,
-    /// Whether the server may close connections at rest: [`Seen::closed_at_rest`](crate::Seen::closed_at_rest).
+    /// The server may close connections at rest: [`Seen::closed_at_rest`](crate::Seen::closed_at_rest).
     pub allow_idle_close: bool,
     /// For builds: whether the verdict is bad if a connection stayed behind in an upgrade without a kill.
     pub require_all: bool,
@@ -241,7 +241,7 @@ const HELD: Duration = Duration::from_secs(5);
 /// A trial ends after this number of upgrades in a row that failed.
 const IN_A_ROW: usize = 3;
 
-/// What [`Web`] and the seeds tell the two sets apart by.
+/// Numbers of the two sets, by which [`Web`] and the seeds tell them apart.
 const CHURN: u64 = 1;
 const KEPT: u64 = 2;
 

@@ -31,7 +31,7 @@ pub struct Change {
 pub struct Report {
     /// The options of the trial.
     pub options: Options,
-    /// Whether the trial was stopped before its end.
+    /// The trial was stopped before its end.
     pub interrupted: bool,
     /// The time from the first change to the end.
     pub elapsed: Duration,
@@ -56,7 +56,7 @@ pub struct Report {
 }
 
 impl Change {
-    /// Whether nothing was lost and the command ended with 0.
+    /// Returns true where nothing was lost and the command ended with 0.
     pub fn is_clean(&self) -> bool {
         self.seen.is_clean() && self.ran.ended.is_success()
     }

@@ -23,7 +23,7 @@ const SHOWN: usize = 2_000;
 /// Maximum of a command's output that is kept, in bytes, except for what it writes between two checks.
 const KEPT: u64 = 1 << 20;
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It exited with this status.
@@ -41,7 +41,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Whether it did what it should.
+    /// Returns true where the command did what it should: it exited with 0.
     pub fn is_success(&self) -> bool {
         *self == Ended::Exited(0)
     }
@@ -76,7 +76,7 @@ impl std::fmt::Display for Ended {
 /// A run of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// How the command ended.
+    /// End of the command.
     pub ended: Ended,
     /// The time that the command took.
     pub took: Duration,
@@ -170,7 +170,7 @@ fn end(group: Pid, descriptor: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Whether the process ends within this time.
+/// Returns true where the process ends within this time.
 pub(crate) fn ends(descriptor: &OwnedFd, within: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(within).expect("a short time");
     let mut watched = [PollFd::new(descriptor, PollFlags::IN)];

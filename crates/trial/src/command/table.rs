@@ -27,7 +27,7 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
         let shown = worst(report);
-        // What is allowed is not lost: the column has all that ended.
+        // Connections whose end is allowed are not lost: the column has all that ended.
         let allowed = report.options.allow_idle_close;
         let mut lines = vec![HEAD.map(|name| if name == "lost" && allowed { "ended" } else { name }.to_owned()).to_vec()];
         lines.push(cells("before", None, &report.before));

@@ -91,7 +91,7 @@ impl Exchange for Web {
     }
 }
 
-/// One connection of [`Web`].
+/// Connection of [`Web`].
 pub(crate) struct Visitor {
     request: Arc<[u8]>,
     expected: Arc<Expected>,

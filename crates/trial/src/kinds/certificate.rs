@@ -151,7 +151,7 @@ mod tests {
     /// Clients that connect, exchange and end all the time, beside those that come at each change.
     const LOAD: usize = 16;
 
-    /// How many changes, in full by `ci/long certificates`.
+    /// Returns the number of changes, in full by `ci/long certificates`.
     fn changes() -> u64 {
         std::env::var("SOCKDRAWER_TIMES").map_or(25, |times| times.parse().expect("a number"))
     }

@@ -27,7 +27,7 @@ pub(crate) struct Stays {
 }
 
 impl Stays {
-    /// Whether this end is the one that the change in force asks for.
+    /// Returns the ending where this end is the one that the change in force asks for; None: it is another.
     ///
     /// A block that was under way when the server was asked to end may be unanswered, wholly or in part: an echo protocol cannot announce
     /// its last answer. The bytes that came back were compared. Whether answers are whole is tested by the requests.

@@ -63,7 +63,7 @@ pub enum Kind {
     Sabotage,
 }
 
-/// How a kind of change is carried out.
+/// Way in which a kind of change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By a new configuration, in this way.
@@ -146,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// How the change is carried out.
+    /// Returns the way in which the change is carried out.
     pub fn way(self) -> Way {
         match self {
             Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash | Kind::Certificate | Kind::Targets => {

@@ -22,7 +22,7 @@ pub struct Options {
     pub seed: u64,
     /// A fault to inject on purpose.
     pub sabotage: Option<Sabotage>,
-    /// Whether the process has a private network namespace, whose counters count this trial alone.
+    /// The process has a private network namespace, whose counters count this trial alone.
     pub private_network: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct Report {
     pub seed: u64,
     /// When the trial was to end.
     pub until: Until,
-    /// Whether the trial was interrupted before that.
+    /// The trial was interrupted before that.
     pub interrupted: bool,
     /// The time from the first change to the last, without the slices in which nothing was changed.
     pub elapsed: Duration,
@@ -52,7 +52,7 @@ pub struct Report {
 pub struct Row {
     /// The kind of change.
     pub kind: Kind,
-    /// How often the change was applied and seen.
+    /// Number of times that the change was applied and seen.
     pub times: u64,
     /// The times that applying took, without the test whether the change is in force.
     pub apply: Latency,
@@ -105,18 +105,18 @@ impl Books {
         self.established.iter().map(|(_, count)| count).sum()
     }
 
-    /// Whether the counts of both ends agree, and no connection is left.
+    /// Returns true where the counts of both ends agree, and no connection is left.
     pub fn balanced(&self) -> bool {
         self.accepted == self.all_established() && self.still_open == 0
     }
 
-    /// Whether other programs connected: where they can, it is no loss if the server accepted more than the clients made.
+    /// Returns true where other programs connected: where they can, it is no loss if the server accepted more than the clients made.
     pub fn have_strangers(&self) -> bool {
         self.passive_opens.is_none() && self.still_open == 0 && self.accepted > self.all_established()
     }
 
-    /// Whether the counts of the kernel and the server agree. The kernel's may be higher by what it [counts twice](Self::counted_twice): one
-    /// connection of 100,000, and one more.
+    /// Returns true where the counts of the kernel and the server agree. The kernel's may be higher by what it [counts twice](Self::counted_twice):
+    /// one connection of 100,000, and one more.
     pub fn agrees_with_kernel(&self) -> bool {
         self.passive_opens.is_none_or(|opened| opened >= self.made()) && self.counted_twice() <= 1 + self.made() / 100_000
     }

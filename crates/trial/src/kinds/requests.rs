@@ -100,7 +100,7 @@ impl Service for Requests {
     }
 }
 
-/// How a connection ended.
+/// Result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// In order, because the trial ends.
@@ -111,7 +111,7 @@ enum Outcome {
     Failed(Cause),
 }
 
-/// One connection of [`Requests`].
+/// Connection of [`Requests`].
 pub(crate) struct Asking {
     tally: Arc<Tally>,
     counter: Arc<Counter>,
@@ -166,7 +166,7 @@ impl Asking {
         self.left == 0
     }
 
-    /// Whether the server began to read a request that is not completely answered.
+    /// Returns true where the server began to read a request that is not completely answered.
     fn is_owed(&self) -> bool {
         let open = self.left.div_ceil(SIZE) as u64;
         self.ledger.begun(self.connection) > self.sent - open

@@ -89,7 +89,7 @@ impl Leak {
     }
 }
 
-/// How an echo answers. Each is a type of its own, so that a change of protocol is a change of type and of the state's size.
+/// Manner in which an echo answers. Each is a type of its own, so that a change of protocol is a change of type and of the state's size.
 pub(crate) trait Flavour: Default + Send + 'static {
     /// The name of the recipe.
     const NAME: &str;

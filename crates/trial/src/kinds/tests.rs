@@ -38,7 +38,7 @@ fn kept(tally: &Arc<Tally>, group: Group) -> Driver<Keep> {
     client(keep(tally, group, 1))
 }
 
-/// What failed, once.
+/// Returns the only failure of a tally.
 fn failure(tally: &Tally) -> (Group, Phase, Cause) {
     match tally.failures().as_slice() {
         [(failure, 1)] => (failure.group, failure.phase, failure.cause),
@@ -265,7 +265,7 @@ fn requests_are_answered_one_by_one_and_end_as_asked() {
 
 #[test]
 fn a_request_that_the_server_has_seen_is_owed_an_answer() {
-    // What is done with the request before the server's end comes, and whether that is a loss.
+    // Action on the request before the server's end comes, and the number of losses by it.
     type Deal = fn(&mut Asked);
     let deals: [(Deal, u64); 4] = [
         (|_| {}, 0),

@@ -54,7 +54,7 @@ impl Judged for Report {
         bad
     }
 
-    /// What was too little for a verdict.
+    /// Returns what was too little for a verdict.
     fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         let books = &self.books;

@@ -1,4 +1,4 @@
-//! One chart: lines over the time of a run, as a picture that needs no script, and as a table.
+//! Chart: lines over the time of a run, as a picture that needs no script, and as a table.
 
 use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::{self, Scale};
@@ -62,14 +62,14 @@ fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
 /// A line of a chart.
 pub(super) struct Line {
     name: String,
-    /// How it looks: the class of its stroke.
+    /// Look of the line: the class of its stroke.
     style: String,
     /// The least and the most of each point; None where nothing was measured.
     values: Vec<Option<(f64, f64)>>,
 }
 
 impl Line {
-    /// What `value` finds in the samples.
+    /// Returns the line of what `value` finds in the samples.
     pub(super) fn of(
         times: &Times,
         samples: &[Sample],
@@ -92,7 +92,7 @@ impl Line {
 /// A chart.
 pub(super) struct Chart {
     title: &'static str,
-    /// What one has to know to read it.
+    /// Words that are needed to read the chart.
     note: &'static str,
     unit: Unit,
     is_logarithmic: bool,
@@ -191,7 +191,7 @@ impl Chart {
         table + "</tbody></table>"
     }
 
-    /// What the script of the page reads: the least and, where it is another, the most of each point of each line.
+    /// Returns the numbers that the script of the page reads: the least and, where it is another, the most of each point of each line.
     pub(super) fn numbers(&self) -> serde_json::Value {
         let number = |value: f64| serde_json::Number::from_f64(shortened(value)).into();
         let point = |point: &Option<(f64, f64)>| match point {

@@ -38,7 +38,7 @@ impl Charts<'_> {
         Line::of(self.times, self.samples, (name, style), value)
     }
 
-    /// Of the server, where it is seen.
+    /// Returns a line of the server, where it is seen.
     fn server(&self, name: &str, style: &str, value: impl Fn(&ServerSample) -> Option<f64>) -> Line {
         self.line(name, style, |sample| sample.server.as_ref().and_then(&value))
     }

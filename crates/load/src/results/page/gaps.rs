@@ -11,37 +11,37 @@ use std::fmt::Write;
 /// Rows of the table, at most: those of the longest gaps, and of all losses.
 const ROWS: usize = 200;
 
-/// What the page shows.
+/// Content of the page.
 #[derive(Clone, Debug)]
 pub struct Gaps {
-    /// What was tried.
+    /// Title of the page: what was tried.
     pub title: String,
     /// The command that made the changes.
     pub command: String,
     /// The last line of the trial.
     pub verdict: String,
-    /// Whether nothing was lost.
+    /// Nothing was lost.
     pub is_good: bool,
-    /// How long it was, in seconds.
+    /// Length of the trial, in seconds.
     pub seconds: f64,
     /// In the order in which they were made.
     pub changes: Vec<Gap>,
 }
 
-/// One change.
+/// Change of a trial.
 #[derive(Clone, Debug)]
 pub struct Gap {
     /// When it began, in seconds.
     pub at: f64,
     /// The longest time until the next change in which no connect led to an answer, in microseconds.
     pub us: f64,
-    /// How long its command took, in microseconds.
+    /// Time that its command took, in microseconds.
     pub took_us: f64,
-    /// How its command ended.
+    /// End of its command, in words.
     pub exit: String,
     /// Connects that ended before the next change.
     pub connects: u64,
-    /// Of these, those that failed.
+    /// Connects that failed.
     pub failed: u64,
     /// Connections that stay, and were lost.
     pub lost: u64,

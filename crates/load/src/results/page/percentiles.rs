@@ -68,7 +68,7 @@ fn line(times: &Latency, axis: &Scale) -> String {
         let command = if point == 0 { 'M' } else { 'L' };
         let _ = write!(line, "{command}{:.1} {:.1}", x * WIDTH, (1.0 - axis.place(time)) * HEIGHT);
     }
-    // One that was measured is a dot.
+    // A single time is a dot.
     line + "h0"
 }
 

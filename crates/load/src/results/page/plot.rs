@@ -8,14 +8,14 @@ use std::fmt::Write;
 pub(super) const WIDTH: f64 = 1000.0;
 pub(super) const HEIGHT: f64 = 300.0;
 
-/// What is in a picture, and what lies over it.
+/// Content of a picture, and what lies over it.
 #[derive(Default)]
 pub(super) struct Plot {
     pub(super) drawn: String,
     pub(super) over: String,
 }
 
-/// What is written around a picture, as HTML.
+/// Words around a picture, as HTML.
 #[derive(Default)]
 pub(super) struct Words<'a> {
     pub(super) title: &'a str,
@@ -26,7 +26,7 @@ pub(super) struct Words<'a> {
     /// Classes and attributes of the whole.
     pub(super) class: &'a str,
     pub(super) attributes: &'a str,
-    /// What is below the picture.
+    /// Part below the picture.
     pub(super) below: &'a str,
 }
 

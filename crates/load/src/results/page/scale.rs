@@ -2,7 +2,7 @@
 
 use super::unit::Unit;
 
-/// So many lines across a chart, about.
+/// Approximate number of lines across a chart.
 const TICKS: f64 = 5.0;
 
 /// The vertical axis of a chart.
@@ -57,7 +57,7 @@ impl Scale {
         }
     }
 
-    /// What is written at the axis.
+    /// Returns the numbers that are written at the axis.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let until = self.high * (1.0 + 1e-9);
         let next = |value: &f64| match self.powers {

@@ -1,4 +1,4 @@
-//! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
+//! Words and numbers of a page: first what was asked of the run and what came of it, last what it was.
 
 use super::unit::{Unit, escape, moment};
 use crate::latency::Percentiles;
@@ -12,7 +12,7 @@ use crate::workload::{ClosedWith, Errors, HandshakeCounts};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Of the page: what was done.
+/// Returns the title of the page: what was done.
 pub(super) fn title(run: &Recorded) -> String {
     let Some(report) = &run.report else {
         let connections = run.samples.iter().map(|sample| sample.standing).max().unwrap_or(0);
@@ -27,7 +27,7 @@ pub(super) fn title(run: &Recorded) -> String {
     escape(&format!("{} to {target}, {}", report.workload, asked(report)))
 }
 
-/// How much was asked for.
+/// Returns how much was asked for, in words.
 fn asked(report: &Report) -> String {
     let option = |name: &str| report.plan.as_ref().and_then(|plan| plan.get(name));
     let peak = report.connections.peak;
@@ -107,7 +107,7 @@ fn verdict(report: &Report) -> String {
     verdict
 }
 
-/// What is in a tile: what it is called, its value, more about it, and whether it is bad.
+/// Content of a tile: its name, its value, more about it, and whether it is bad.
 type Tile = (&'static str, String, String, bool);
 
 fn of_report(report: &Report) -> Vec<Tile> {
@@ -163,7 +163,7 @@ fn tiles(tiles: &[Tile]) -> String {
     list + "</dl>\n"
 }
 
-/// What follows the charts.
+/// Returns the part of the page after the charts.
 pub(super) fn details(run: &Recorded) -> String {
     let mut details = "<section class=\"details\" aria-label=\"Details\">\n".to_owned();
     if let Some(report) = &run.report {
@@ -175,7 +175,7 @@ pub(super) fn details(run: &Recorded) -> String {
         details += &machine(report);
     }
     if let Some(report) = run.report.as_ref().filter(|report| report.acks.is_some() || report.http.is_some()) {
-        // What these workloads have besides is told in words.
+        // Words for what these workloads have besides.
         details += &text("Summary", &report.to_string());
     }
     if let Some(plan) = &run.plan {

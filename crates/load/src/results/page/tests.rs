@@ -1,4 +1,4 @@
-//! Of the page as text; how it looks is tested in a browser.
+//! Tests of the page as text; how it looks is tested in a browser.
 
 use super::unit::escape;
 use super::*;

@@ -1,4 +1,4 @@
-//! What a chart shows, and how its numbers are written where there is little room.
+//! Units of charts, and how their numbers are written where there is little room.
 
 use std::fmt::Write;
 
@@ -33,7 +33,7 @@ impl Unit {
         let scaled = |step: f64, names: &[&str]| {
             let mut names = names.iter();
             let (mut value, mut name) = (value, names.next().copied().unwrap_or_default());
-            // What would be rounded up to the next unit is written in it.
+            // A value that would be rounded up to the next unit is written in it.
             for larger in names {
                 if value < step * 0.9995 {
                     break;

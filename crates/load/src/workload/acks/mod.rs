@@ -22,7 +22,7 @@ pub struct Messages {
     /// When the server acknowledges. A server elsewhere decides that for itself: what counts for it is whether this is
     /// [`AckPattern::Reply`], because sizes and acks are written differently then.
     pub pattern: AckPattern,
-    /// How the server in this process reads. No other one can be told how to.
+    /// Manner in which the server in this process reads. Other servers cannot be told.
     pub reading: Reading,
     /// Bytes of each payload.
     pub size: u32,
@@ -34,7 +34,7 @@ pub struct Messages {
     pub interval: Duration,
 }
 
-/// How a server in this process takes messages out of its socket.
+/// Manner in which a server in this process takes messages out of its socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reading {
     /// As many as there are in each read.

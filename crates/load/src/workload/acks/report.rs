@@ -1,4 +1,4 @@
-//! What came of a run of `acks`, besides what every run has; and what its times give away.
+//! Results of a run of `acks`, besides those of every run; and what its times give away.
 
 use super::Messages;
 use crate::latency::Latency;
@@ -10,15 +10,15 @@ use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;
 use std::time::Duration;
 
-/// How long Linux waits for something to send before it sends a TCP ACK alone: 40 ms, and a tick of 10 ms more at most on kernels that
-/// tick so slowly. A busy machine makes it longer, never shorter: what comes of it begins with an edge.
+/// Time that Linux waits for something to send before it sends a TCP ACK alone: 40 ms, and a tick of 10 ms more at most on kernels that tick so
+/// slowly. A busy machine makes it longer, never shorter: what comes of it begins with an edge.
 const EDGE: Duration = Duration::from_millis(38);
 const EDGE_ENDS: Duration = Duration::from_millis(54);
 const LATE_ENDS: Duration = Duration::from_millis(80);
-/// Of all messages, so many have waited that long when it is no chance, and so many of them no longer than the edge.
+/// Minimum share of all messages that waited so long where it is no chance, and minimum share of those that waited no longer than the edge.
 const SHARE: f64 = 0.2;
 const SHARE_AT_EDGE: f64 = 0.1;
-/// So many times more than in as long a time before the edge.
+/// Minimum factor by which more messages came than in as long a time before the edge.
 const STEEP: u64 = 3;
 
 /// Less of the rate that was asked for is not what was asked for, when so many messages were due.
@@ -30,7 +30,7 @@ const SCHEDULED_AT_LEAST: f64 = 1_000.0;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Acks {
-    /// What the client was told of the server.
+    /// Pattern that the client was told the server has.
     pub pattern: String,
     /// Bytes of a payload.
     pub size: u32,
@@ -52,8 +52,7 @@ pub struct Acks {
     pub client_cpu_ns: Option<f64>,
     /// The same of the server's CPU.
     pub server_cpu_ns: Option<f64>,
-    /// Of the acknowledged messages, the share that waited as long as a delayed TCP ACK takes, when these stand out and the pattern
-    /// does not explain them.
+    /// Share of the acknowledged messages that waited as long as a delayed TCP ACK takes, when these stand out and the pattern does not explain them.
     pub delayed_ack: Option<f64>,
 }
 

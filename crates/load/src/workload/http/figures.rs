@@ -1,4 +1,4 @@
-//! What one loop's clients of `http` measured besides what every client does.
+//! Measurements of a loop's clients of `http` besides those of every client.
 
 use crate::latency::Latency;
 use serde::{Deserialize, Serialize};

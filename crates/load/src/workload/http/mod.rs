@@ -14,12 +14,12 @@ use sockdrawer_catalog::meter::Meter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a run of `http` asks for, and how.
+/// Requests of a run of `http`: what it asks for, and how.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted {
     /// At least one, with a weight above 0; each request takes one.
     pub pages: Vec<Page>,
-    /// What all requests have besides their paths.
+    /// Parts that all requests have besides their paths.
     pub request: Request,
     /// Who ends a connection, which has one request; None: connections are kept and have one request after the other.
     pub close: Option<Close>,
@@ -34,12 +34,12 @@ impl Wanted {
     /// The path of the fast answer of this project's own server, and of the slow one.
     pub const OWN: [&str; 2] = ["/test/fast", "/test/slow"];
 
-    /// One of the own server's answers, which must be right to the byte.
+    /// Returns the page for an answer of the own server, which must be right to the byte.
     pub fn own(path: &str, weight: u32) -> Page {
         Page { path: path.to_owned(), weight, exact: true }
     }
 
-    /// Whether the own server needs workers for it.
+    /// Returns true where the own server needs workers for it.
     fn has_slow(&self) -> bool {
         self.pages.iter().any(|page| page.path == Wanted::OWN[1])
     }

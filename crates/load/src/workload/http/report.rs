@@ -1,4 +1,4 @@
-//! What came of a run of `http`, in the terms of ApacheBench (`ab`), so that its readers know what they see.
+//! Results of a run of `http`, in the terms of ApacheBench (`ab`), so that its readers know what they see.
 
 use super::Wanted;
 use super::figures::{Figures, PageFigures};
@@ -27,7 +27,7 @@ pub struct Http {
     pub time_per_request_across_all_us: Option<f64>,
     /// Bytes that came.
     pub transfer: Transfer,
-    /// What went wrong, each request once.
+    /// Failures by kind, each request once.
     pub failed: Failures,
     /// Answers of 3xx, which are right and not followed.
     pub redirected: u64,
@@ -41,7 +41,7 @@ pub struct Http {
     pub schedule: Option<Schedule>,
     /// Kept connections that the server ended; None when none was kept.
     pub renewed: Option<Renewed>,
-    /// One for each page.
+    /// Reports of the pages, a report for each.
     pub pages: Vec<PageReport>,
 }
 
@@ -51,7 +51,7 @@ pub struct Http {
 pub struct Transfer {
     /// All of them.
     pub bytes: u64,
-    /// Of these, those in bodies.
+    /// Bytes of bodies.
     pub body_bytes: u64,
     /// All of them per second.
     pub bytes_per_second: f64,
@@ -82,9 +82,9 @@ impl Failures {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Within {
-    /// So many percent of the requests
+    /// Percentage of the requests.
     pub percent: u8,
-    /// took no longer; None when there were none.
+    /// Time that these did not exceed; None when there were no requests.
     pub us: Option<f64>,
 }
 
@@ -118,19 +118,19 @@ pub struct Spread {
     pub max: Option<f64>,
 }
 
-/// How a schedule was kept.
+/// Schedule of connections, and how it was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Schedule {
     /// Connections that were to begin each second.
     pub rate: f64,
-    /// Those that were due before the run was over.
+    /// Connections that were due before the run was over.
     pub due: u64,
-    /// Of these, those that never began.
+    /// Connections that were due and never began.
     pub not_begun: u64,
-    /// How late those that began did, in microseconds.
+    /// Lateness of the connections that began, in microseconds.
     pub lag_us: Percentiles,
-    /// How long operations took from when they began, in microseconds: what a tool shows that forgets the wait for their turn.
+    /// Times of operations from when they began, in microseconds: a tool that forgets the wait for their turn shows these.
     pub uncorrected_us: Percentiles,
 }
 
@@ -148,15 +148,15 @@ pub struct Renewed {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PageReport {
-    /// What was asked for.
+    /// Path that was asked for.
     pub path: String,
-    /// How often, in proportion to the others.
+    /// Frequency, in proportion to the other pages.
     pub weight: u32,
     /// Answered well.
     pub ok: u64,
     /// Not.
     pub failed: u64,
-    /// Those answered well, per second.
+    /// Requests answered well, per second.
     pub per_second: f64,
     /// From the request to the first byte, in microseconds.
     pub first_byte_us: Percentiles,
@@ -261,8 +261,8 @@ fn spread(latency: &Latency) -> Spread {
     Spread { min: latency.min(), mean: latency.mean(), sd: latency.deviation(), median, max }
 }
 
-/// What is not in the lines of every report: its `operation` is the whole time of a request, its errors are what failed. The figures of `ab`
-/// are in the JSON.
+/// Lines besides those of every report: its `operation` is the whole time of a request, its errors are what failed. The figures of `ab` are in the
+/// JSON.
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
@@ -313,7 +313,7 @@ impl fmt::Display for PageReport {
     }
 }
 
-/// How many connects are due so long after the first one, of `most` at most.
+/// Returns the number of connects that are due `since_first` after the first one, of `most` at most.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
 fn due(since_first: Duration, rate: f64, most: Option<u64>) -> u64 {
     ((since_first.as_secs_f64() * rate) as u64).saturating_add(1).min(most.unwrap_or(u64::MAX))
