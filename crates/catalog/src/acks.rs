@@ -44,7 +44,7 @@ impl Acks {
     /// Name of its recipe.
     pub const NAME: &str = "acks";
 
-    /// From the options of its recipe: the pattern, as it is displayed.
+    /// Creates the service from the options of its recipe: the pattern, as it is displayed.
     ///
     /// # Errors
     /// When they are no pattern.
@@ -61,7 +61,7 @@ impl Service for Acks {
         Connection::new(self.pattern, Ignore)
     }
 
-    /// A connection cannot change between [`AckPattern::Reply`] and the others: its client writes sizes in the one order.
+    /// Restores a connection. It cannot change between [`AckPattern::Reply`] and the others: its client writes sizes in another byte order.
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
         let mut connection = self.open(peer);
         let order = connection.plan.size_order();
@@ -212,7 +212,7 @@ impl<C: Consumer> Connection<C> {
     }
 }
 
-/// The ack of `covered` messages, the last of which is `id`.
+/// Returns the ack of `covered` messages, the last of which is `id`.
 fn ack(id: u64, covered: u32) -> [u8; 12] {
     let mut ack = [0; 12];
     ack[..8].copy_from_slice(&id.to_le_bytes());
@@ -249,7 +249,7 @@ impl<C: Consumer> Protocol for Connection<C> {
         Step::Continue
     }
 
-    /// The payload of a message may still be under way, and it is received first, where there is time: what is purged is not
+    /// Closes the connection. The payload of a message may still be under way, and it is received first, where there is time: what is purged is not
     /// called again.
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         if self.parser.payload_left == 0 {

@@ -17,8 +17,8 @@ pub fn parse(text: &str) -> Result<u64, WrongCount> {
     scaled(text, &[("k", 1_000), ("m", 1_000_000), ("", 1)]).ok_or_else(|| WrongCount(text.to_owned()))
 }
 
-/// A decimal number with one of `units` behind it, in the unit's parts. None when it is no such number, is too large, or is not
-/// whole in those parts. The first unit that fits is taken, so the one without a name comes last.
+/// Reads a decimal number with one of `units` behind it, in the unit's parts. None when it is no such number, is too large, or is not whole in those
+/// parts. The first unit that fits is taken, so the one without a name comes last.
 ///
 /// ```
 /// assert_eq!(sockdrawer_catalog::count::scaled("0.5k", &[("k", 1024), ("", 1)]), Some(512));
@@ -40,7 +40,7 @@ pub fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(parts)
 }
 
-/// 28232 is 28,232.
+/// Writes a number with commas: 28232 is 28,232.
 pub fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();

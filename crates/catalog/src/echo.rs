@@ -19,7 +19,7 @@ impl Echo {
     /// Name of its recipe.
     pub const NAME: &str = "echo";
 
-    /// From the options of its recipe: there are none.
+    /// Creates the service from the options of its recipe: there are none.
     ///
     /// # Errors
     /// When there are some.

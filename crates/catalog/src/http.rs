@@ -54,7 +54,7 @@ impl Http {
     /// Name of its recipe.
     pub const NAME: &str = "http";
 
-    /// From the options of its recipe: the slow duration, or `none` for no workers.
+    /// Creates the service from the options of its recipe: the slow duration, or `none` for no workers.
     ///
     /// # Errors
     /// When they are others.
@@ -155,7 +155,7 @@ fn begins(words: &[&[u8]], text: &[u8]) -> Line {
     if words.iter().any(|word| word.starts_with(text)) { Line::Partial } else { Line::Wrong }
 }
 
-/// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
+/// Returns where a head ends whose first line is of this length. `from`: before that the end does not begin.
 fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
     // A head of one line.
     if head[line..].starts_with(HEAD_END) {
@@ -181,14 +181,14 @@ fn find_end(bytes: &[u8]) -> Option<usize> {
     if last < bytes.len() { end_around(bytes, last) } else { None }
 }
 
-/// The end that this byte is part of.
+/// Returns the end that this byte is part of.
 #[inline(always)]
 fn end_around(bytes: &[u8], at: usize) -> Option<usize> {
     let half = at - usize::from(bytes[at] == b'\n');
     [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END))
 }
 
-/// Nothing is owed: what the peer sent besides needs no care.
+/// Refuses the connection. Nothing is owed: what the peer sent besides needs no care.
 fn refuse(input: &mut Input<'_>) -> Step {
     input.take_all();
     Step::Close
@@ -253,7 +253,7 @@ impl Protocol for Connection {
         }
     }
 
-    /// The request of a client that has just connected is on its way.
+    /// Waits for the request of a client that has just connected: it is on its way.
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         cx.set_timer(ON_ITS_WAY);
         Step::Continue
@@ -263,7 +263,7 @@ impl Protocol for Connection {
         Step::Close
     }
 
-    /// A full queue of workers is no answer: the client sees the end and counts a failure, as with any overloaded server.
+    /// Sends the answer of a job. A full queue of workers is no answer: the client sees the end and counts a failure, as with any overloaded server.
     fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         match result.take::<()>() {
             Ok(()) => self.answer(cx),

@@ -72,13 +72,13 @@ impl WrongOptions {
         WrongOptions { service, options: String::from_utf8_lossy(options).into_owned() }
     }
 
-    /// For a service without options.
+    /// Checks the options of a service that has none.
     fn unless_empty(service: &'static str, options: &[u8]) -> Result<(), WrongOptions> {
         if options.is_empty() { Ok(()) } else { Err(WrongOptions::new(service, options)) }
     }
 }
 
-/// The recipe of the service registered as `name`.
+/// Returns the recipe of the service registered as `name`.
 fn recipe(name: &str, options: impl Into<Vec<u8>>) -> Option<sockdrawer::Recipe> {
     Some(sockdrawer::Recipe { name: name.to_owned(), options: options.into() })
 }

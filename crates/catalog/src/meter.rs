@@ -30,29 +30,29 @@ use rustix::io::Errno;
 use sockdrawer::{Closed, Context, Local, connecting::ConnectFailure};
 use std::time::{Duration, Instant};
 
-/// Errno that a timeout of a client is reported as: that that the kernel's own time-outs have.
+/// Errno that a timeout of a client is reported as: the one that the timeouts of the kernel have.
 pub(crate) const TIMED_OUT: Option<i32> = Some(Errno::TIMEDOUT.raw_os_error());
 
 /// Counts for the connections of one loop. A client service makes one for each loop ([`sockdrawer::Service::local`]), so nothing
 /// here needs a lock. Every connection reports `connected` first and `closed` last, once each.
 pub trait Meter: Send + 'static {
-    /// A connection stands; connecting took this long.
+    /// Notes that a connection stands; connecting took this long.
     fn connected(&mut self, took: Duration);
 
-    /// The first byte of the connection's first answer, this long after its question was sent.
+    /// Notes the first byte of the connection's first answer, this long after its question was sent.
     fn first_byte(&mut self, _after: Duration) {}
 
-    /// A question was sent: its operation will succeed, or fail, or end with its connection. Clients of `echo`, `ping` and other
-    /// dialogues only.
+    /// Notes that a question was sent: its operation will succeed, or fail, or end with its connection. Clients of `echo`, `ping` and other dialogues
+    /// only.
     fn asked(&mut self) {}
 
-    /// An operation succeeded at `now`. `sent` is when its question was written, `scheduled` when it should have been: from
-    /// there latency counts, or a slow server would slow the questions and look fast. For a client whose operation is a
-    /// connection, `scheduled` is when the connect began.
+    /// Notes that an operation succeeded at `now`. `sent` is when its question was written, `scheduled` when it should have been: from there latency
+    /// counts, or a slow server would slow the questions and look fast. For a client whose operation is a connection, `scheduled` is when the connect
+    /// began.
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant);
 
-    /// A question that its timer asks was asked so late: by this much the client itself was behind its schedule, whatever the
-    /// server did. Clients that rest between questions only.
+    /// Notes by how much the client itself was behind its schedule with a question that its timer asks, whatever the server did. Clients that rest
+    /// between questions only.
     fn lag(&mut self, _lag: Duration) {}
 
     /// Counts `messages` operations with equal times that succeeded at once; a histogram records them as one. Clients of `acks` only.
@@ -63,18 +63,18 @@ pub trait Meter: Send + 'static {
     /// Counts messages that were written, and the bytes of their headers and payloads. Clients of `acks` only.
     fn written(&mut self, _messages: u64, _bytes: u64) {}
 
-    /// A read brought so many acks. Clients of `acks` only.
+    /// Counts the acks that a read brought. Clients of `acks` only.
     fn acks(&mut self, _acks: u64) {}
 
-    /// The connection has ended, and so many of its messages were written and not acknowledged: after a failure, or because this
-    /// side ended it. Clients of `acks` only; what was written is what was acknowledged and these.
+    /// Counts the messages of a connection that has ended that were written and not acknowledged: after a failure, or because this side ended it.
+    /// Clients of `acks` only; what was written is what was acknowledged and these.
     fn unacknowledged(&mut self, _messages: u64) {}
 
-    /// Something failed. `errno` is the socket's, `ETIMEDOUT` for a time-out, and None where no error number tells it: the peer
-    /// ended the stream or sent wrong bytes.
+    /// Notes that something failed. `errno` is the socket's, `ETIMEDOUT` for a timeout, and None where no error number tells it: the peer ended the
+    /// stream or sent wrong bytes.
     fn failed(&mut self, phase: Phase, errno: Option<i32>);
 
-    /// The connection has ended.
+    /// Notes that the connection has ended.
     fn closed(&mut self, end: End);
 }
 
@@ -108,7 +108,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Connect => "connect",
@@ -142,7 +142,7 @@ pub enum End {
     Lost,
 }
 
-/// The loop's meter.
+/// Returns the loop's meter.
 ///
 /// # Panics
 /// When the loop's local is another type, which no client's is: a panic ends the connection.
@@ -240,7 +240,7 @@ pub(crate) mod tests {
 
     pub(crate) const CONNECT_TIME: Duration = Duration::from_micros(70);
 
-    /// A client's connection that stands after [`CONNECT_TIME`].
+    /// Returns a client's connection that stands after [`CONNECT_TIME`].
     pub(crate) fn connect<S: sockdrawer::Service>(client: S) -> sockdrawer::testing::Driver<S> {
         let peer = sockdrawer::testing::peer(sockdrawer::Side::Connected, CONNECT_TIME);
         sockdrawer::testing::Driver::open_with(client, peer, Default::default())

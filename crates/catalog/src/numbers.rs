@@ -21,7 +21,7 @@ impl Numbers {
         Numbers { start: scatter(seed ^ scatter(id.0)) }
     }
 
-    /// The words that hold the `count` bytes from `offset`, each with the part of it that belongs to them.
+    /// Returns the words that hold the `count` bytes from `offset`, each with the part of it that belongs to them.
     fn words(self, offset: u64, count: u64) -> impl Iterator<Item = ([u8; 8], std::ops::Range<usize>)> {
         let end = offset + count;
         (offset / 8..end.div_ceil(8)).map(move |word| {

@@ -24,8 +24,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form that a client accepts, by the `Accept` of its request: OpenMetrics where it is asked for by name and is liked no less
-    /// than plain text.
+    /// Returns the form that a client accepts, by the `Accept` of its request: OpenMetrics where it is asked for by name and is liked no less than
+    /// plain text.
     pub fn accepted(accept: &str) -> Format {
         let (mut open, mut text) = (0.0, 0.0);
         for range in accept.split(',') {
@@ -49,7 +49,7 @@ impl Format {
         if open > 0.0 && open >= text { Format::OpenMetrics } else { Format::Prometheus }
     }
 
-    /// The `Content-Type` of the text.
+    /// Returns the `Content-Type` of the text.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -83,17 +83,17 @@ pub struct Family {
 }
 
 impl Family {
-    /// A family.
+    /// Creates a family.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Family {
         Family { name, kind, help }
     }
 
-    /// The unit that the name ends with, in its base form; empty: none.
+    /// Returns the unit that the name ends with, in its base form; empty: none.
     pub fn unit(&self) -> &'static str {
         ["seconds", "bytes"].into_iter().find(|unit| self.name.rsplit('_').next() == Some(unit)).unwrap_or_default()
     }
 
-    /// The word behind the name of the samples.
+    /// Returns the word behind the name of the samples.
     pub fn suffix(&self) -> &'static str {
         match self.kind {
             Kind::Counter => "_total",
@@ -140,12 +140,12 @@ impl Writer {
         line("HELP", &help.replace('\\', "\\\\").replace('\n', "\\n"));
     }
 
-    /// A value of the family.
+    /// Writes a value of the family.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         self.line(self.suffix, labels, None, value);
     }
 
-    /// A histogram of the family: how many values were at most each bound, in the order of the bounds, then their number and sum.
+    /// Writes a histogram of the family: how many values were at most each bound, in the order of the bounds, then their number and sum.
     pub fn histogram(&mut self, labels: &[(&str, &str)], buckets: impl IntoIterator<Item = (f64, u64)>, count: u64, sum: f64) {
         for (bound, up_to) in buckets {
             // A bound is a number with a point.
@@ -169,7 +169,7 @@ impl Writer {
         let _ = writeln!(self.text, "{} {}", if separator == ',' { "}" } else { "" }, Number(value));
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text += "# EOF\n";
@@ -191,7 +191,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// A count as the number that collectors keep.
+/// Converts a count to the number that collectors keep.
 #[expect(clippy::cast_precision_loss, reason = "collectors keep 64-bit floats, too")]
 pub fn float(count: u64) -> f64 {
     count as f64

@@ -73,13 +73,13 @@ impl Interval {
     /// Maximum of nanoseconds; the bit above says that nobody asks.
     const MOST: u64 = SUSPENDED - 1;
 
-    /// 292 years at most. A connection that takes the place of another goes on with its schedule: what was due meanwhile is asked late, and
-    /// counts from when it was due.
+    /// Creates an interval, of 292 years at most. A connection that takes the place of another goes on with its schedule: what was due meanwhile is
+    /// asked late, and counts from when it was due.
     pub fn new(interval: Duration) -> Interval {
         Interval::of(interval, Some(Mutex::default()))
     }
 
-    /// The same, of connections that are not replaced: one that is new has a schedule of its own.
+    /// Creates an interval of connections that are not replaced: one that is new has a schedule of its own.
     pub fn without_successors(interval: Duration) -> Interval {
         Interval::of(interval, None)
     }
@@ -88,8 +88,8 @@ impl Interval {
         Interval(Arc::new(Shared { nanoseconds: AtomicU64::new(nanoseconds(interval)), left, random: None }))
     }
 
-    /// The same, with times at random that are as long on the average: those between questions of people who know nothing of each other, which are
-    /// distributed exponentially (a Poisson process). Call it before it is shared.
+    /// Makes the times random, as long on the average: those between questions of people who know nothing of each other, which are distributed
+    /// exponentially (a Poisson process). Call it before it is shared.
     #[must_use]
     pub fn poisson(self, seed: u64) -> Interval {
         let Shared { nanoseconds, left, .. } = &*self.0;
@@ -101,7 +101,7 @@ impl Interval {
         }))
     }
 
-    /// The time until the next question.
+    /// Returns the time until the next question.
     fn next(&self, interval: Duration) -> Duration {
         let Some(random) = &self.0.random else { return interval };
         let number = scatter(random.fetch_add(1, Ordering::Relaxed)) >> 11;
@@ -109,7 +109,7 @@ impl Interval {
         Duration::try_from_secs_f64(-interval.as_secs_f64() * (1.0 - uniform).ln()).unwrap_or(CENTURY)
     }
 
-    /// Another one, on a new schedule.
+    /// Sets another interval, on a new schedule.
     pub fn set(&self, interval: Duration) {
         let change = |before| Some(before & SUSPENDED | nanoseconds(interval));
         // The number alone is shared, so no order with other memory is needed.
@@ -117,24 +117,24 @@ impl Interval {
         self.left().into_iter().for_each(|mut left| left.clear());
     }
 
-    /// Nobody asks any more; what was asked is answered.
+    /// Suspends the questions: none is asked any more; what was asked is answered.
     pub fn suspend(&self) {
         self.0.nanoseconds.fetch_or(SUSPENDED, Ordering::Relaxed);
     }
 
-    /// They ask again, on a new schedule: what was due meanwhile is not made up for.
+    /// Resumes the questions, on a new schedule: what was due meanwhile is not made up for.
     pub fn resume(&self) {
         self.left().into_iter().for_each(|mut left| left.clear());
         self.0.nanoseconds.fetch_and(!SUSPENDED, Ordering::Relaxed);
     }
 
-    /// None: nobody asks.
+    /// Returns the interval. None: nothing is asked.
     pub(crate) fn get(&self) -> Option<Duration> {
         let now = self.0.nanoseconds.load(Ordering::Relaxed);
         (now & SUSPENDED == 0).then(|| Duration::from_nanos(now))
     }
 
-    /// When the next question is due, after one that was due then and was answered now.
+    /// Returns when the next question is due, after one that was due then and was answered now.
     pub(crate) fn after(&self, due: Instant, now: Instant) -> Instant {
         match self.get() {
             // Farther than the clock can say is as late as it can be told to be.
@@ -143,25 +143,26 @@ impl Interval {
         }
     }
 
-    /// When the next question of a connection is due that begins a schedule.
+    /// Returns when the next question of a connection is due that begins a schedule.
     pub(crate) fn soon(&self, seed: u64, cx: &Context<'_>) -> Instant {
         let interval = self.get().unwrap_or_default();
         if self.0.random.is_some() { cx.now() + self.next(interval) } else { first(interval, cx.now(), seed, cx.id()) }
     }
 
-    /// When the first question of a new connection is due.
+    /// Returns when the first question of a new connection is due.
     pub(crate) fn first(&self, seed: u64, cx: &Context<'_>) -> Instant {
         self.left().and_then(|mut left| left.pop()).unwrap_or_else(|| self.soon(seed, cx))
     }
 
-    /// The connection that asks then has ended, and another takes its place. Back to back nothing is due, and while nobody asks neither.
+    /// Leaves the question that is due to another connection, which takes the place of one that has ended. Back to back nothing is due, nor while
+    /// questions are suspended.
     pub(crate) fn leave(&self, due: Instant) {
         if self.get().is_some_and(|interval| !interval.is_zero()) {
             self.left().into_iter().for_each(|mut left| left.push(due));
         }
     }
 
-    /// Nothing panics while it is held.
+    /// Locks the moments that are left. Nothing panics while it is held.
     fn left(&self) -> Option<MutexGuard<'_, Vec<Instant>>> {
         self.0.left.as_ref().map(|left| left.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -196,7 +197,7 @@ pub struct Pace {
     pub seed: u64,
 }
 
-/// A random point of a connection's first interval, so that connections begun together do not ask together.
+/// Returns a random point of a connection's first interval, so that connections begun together do not ask together.
 pub(crate) fn first(interval: Duration, now: Instant, seed: u64, id: ConnectionId) -> Instant {
     match u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX) {
         0 => now,
@@ -234,7 +235,7 @@ pub struct Client<A, F> {
 }
 
 impl<A, F> Client<A, F> {
-    /// Each connection begins with a clone of `ask`. `meter` makes the meter of a loop.
+    /// Creates a client. Each connection begins with a clone of `ask`. `meter` makes the meter of a loop.
     pub fn new(ask: A, pace: Pace, meter: F) -> Client<A, F> {
         Client { ask, pace: Arc::new(pace), meter }
     }
@@ -285,7 +286,7 @@ pub struct Asking<M, A> {
 }
 
 impl<M: Meter, A: Ask> Asking<M, A> {
-    /// The connection to `peer`.
+    /// Creates the connection to `peer`.
     pub fn new(pace: Arc<Pace>, ask: A, peer: &Peer) -> Asking<M, A> {
         let state = State::New(peer.connect_time());
         Asking { pace, ask, state, ends: None, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
@@ -309,7 +310,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         if end == End::Failed { Step::Abort } else { Step::Close }
     }
 
-    /// At rest until `due`: asks now, sets the timer for it, or ends.
+    /// Rests until `due`: asks now, sets the timer for it, or ends.
     fn rest(&mut self, due: Instant, cx: &mut Context<'_>) -> Step {
         self.state = State::Resting(due);
         if self.stopping {
@@ -391,7 +392,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         }
     }
 
-    /// The interval has changed.
+    /// Looks at the interval again: it has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match self.state {
             State::Resting(_) => self.rest(self.pace.interval.soon(self.pace.seed, cx), cx),

@@ -20,7 +20,7 @@ impl Ping {
     /// Name of its recipe.
     pub const NAME: &str = "ping";
 
-    /// From the options of its recipe: there are none.
+    /// Creates the service from the options of its recipe: there are none.
     ///
     /// # Errors
     /// When there are some.

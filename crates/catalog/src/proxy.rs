@@ -67,7 +67,7 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// Connects within 5 s, two tries, 5 s in the queue, no header, no report of ends.
+    /// Creates the options of a proxy to these targets: connects within 5 s, two tries, 5 s in the queue, no header, no report of ends.
     #[must_use]
     pub fn to(targets: Vec<Target>) -> ProxyOptions {
         let (connect_timeout, queue_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
@@ -112,7 +112,7 @@ impl Proxy {
     /// Name of its recipe.
     pub const NAME: &str = "proxy";
 
-    /// A proxy whose targets share what is `known` of their addresses.
+    /// Creates a proxy whose targets share what is `known` of their addresses.
     #[must_use]
     pub fn new(options: ProxyOptions, known: Known) -> Proxy {
         let targets = Targets::new(options.targets.clone(), options.balance, known);
@@ -429,7 +429,8 @@ impl Protocol for PairSide {
         if let PairSide::Unjoined(client) = self { client.ask(input.bytes(), cx) } else { Step::Continue }
     }
 
-    /// The relay passes it on, also where it came before the pair was joined. A client that has not said where it wants to go says it no more.
+    /// Leaves the end to the relay, which passes it on, also where it came before the pair was joined. A client that has not said where it wants to
+    /// go says it no more.
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         match self {
             PairSide::Unjoined(client) if client.asks() => Step::Abort,

@@ -39,7 +39,7 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Answers requests: any function of the request and the connection that it came from.
 pub trait Pages: Send + Sync + 'static {
-    /// The answer. It may block: each request is answered on a thread of the pool's
+    /// Returns the answer to a request. It may block: each request is answered on a thread of the pool's
     /// [`Config::delegates`](sockdrawer::Config::delegates).
     fn answer(&self, request: &Request, from: &mut Connection) -> Answer;
 }
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Web {
 }
 
 impl Web {
-    /// A service of these pages, whose requests have no bodies.
+    /// Creates a service of these pages, whose requests have no bodies.
     pub fn new(pages: impl Pages) -> Web {
         Web { pages: Arc::new(pages), max_body: 0, closes: false, max_silent: usize::MAX, silent: Silent::default() }
     }

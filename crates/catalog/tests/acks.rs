@@ -18,7 +18,7 @@ const CONNECTIONS: [usize; 3] = [1, 8, 100];
 /// Bytes of payloads, and how many such messages all connections of a case send.
 const SIZES: [(u32, u64); 3] = [(5, 10_000), (1_000, 2_000), (100_000, 100)];
 
-/// Each pattern, number of connections and size, with batches and windows of several kinds.
+/// Returns each pattern, number of connections and size, with batches and windows of several kinds.
 fn cases(model: Model, connections: &[usize]) -> Vec<Case> {
     let mut cases = Vec::new();
     for pattern in PATTERNS {
@@ -37,7 +37,7 @@ fn cases(model: Model, connections: &[usize]) -> Vec<Case> {
     cases
 }
 
-/// All that the clients sent was acknowledged, and nothing failed.
+/// Checks that all that the clients sent was acknowledged, and that nothing failed.
 fn exactly_once(case: &Case, scene: &Scene) {
     let told = scene.clients();
     let all = case.each * case.connections as u64;
@@ -82,7 +82,7 @@ fn is_orderly(failure: &(Phase, Option<i32>)) -> bool {
     matches!(failure, (Phase::Answer | Phase::Closed, None) | (Phase::Connect, Some(_)))
 }
 
-/// Connections are ended by `end` again and again while their clients send; who is ended connects again.
+/// Ends connections by `end` again and again while their clients send; a client whose connection is ended connects again.
 fn ended_while_they_send(case: &Case, end: fn(&mut Scene)) {
     let mut scene = Scene::start(case);
     let clients = scene.connect(case, scene.at(), Budget::Unlimited, None);

@@ -115,7 +115,7 @@ impl Clients {
     }
 }
 
-/// `paths` side by side for so long.
+/// Measures `paths` side by side for this time.
 fn round(server: &Pool, paths: &[Path], length: Duration) -> Vec<Figures> {
     let before = server.status().counts;
     let clients: Vec<_> = paths.iter().map(|path| Clients::start(*path, server)).collect();

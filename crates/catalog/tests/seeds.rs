@@ -4,7 +4,7 @@ mod fuzzed;
 
 use std::path::Path;
 
-/// Each seed of `target`, and what is near it.
+/// Checks each seed of `target`, and inputs near it.
 fn check_near(target: &str, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
     let seeds: Vec<_> = std::fs::read_dir(&folder).expect("the seeds are beside the targets").collect();

@@ -199,7 +199,7 @@ fn handshake(reason: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// After the connection stood.
+/// Returns the meaning and the remedy for errors after the connection stood.
 fn exchange(phase: &str, errno: &str) -> Option<(&'static str, &'static str)> {
     Some(match (phase, errno) {
         ("answer", "ETIMEDOUT") => (

@@ -94,7 +94,7 @@ pub struct Client<F> {
 }
 
 impl<F> Client<F> {
-    /// A client with these options. `meter` makes the meter of a loop.
+    /// Creates a client with these options. `meter` makes the meter of a loop.
     pub fn new(options: Options, meter: F) -> Client<F> {
         Client { stream: Arc::new(Stream::new(options)), meter }
     }
@@ -124,7 +124,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
         Box::new((self.meter)())
     }
 
-    /// A server that waits until its acks are read must not find a client that waits until its messages are.
+    /// Receives even while output is held back: a server that waits until its acks are read must not find a client that waits until its messages are.
     fn receiving(&self) -> Receiving {
         Receiving::Always
     }
@@ -224,14 +224,14 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
-    /// By a reset, also where the peer has ended: what is unsent is for nobody.
+    /// Ends the connection by a reset, also where the peer has ended: nothing takes what is unsent.
     fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
         meter::<M>(cx).failed(phase, errno);
         self.end = Some(end);
         Step::Abort
     }
 
-    /// When a message is to be sent; `now` back to back.
+    /// Returns when a message is to be sent; `now` back to back.
     fn scheduled(&self, message: u64, now: Instant) -> Instant {
         match (self.start, self.stream.interval) {
             (Some(start), interval @ 1..) => start + Duration::from_nanos(interval.saturating_mul(message)),
@@ -286,7 +286,7 @@ impl<M: Meter> Streaming<M> {
         Step::Continue
     }
 
-    /// A batch is a write, and a write is a callback: the next one comes by a note, after what else the loop has to do.
+    /// Calls again by a note, after what else the loop has to do: a batch is a write, and a write is a callback.
     fn call_again(&mut self, cx: &mut Context<'_>) {
         if !self.called {
             self.called = cx.handle().notify(Note::value(())).is_ok();
@@ -299,7 +299,7 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
-    /// Since when there is something that must not take longer than the time-out.
+    /// Returns the time since when there is something that must not take longer than the timeout.
     fn waiting_since(&self) -> Option<Instant> {
         match self.batches.front() {
             Some(oldest) => Some(oldest.sent),
@@ -321,7 +321,7 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
-    /// All messages before `next` are acknowledged.
+    /// Takes note that all messages before `next` are acknowledged.
     fn acknowledge(&mut self, next: u64, cx: &mut Context<'_>) {
         let now = cx.now();
         while let Some(oldest) = self.batches.front().copied().filter(|_| self.acked < next) {
@@ -397,7 +397,7 @@ impl<M: Meter> Protocol for Streaming<M> {
         step
     }
 
-    /// It has called itself.
+    /// Sends the next batch: the connection has called itself.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         self.called = false;
         self.send_on(cx)

@@ -51,8 +51,8 @@ pub struct Consuming<F> {
 }
 
 impl Acks {
-    /// The same server, but that each connection's payloads go to what `consumer` makes for it. It cannot be built in another
-    /// process, and no connection moves to it from another generation: a consumer would miss what came before.
+    /// Returns this server with a consumer: each connection's payloads go to what `consumer` makes for it. It cannot be built in another process, and
+    /// no connection moves to it from another generation: a consumer would miss what came before.
     ///
     /// ```
     /// use sockdrawer::testing::Driver;

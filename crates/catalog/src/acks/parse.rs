@@ -16,7 +16,7 @@ pub(super) enum SizeOrder {
 }
 
 impl SizeOrder {
-    /// Id and payload size.
+    /// Returns id and payload size.
     #[inline]
     pub(super) fn header(self, bytes: [u8; HEADER]) -> (u64, u32) {
         let [a, b, c, d, e, f, g, h, size @ ..] = bytes;
@@ -80,7 +80,7 @@ impl Parser {
         }
     }
 
-    /// A part of the payload under way. Returns whether it was refused.
+    /// Takes a part of the payload under way. Returns whether it was refused.
     fn go_on<C: Consumer>(&mut self, bytes: &[u8], consumer: &mut C) -> bool {
         let begin = self.size - self.payload_left;
         self.payload_left -= bytes.len() as u32;

@@ -25,12 +25,12 @@ fn message(pattern: AckPattern, id: u64, payload: usize) -> Vec<u8> {
     [&id.to_le_bytes()[..], &size, &vec![b'p'; payload]].concat()
 }
 
-/// Messages 0 to `count`, with payloads of 5 bytes: 17 bytes each.
+/// Returns messages 0 to `count`, with payloads of 5 bytes: 17 bytes each.
 fn messages(pattern: AckPattern, count: u64) -> Vec<u8> {
     (0..count).flat_map(|id| message(pattern, id, 5)).collect()
 }
 
-/// Acks of 12 bytes as last id and count covered besides.
+/// Returns acks of 12 bytes as last id and count covered besides.
 fn acks(connection: &mut Open) -> Vec<(u64, u32)> {
     let sent = connection.sent();
     let (acks, rest) = sent.as_chunks::<12>();

@@ -40,7 +40,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Until the peer's end, a message that is too large, or the pool's wish between two messages.
+    /// Serves until the peer's end, a message that is too large, or the pool's wish between two messages.
     fn serve(&mut self) -> io::Result<()> {
         let mut header = [0; HEADER];
         let mut payload = Vec::new();

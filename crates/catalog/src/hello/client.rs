@@ -96,7 +96,7 @@ impl<M: Meter> Protocol for Session<M> {
         self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx)
     }
 
-    /// It ends by itself, with its answer.
+    /// Goes on: the connection ends by itself, with its answer.
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }

@@ -109,7 +109,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For answers to HEAD, which have no bodies.
+    /// Creates a reader for answers to HEAD, which have no bodies.
     pub fn of_head() -> Reader {
         Reader { of_head: true, ..Reader::default() }
     }
@@ -130,7 +130,7 @@ impl Reader {
         Ok((used, Progress::Part))
     }
 
-    /// The connection has ended: the answer, when it was one that ends so.
+    /// Returns the answer, when the connection has ended and it was one that ends so.
     pub fn ended(&mut self) -> Option<Answer> {
         (self.state == State::Rest).then(|| self.whole())
     }
@@ -208,7 +208,7 @@ impl Reader {
         self.counted(end.map_or(bytes.len(), |end| end + 1))
     }
 
-    /// Where the line ends, its end included. It does not end in the bytes that were looked at before.
+    /// Returns where the line ends, its end included. It does not end in the bytes that were looked at before.
     fn line(&mut self, bytes: &[u8], too_long: Unreadable) -> Result<Option<usize>, Unreadable> {
         let from = self.looked_at.min(bytes.len());
         match bytes[from..].iter().position(|byte| *byte == b'\n') {
@@ -274,7 +274,7 @@ impl Reader {
         self.counted(end)
     }
 
-    /// Where a field ends: with a line behind which none begins with a space.
+    /// Returns where a field ends: with a line behind which none begins with a space.
     fn folded(&mut self, bytes: &[u8]) -> Result<Option<usize>, Unreadable> {
         loop {
             let Some(end) = self.line(bytes, Unreadable::LongHead)? else { return Ok(None) };
@@ -290,7 +290,7 @@ impl Reader {
         }
     }
 
-    /// RFC 9112, 6.3.
+    /// Ends the head and chooses what follows it: RFC 9112, 6.3.
     fn head_ends(&mut self, end: usize) -> Result<Option<usize>, Unreadable> {
         let Head { status, length, has_wrong_length, is_chunked, .. } = self.head;
         self.state = match (status, is_chunked, length) {
@@ -333,7 +333,7 @@ impl Reader {
 }
 
 impl Head {
-    /// RFC 9112, 6.3: a length that is repeated is one.
+    /// Reads the lengths of a field, of which one that is repeated counts once: RFC 9112, 6.3.
     fn lengths(&mut self, value: &[u8]) {
         for length in list(value).map(number) {
             self.has_wrong_length |= length.is_none() || self.length.is_some_and(|before| Some(before) != length);
@@ -341,13 +341,13 @@ impl Head {
         }
     }
 
-    /// RFC 9112, 6.1 and 6.3. `identity` is a word of the HTTP/1.1 before: no coding.
+    /// Reads the transfer codings of a field: RFC 9112, 6.1 and 6.3. `identity` is a word of the HTTP/1.1 before: no coding.
     fn codings(&mut self, value: &[u8]) {
         let codings = list(value).filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
         self.is_chunked = codings.last().map(|coding| coding.eq_ignore_ascii_case(b"chunked")).or(self.is_chunked);
     }
 
-    /// RFC 9112, 9.3.
+    /// Reads the options of a `Connection` field: RFC 9112, 9.3.
     fn options(&mut self, value: &[u8]) {
         let has = |word: &[u8]| list(value).any(|option| option.eq_ignore_ascii_case(word));
         self.closes |= has(b"close");
@@ -355,7 +355,7 @@ impl Head {
     }
 }
 
-/// The parts of a value, between commas.
+/// Returns the parts of a value, between commas.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
@@ -403,7 +403,7 @@ mod tests {
         Ok((answers, kept))
     }
 
-    /// Twice in one stream, cut in two anywhere and byte by byte: two answers each time, and what follows is left.
+    /// Checks an answer twice in one stream, cut in two anywhere and byte by byte: two answers each time, and what follows is left.
     fn check(text: &[u8], status: u16, body: &[u8], last: bool) {
         let answer = || (Answer { status, body: body.len() as u64, last }, body.to_vec());
         let stream = [text, text, b"HTTP/1.1 200"].concat();

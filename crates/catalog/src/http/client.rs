@@ -99,17 +99,17 @@ pub struct Visited {
 
 /// Reports of the client besides those of every client.
 pub trait VisitMeter: Meter {
-    /// A connect, whatever became of it, was due then and began so much later.
+    /// Notes that a connect, whatever became of it, was due at `due` and began `lag` later.
     fn begun(&mut self, due: Instant, lag: Duration);
 
-    /// A request was answered well. Comes in the place of [`Meter::operation`] and [`Meter::first_byte`].
+    /// Notes that a request was answered well. Comes in the place of [`Meter::operation`] and [`Meter::first_byte`].
     fn visited(&mut self, visited: &Visited);
 
-    /// A request for this page was not answered well. Why, was told by [`Meter::failed`], unless this side ended the connection.
+    /// Notes that a request for this page was not answered well. The reason was told by [`Meter::failed`], unless this side ended the connection.
     fn missed(&mut self, page: usize);
 
-    /// A server ended a connection that might have stayed; `announced` by its last answer, or else between two answers. The request
-    /// that was on its way then is no failure: another connection asks again.
+    /// Notes that a server ended a connection that might have stayed; `announced` by its last answer, or else between two answers. The request that
+    /// was on its way then is no failure: another connection asks again.
     fn renewed(&mut self, announced: bool);
 }
 
@@ -152,7 +152,7 @@ impl<F> Client<F> {
 }
 
 impl Course {
-    /// The page of the next request: by its number, so that it does not matter who asks.
+    /// Returns the page of the next request: by its number, so that it does not matter which connection asks.
     fn choose(&self) -> usize {
         if self.visits.pages.len() == 1 {
             return 0;
@@ -261,7 +261,7 @@ impl<M: VisitMeter> Session<M> {
         }
     }
 
-    /// The page of the operation under way.
+    /// Returns the page of the operation under way.
     fn page(&self) -> Option<usize> {
         match self.state {
             State::Asked(Asked { visited, .. }) | State::Ending(Some(visited)) => Some(visited.page),
@@ -292,7 +292,7 @@ impl<M: VisitMeter> Session<M> {
         Step::Continue
     }
 
-    /// A kept connection asks when it is due, if it may.
+    /// Rests until `due`. A kept connection asks when it is due, if it may.
     fn rest(&mut self, due: Instant, connected: Option<(Instant, Duration)>, cx: &mut Context<'_>) -> Step {
         let Manner::KeepAlive { budget, interval } = &self.course.visits.manner else { return self.ask(due, connected, cx) };
         if self.stopping {
@@ -314,7 +314,7 @@ impl<M: VisitMeter> Session<M> {
         Step::Continue
     }
 
-    /// The answer is whole.
+    /// Takes an answer that is whole.
     fn answered(&mut self, asked: Asked, answer: Answer, cx: &mut Context<'_>) -> Step {
         let Answer { status, body, last } = answer;
         if status == 408 && last {
@@ -368,7 +368,7 @@ impl<M: VisitMeter> Session<M> {
         }
     }
 
-    /// The server ended the connection before a byte of the answer: no failure where connections are kept, as RFC 9112, 9.3.1, has
+    /// Returns true where the server ended the connection before a byte of the answer: no failure where connections are kept, as RFC 9112, 9.3.1, has
     /// clients ask again then.
     fn is_renewed(&mut self, cx: &mut Context<'_>) -> bool {
         let (State::Asked(Asked { heard: false, visited, .. }), Manner::KeepAlive { budget, .. }) = (self.state, self.manner())
@@ -500,7 +500,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
         }
     }
 
-    /// The interval has changed.
+    /// Looks at the interval again: it has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match (&self.course.visits.manner, self.state) {
             (Manner::KeepAlive { interval, .. }, State::Resting) if self.next.is_some() => {

@@ -25,7 +25,7 @@ pub struct Request {
 }
 
 impl Default for Request {
-    /// GET, no fields of its own and no body.
+    /// Returns GET, no fields of its own and no body.
     fn default() -> Request {
         Request { method: "GET".to_owned(), fields: Vec::new(), body: Vec::new() }
     }
@@ -42,14 +42,14 @@ impl Request {
         self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
     }
 
-    /// The bytes of the request for `path`. `to` is the server's address; None is a Unix socket.
+    /// Returns the bytes of the request for `path`. `to` is the server's address; None is a Unix socket.
     pub fn bytes(&self, path: &str, to: Option<SocketAddr>, after: After) -> Vec<u8> {
         let mut request = Vec::new();
         self.for_path(path, after).send(to, |bytes| request.extend_from_slice(bytes));
         request
     }
 
-    /// The request for `path`, to be sent many times.
+    /// Returns the request for `path`, to be sent many times.
     pub(super) fn for_path(&self, path: &str, after: After) -> Written {
         let start = format!("{} {path} HTTP/1.1\r\n", self.method);
         let mut rest = String::new();

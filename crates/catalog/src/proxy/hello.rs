@@ -134,7 +134,7 @@ pub(super) mod tests {
         [&length[length.len() - width..], bytes].concat()
     }
 
-    /// A ClientHello for a name, with a key share of so many bytes before it, in records of at most so many bytes.
+    /// Returns a ClientHello for a name, with a key share of `share` bytes before it, in records of at most `record` bytes.
     pub(crate) fn hello(name: &[u8], share: usize, record: usize) -> Vec<u8> {
         let name = vector(2, &[&[0][..], &vector(2, name)].concat());
         let offers = vector(2, &[vector(1, b"h2"), vector(1, b"http/1.1")].concat());

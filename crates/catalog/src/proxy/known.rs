@@ -156,12 +156,12 @@ impl TargetState {
         self.places.taken.fetch_add(1, Relaxed);
     }
 
-    /// A client gave its place up.
+    /// Frees the place of a client.
     pub(super) fn free(&self) {
         self.places.taken.fetch_sub(1, Relaxed);
     }
 
-    /// A client of this pool has gone: its place goes to one that waits, or with it to the next build.
+    /// Takes the place of a client of this pool that has gone: it goes to one that waits, or with the client to the next build.
     pub(super) fn leave(self: &Arc<TargetState>, has_moved: bool) {
         self.tell(TargetEvent::Closed);
         match has_moved && self.shared.handed_over.load(Relaxed) {
@@ -186,7 +186,7 @@ impl TargetState {
         self.health().until.is_some()
     }
 
-    /// It is left out no more, and gets its share step by step. Returns whether it was left out.
+    /// Ends the pause of the target: it gets its share step by step. Returns whether it was left out.
     pub(super) fn recovers(self: &Arc<TargetState>, now: Instant) -> bool {
         let mut health = self.health();
         let Health { connects, last_error, .. } = *health;
@@ -252,7 +252,7 @@ impl Health {
         now < until
     }
 
-    /// A failure is counted: it is left out for the pause that is returned.
+    /// Counts a failure: the target is left out for the pause that is returned.
     pub(super) fn begin_pause(&mut self, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         self.counted = Some(now);
@@ -304,7 +304,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Nothing is known yet. The observer hears what happens to targets from now on, on the threads of loops: it must not block.
+    /// Creates the knowledge of targets: nothing yet. The observer hears what happens to targets from now on, on the threads of loops: it must not
+    /// block.
     #[must_use]
     pub fn observed(observer: impl Fn(&str, &Address, TargetEvent) + Send + Sync + 'static) -> Known {
         let shared = Arc::new(Process { observer: Some(Arc::new(observer)), ..Process::default() });
@@ -366,15 +367,15 @@ impl Known {
         all
     }
 
-    /// A target of this pool was found to be well otherwise than by a client: it is left out no more. Returns whether it was left out.
+    /// Notes that a target of this pool was found to be well otherwise than by a client: it is left out no more. Returns whether it was left out.
     #[must_use]
     pub fn is_well(&self, address: &Address, now: Instant) -> bool {
         let state = self.in_use().get(&(self.pool.clone(), address.clone())).cloned();
         state.is_some_and(|state| state.recovers(now))
     }
 
-    /// The targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the targets of now. The first client of changed [`Targets`](super::Targets) does that,
-    /// too; it need not come.
+    /// Notes that the targets of pools were changed, and what was written last is in force: clients that wait for a place have the limits and the
+    /// targets of now. The first client of changed [`Targets`](super::Targets) does that, too; it need not come.
     pub fn changed(&self) {
         drop(self.in_use());
         self.written().iter().for_each(|(pool, written)| self.shared.queue.change(pool, written));
@@ -433,12 +434,14 @@ impl Known {
         }
     }
 
-    /// The process before this one has no connections any more: clients that did not come from there have ended, and their places are free.
+    /// Notes that the process before this one has no connections any more: clients that did not come from there have ended, and their places are
+    /// free.
     pub fn serves_alone(&self) {
         self.all().iter().for_each(|state| state.free_all(|places| &places.coming));
     }
 
-    /// This process has again what it has [handed over](Known::hand_over), and the places of clients that have moved are free: for `Upgrade::taken_back`. Does nothing where nothing was handed over.
+    /// Takes back what this process has [handed over](Known::hand_over), and the places of clients that have moved are free: for
+    /// `Upgrade::taken_back`. Does nothing where nothing was handed over.
     pub fn take_back(&self) {
         if self.shared.handed_over.swap(false, SeqCst) {
             self.all().iter().for_each(|state| state.free_all(|places| &places.moved));

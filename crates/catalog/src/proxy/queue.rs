@@ -63,7 +63,7 @@ impl Queue {
         Some(waiters.remove(at))
     }
 
-    /// The targets of a pool were changed: its clients wait for those that are for them now, where there are some.
+    /// Changes the targets of a pool: its clients wait for those that are for them now, where there are some.
     pub(super) fn change(&self, pool: &str, written: &Written) {
         for waiter in self.lock().iter_mut().filter(|waiter| &*waiter.pool == pool) {
             let backups = waiter.wanted.iter().any(|wanted| wanted.target.backup);

@@ -76,7 +76,7 @@ pub(super) fn hash(
     best.expect("there are candidates")
 }
 
-/// FNV-1a, and the finish of SplitMix64: the next build, and another proxy, draw alike.
+/// Mixes bytes by FNV-1a and the finish of SplitMix64: the next build, and another proxy, draw alike.
 fn mix(bytes: &[u8]) -> u64 {
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let mut mixed = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fnv);

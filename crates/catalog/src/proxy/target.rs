@@ -26,7 +26,7 @@ pub struct Target {
 pub(super) type Fit = (usize, bool);
 
 impl Target {
-    /// A target of weight 1.
+    /// Creates a target of weight 1.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target { address, weight: 1, limit: None, backup: false, sni: Vec::new(), alpn: Vec::new() }
@@ -44,7 +44,7 @@ impl Target {
         all.into_iter().map(|address| Target::of(address, text)).collect()
     }
 
-    /// A target at this address, with the options behind the one in the text.
+    /// Creates a target at this address, with the options behind the one in the text.
     fn of(address: Address, text: &str) -> Result<Target, String> {
         let mut parts = text.split(',');
         let written = parts.next().unwrap_or_default();

@@ -27,14 +27,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The client that has it connects now.
+    /// Notes that the client that has the place connects now.
     pub(super) fn taken_at(mut self, now: Instant) -> Place {
         self.taken = Some(now);
         self.is_early = self.shared.health().begin_try(now);
         self
     }
 
-    /// The place is among those of its target already.
+    /// Creates a place that is among those of its target already.
     pub(super) fn counted(number: Option<usize>, shared: Arc<TargetState>) -> Place {
         shared.tell(TargetEvent::Opened);
         Place { number, taken: None, is_early: false, is_counted: true, has_moved: false, shared }
@@ -53,7 +53,7 @@ impl Place {
         self.shared.recovers(now)
     }
 
-    /// The client has come from the process before this one, with its place.
+    /// Notes that the client has come from the process before this one, with its place.
     pub fn arrived(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             self.shared.arrive();
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// The client has moved: where [`Known::hand_over`] was called to the next build, with its place.
+    /// Notes that the client has moved: where [`Known::hand_over`] was called to the next build, with its place.
     pub fn moved(&mut self) {
         self.has_moved = true;
     }

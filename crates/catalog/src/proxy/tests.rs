@@ -14,7 +14,7 @@ fn client(targets: &[&str]) -> Driver<Proxy> {
     )
 }
 
-/// The targets that it connects to.
+/// Returns the targets that the client connects to.
 fn to(client: &mut Driver<Proxy>) -> Vec<String> {
     client.connects().iter().map(|connect| connect.target.to_string()).collect()
 }

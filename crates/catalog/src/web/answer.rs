@@ -43,17 +43,17 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// A whole answer, with its `Content-Type`.
+    /// Creates a whole answer, with its `Content-Type`.
     pub fn new(status: u16, kind: &'static str, body: impl Into<Vec<u8>>) -> Answer {
         Answer { status, kind, fields: Vec::new(), body: Body::Whole(body.into()) }
     }
 
-    /// Plain text.
+    /// Creates an answer of plain text.
     pub fn text(status: u16, text: impl Into<String>) -> Answer {
         Answer::new(status, "text/plain; charset=utf-8", text.into())
     }
 
-    /// An object with one key, `error`: what, why, what to do, in a line.
+    /// Creates an answer that is an object with one key, `error`: what, why, what to do, in a line.
     pub fn error(status: u16, line: impl fmt::Display) -> Answer {
         let mut text = String::new();
         for sign in line.to_string().chars() {
@@ -66,12 +66,12 @@ impl Answer {
         Answer::new(status, "application/json", format!("{{\"error\":\"{text}\"}}\n"))
     }
 
-    /// An answer that `write` writes while it is sent. An error of it ends the connection: the client sees that the answer is not whole.
+    /// Creates an answer that `write` writes while it is sent. An error of it ends the connection: the client sees that the answer is not whole.
     pub fn stream(kind: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static) -> Answer {
         Answer { status: 200, kind, fields: Vec::new(), body: Body::Stream(Box::new(write)) }
     }
 
-    /// An answer that goes on until the client or the pool ends it: all that is published to the group.
+    /// Creates an answer that goes on until the client or the pool ends it: all that is published to the group.
     pub fn group(kind: &'static str, group: Group) -> Answer {
         Answer { status: 200, kind, fields: Vec::new(), body: Body::Group(group) }
     }
@@ -83,12 +83,12 @@ impl Answer {
         self
     }
 
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The bytes of a whole answer after which the connection ends; without the body where only the head is asked for. A stream has none.
+    /// Returns the bytes of a whole answer after which the connection ends; without the body where only the head is asked for. A stream has none.
     pub fn bytes(&self, request: &Request) -> Vec<u8> {
         let mut bytes = self.head(false, true);
         if !request.wants_head {

@@ -59,7 +59,7 @@ impl Request {
         }
     }
 
-    /// The values of all fields with this name, which is compared without case, in their order.
+    /// Returns the values of all fields with this name, which is compared without case, in their order.
     pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
         self.fields.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }
@@ -69,12 +69,12 @@ impl Request {
         self.wants_head
     }
 
-    /// The value of the first field with this name, which is compared without case.
+    /// Returns the value of the first field with this name, which is compared without case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields(name).next()
     }
 
-    /// The value of the first parameter with this name.
+    /// Returns the value of the first parameter with this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
@@ -144,7 +144,7 @@ fn owned(fields: &[httparse::Header<'_>]) -> Vec<(String, String)> {
     fields.iter().map(|field| (field.name.to_owned(), text(field.value))).collect()
 }
 
-/// The path and the parameters of a target. None: it is neither a path nor a URL with one.
+/// Returns the path and the parameters of a target. None: it is neither a path nor a URL with one.
 fn target(text: &str) -> Option<(String, Vec<(String, String)>)> {
     let path = match text.split_once("://") {
         Some((_, rest)) if !text.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -162,7 +162,7 @@ fn target(text: &str) -> Option<(String, Vec<(String, String)>)> {
     Some((decoded(path)?, query))
 }
 
-/// With `%XX` replaced by bytes.
+/// Returns the text with `%XX` replaced by bytes.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

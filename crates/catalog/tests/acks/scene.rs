@@ -125,7 +125,7 @@ impl Consumer for Check {
     }
 }
 
-/// No other test gets the port while the server of a scene is away.
+/// Returns an address that no other test uses, so that none gets the port while the server of a scene is away.
 fn ip_of_its_own() -> Ipv4Addr {
     static SCENES: AtomicU64 = AtomicU64::new(0);
     let process = std::process::id();
@@ -148,7 +148,7 @@ impl Scene {
         Scene::with(Acks { pattern: case.pattern }.consuming(check).into(), case, counts)
     }
 
-    /// A server that counts nothing.
+    /// Starts a server that counts nothing.
     pub(crate) fn start_with(behaviour: Behaviour, case: &Case) -> Scene {
         Scene::with(behaviour, case, Arc::default())
     }
@@ -171,13 +171,13 @@ impl Scene {
         &self.server
     }
 
-    /// The server ends in order, and another begins at its address.
+    /// Restarts the server: it ends in order, and another begins at its address.
     pub(crate) fn restart(&mut self) {
         self.server.shutdown(Drain::within(PATIENCE));
         self.server = Pool::start(self.config.clone()).expect("the address is free");
     }
 
-    /// Clients; as many in all as `total` says, or again and again.
+    /// Connects clients; as many in all as `total` says, or again and again.
     pub(crate) fn connect(&self, case: &Case, to: SocketAddr, budget: Budget, total: Option<usize>) -> Clients {
         let Case { pattern, size, batch, window, .. } = *case;
         let options = Options { pattern, size, batch, window, budget, ..Options::default() };
@@ -199,7 +199,7 @@ impl Scene {
         self.counts.received.load(Ordering::SeqCst)
     }
 
-    /// As many messages, each in its order and with its payload, as the clients sent, and not a byte more.
+    /// Checks that the server received the messages that the clients sent, each in its order and with its payload, and not a byte more.
     pub(crate) fn assert_received(&self, case: &Case) {
         let all = case.each * case.connections as u64;
         let counts = self.server.status().counts;
@@ -244,7 +244,7 @@ impl Clients {
         self.counts.wait("an end", |told| told.ends.len() >= self.ended + connections);
     }
 
-    /// They send no more, and wait for what they sent.
+    /// Drains the clients: they send no more, and wait for what they sent.
     pub(crate) fn drain(&self) {
         let drained = self.pool.shutdown(Drain::within(PATIENCE));
         assert_eq!(drained.cut, 0);

@@ -73,7 +73,7 @@ impl Reference {
         }
     }
 
-    /// Asked at a point where no part of a header waits.
+    /// Asks the connection to end, at a point where no part of a header waits.
     fn drain(&mut self) {
         self.ending = true;
         self.ended |= self.payload_left == 0;
@@ -154,7 +154,7 @@ impl Pair {
         self.connection().block_output(blocked);
     }
 
-    /// To a service with another pattern, which must be possible unless its clients write sizes in the other order.
+    /// Moves the connection to a service with another pattern, which must be possible unless its clients write sizes in the other order.
     fn move_to(&mut self, to: AckPattern) {
         let (possible, same) = (self.is_open(), (to == AckPattern::Reply) == self.reference.big_endian);
         match self.connection.take().expect("it is not being moved").save_and_restore(Acks { pattern: to }) {
@@ -189,7 +189,7 @@ impl Pair {
         self.sent.extend(sent);
     }
 
-    /// All that is whole is acknowledged, and nothing else.
+    /// Checks that all that is whole is acknowledged, and nothing else.
     fn check(&self, when: &str) {
         let (pattern, ids) = (self.pattern, &self.reference.ids);
         if self.reference.big_endian {
@@ -259,7 +259,7 @@ fn check_consumer(mut script: Script<'_>) {
     assert_eq!((&given.ids, &given.payloads), (&reference.ids, &reference.payloads), "{pattern}");
 }
 
-/// For the pattern that the input chooses, and to the end of the connection that it chooses.
+/// Checks an input for the pattern that it chooses, and to the end of the connection that it chooses.
 pub(crate) fn check(input: &[u8]) {
     let Some(mut script) = Script::new(input) else { return };
     let mut pair = Pair::new(PATTERNS[usize::from(script.choices) % PATTERNS.len()]);

@@ -56,7 +56,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// In one read, when so many messages were written.
+    /// Receives `bytes` in one read, when `written` messages were written.
     fn receive(&mut self, pattern: AckPattern, bytes: &[u8], written: u64) {
         let width = if pattern == AckPattern::Reply { 8 } else { 12 };
         self.kept.extend_from_slice(bytes);
@@ -137,7 +137,7 @@ impl Pair {
         self.settle();
     }
 
-    /// Acks for so many messages each, as far as they were written and are not acknowledged; so many bytes in a read.
+    /// Sends acks for these counts of messages, as far as they were written and are not acknowledged; `read` bytes in a read.
     fn acknowledge(&mut self, counts: &[usize], read: usize) {
         let (mut next, written) = (self.acknowledged.messages, self.book().written);
         let mut acks = Vec::new();
@@ -187,7 +187,7 @@ impl Pair {
     }
 }
 
-/// To the end of the connection, which comes in time whatever the server does.
+/// Checks an input to the end of the connection, which comes in time whatever the server does.
 pub(crate) fn check(input: &[u8]) {
     let Some(mut script) = Script::new(input) else { return };
     let mut pair = Pair::new(script.choices);

@@ -48,7 +48,7 @@ fn verdict(bytes: &[u8]) -> Verdict {
     }
 }
 
-/// The status of an answer to this line, where it asks for another page, or may still.
+/// Returns the status of an answer to this line, where it asks for another page, or may still.
 fn other(line: &[u8]) -> Option<&'static str> {
     let page = line.strip_prefix(b"GET /").or(line.strip_prefix(b"HEAD /"));
     match page.map(<[u8]>::first) {
@@ -117,7 +117,7 @@ impl Visit {
     }
 }
 
-/// Whole, in the splits that the input chooses, and moved between them.
+/// Checks an input as a whole, in the splits that it chooses, and moved between them.
 pub(crate) fn check(input: &[u8]) {
     let Some(mut script) = Script::new(input) else { return };
     let mut visit = Visit { connection: Driver::open(SERVER), received: Vec::new() };

@@ -18,19 +18,19 @@ struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// None for less than two bytes.
+    /// Reads an input. None for less than two bytes.
     fn new(input: &'a [u8]) -> Option<Script<'a>> {
         let [choices, count, rest @ ..] = input else { return None };
         let (steps, stream) = rest.split_at(usize::from(count % 16).min(rest.len()));
         Some(Script { choices: *choices, steps, stream })
     }
 
-    /// Each step as what happens, 0 to 7, and how much, 0 to 31.
+    /// Returns each step as what happens, 0 to 7, and how much, 0 to 31.
     fn steps(&self) -> impl Iterator<Item = (u8, usize)> + use<'a> {
         self.steps.iter().map(|step| (step >> 5, usize::from(step & 31)))
     }
 
-    /// The next `count` bytes of the stream, or what is left of it.
+    /// Takes the next `count` bytes of the stream, or what is left of it.
     fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.stream.split_at(count.min(self.stream.len()));
         self.stream = rest;

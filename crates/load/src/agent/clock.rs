@@ -12,19 +12,19 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// `sent` and `arrived` are by this clock, `heard` and `answered` by the other.
+    /// Creates a clock from a measurement: `sent` and `arrived` are by this clock, `heard` and `answered` by the other.
     pub(super) fn measured(sent: Duration, heard: Duration, answered: Duration, arrived: Duration) -> Clock {
         let (there, back) = (Ahead::between(sent, heard), Ahead::between(arrived, answered));
         let round_trip = arrived.saturating_sub(sent).saturating_sub(answered.saturating_sub(heard));
         Clock { ahead: there.middle(back), round_trip }
     }
 
-    /// The better of two.
+    /// Returns the better of two.
     pub(super) fn or(self, other: Option<Clock>) -> Clock {
         other.filter(|other| other.round_trip <= self.round_trip).unwrap_or(self)
     }
 
-    /// A moment of this clock, by the other.
+    /// Converts a moment of this clock to the other.
     pub(super) fn there(&self, moment: Instant) -> Duration {
         self.ahead.later(moment::since_boot(moment))
     }

@@ -24,7 +24,7 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
-    /// The part of one of so many agents.
+    /// Returns the part of an agent, which is number `number` of `of`.
     pub(super) fn part(&self, number: usize, of: usize) -> Aim {
         Aim { connections: part(self.connections, number, of), rate: self.rate.map(|rate| rate / float(of as u64)) }
     }
@@ -241,7 +241,7 @@ pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result
     to.flush()
 }
 
-/// The next message; None at the end.
+/// Reads the next message; None at the end.
 pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -253,7 +253,7 @@ pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opti
     message_of(&bytes).map(Some)
 }
 
-/// The next message of what has come so far, which is taken from it; None where none is whole.
+/// Reads the next message of what has come so far, which is taken from it; None where none is whole.
 pub(super) fn next<T: DeserializeOwned>(from: &mut &[u8]) -> io::Result<Option<T>> {
     let Some((length, behind)) = from.split_first_chunk() else { return Ok(None) };
     let Some((message, behind)) = behind.split_at_checked(length_of(*length)?) else { return Ok(None) };

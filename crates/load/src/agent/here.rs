@@ -58,8 +58,8 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// This process is one of so many that run clients of it: together they have a loop for each CPU, or one each. Each loop of clients has
-    /// histograms, and time that is cut into more threads than there are CPUs is lost to changing between them.
+    /// Starts the clients of this process, which is one of `processes` that run clients of the plan: together they have a loop for each CPU, or one
+    /// each. Each loop of clients has histograms, and time that is cut into more threads than there are CPUs is lost to changing between them.
     pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Here, Error> {
         let (growth, properties) = (Growth::from_now(), plan.workload.properties());
         let mut shared = Shared::new(plan.operations, properties.interval);
@@ -197,7 +197,7 @@ impl Here {
         }
     }
 
-    /// Where connections are replaced, a limit of none is a pause: there is no such limit.
+    /// Suspends or resumes the pool. Where connections are replaced, a limit of none is a pause: there is no such limit.
     fn suspend_or_resume(&self) {
         if self.suspended || (self.renews && self.aim.connections == 0) {
             self.pool.suspend();
@@ -224,7 +224,7 @@ impl Here {
         }
     }
 
-    /// Connects whose end is known: a connection with handshakes is established, or has failed, when they are over.
+    /// Returns the connects whose end is known: a connection with handshakes is established, or has failed, when they are over.
     fn settled(&self, status: &Status) -> u64 {
         let connected = self.handshakes.as_ref().map_or(status.counts.connected, |handshakes| handshakes.over());
         connected + status.counts.connect_failed
@@ -242,7 +242,7 @@ impl Here {
         Account { tally: sum, grown_bytes: self.growth.bytes(), ..Account::default() }
     }
 
-    /// No more connects, and no more questions of clients at rest.
+    /// Halts the clients: no more connects, and no more questions of clients at rest.
     pub(crate) fn halt(&self) -> Result<(), Error> {
         self.shared.interval().suspend();
         // Who ends connections has no more to do.
@@ -251,8 +251,8 @@ impl Here {
         Ok(())
     }
 
-    /// Once halted, the end of the connects and of the operations under way. Every operation begun is counted: one that does
-    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
+    /// Waits, once halted, for the end of the connects and of the operations under way. Every operation begun is counted: one that does not end in
+    /// time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
     pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
         // Clients give up after the time-out by themselves: the second more is for a loaded machine.
         let within = self.timeout + IMPATIENCE;
@@ -294,7 +294,7 @@ impl Here {
         }
     }
 
-    /// Questions without answer.
+    /// Returns the number of questions without answer.
     fn under_way(&self) -> i64 {
         self.pool.gather(|recorder: &mut Recorder| recorder.under_way).iter().sum()
     }
@@ -325,7 +325,7 @@ impl Patience<'_> {
         Patience { stop, until: Instant::now() + within, stopped: false }
     }
 
-    /// None: it is at its end.
+    /// Returns the time that is left. None: the patience is at its end.
     fn left(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if !self.stopped && self.stop.is_set() {
@@ -335,7 +335,7 @@ impl Patience<'_> {
         Some(self.until.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// For the next step. A stop is not forgotten.
+    /// Renews the patience for the next step. A stop is not forgotten.
     fn renew(&mut self, within: Duration) {
         if !self.stopped {
             self.until = Instant::now() + within;

@@ -73,7 +73,7 @@ impl AgentPort {
     }
 }
 
-/// An agent that came, once it has said what it is.
+/// Returns an agent that came, once it has said what it is.
 fn arrived(index: u32, link: Link) -> Result<Remote, String> {
     let mut remote = Remote::new(index.to_string(), link);
     match remote.hello(SAYS_WITHIN) {
@@ -151,7 +151,7 @@ impl Hosts {
         Remote::examine(&mut self.remotes, target, connections)
     }
 
-    /// Their names.
+    /// Returns the names of the agents.
     pub fn names(&self) -> Vec<String> {
         self.remotes.iter().map(|remote| remote.name().to_owned()).collect()
     }
@@ -167,7 +167,7 @@ impl Hosts {
         one.map_or(all, |(remote, has)| all.saturating_add_signed(remote.change(order, has)))
     }
 
-    /// The agent that used the largest part of its machine's CPUs since the sample before, so many seconds ago, and that part.
+    /// Returns the agent that used the largest part of its machine's CPUs since the sample before, `seconds` ago, and that part.
     pub(crate) fn busiest(&mut self, seconds: f64) -> Option<(String, f64)> {
         let parts = self.remotes.iter_mut().map(|remote| (remote.name().to_owned(), remote.busy(seconds)));
         parts.max_by(|one, other| one.1.total_cmp(&other.1))

@@ -147,7 +147,7 @@ impl AgentPort {
         Ok(AgentPort { pool, of, newcomers })
     }
 
-    /// Where it listens.
+    /// Returns the addresses where it listens.
     pub fn addresses(&self) -> Vec<Address> {
         self.pool.addresses()
     }
@@ -330,7 +330,7 @@ mod tests {
         (Joins { of, secret: SECRET.into(), to, present: Arc::default() }, newcomers)
     }
 
-    /// The nonce that a run greets an agent with.
+    /// Returns the nonce that a run greets an agent with.
     fn greeted(connection: &mut Driver<Joins>) -> Vec<u8> {
         let sent = connection.sent();
         sent.strip_prefix(GREETING).expect("a greeting").to_vec()

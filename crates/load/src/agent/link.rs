@@ -55,7 +55,7 @@ impl Link {
         Ok(Link { to: Some(to), from, end: End::Process(process, errors) })
     }
 
-    /// A connection that an agent made and proved itself on; what it says comes `from` there.
+    /// Creates a link by a connection that an agent made and proved itself on; what it says comes `from` there.
     pub(super) fn joined(handle: Handle, from: Receiver<(Duration, Told)>) -> io::Result<Link> {
         let (to, asked) = channel();
         let notes = Notes(handle.clone());
@@ -68,7 +68,7 @@ impl Link {
         self.to.as_ref().is_some_and(|to| to.send(request).is_ok())
     }
 
-    /// No more requests: an agent ends by that.
+    /// Closes the way of requests: an agent ends by that.
     pub(super) fn close(&mut self) {
         self.to = None;
         if let End::Joined(handle) = &self.end {
@@ -122,7 +122,7 @@ impl fmt::Display for Ended {
 }
 
 impl Drop for Link {
-    /// An agent that hears of the end closes its connections and ends.
+    /// Closes the way of requests. An agent that hears of the end closes its connections and ends.
     fn drop(&mut self) {
         if self.to.is_some() {
             self.close();
@@ -164,7 +164,7 @@ fn threads(to: impl Write + Send + 'static, from: impl Read + Send + 'static) ->
     Ok((requests, heard))
 }
 
-/// Until the agent is gone, or nothing is asked any more: then its input ends.
+/// Writes requests until the agent is gone, or nothing is asked any more: then its input ends.
 fn write(mut to: impl Write, requests: &Receiver<Request>) {
     let mut due = Instant::now() + BEAT;
     loop {
@@ -182,7 +182,7 @@ fn write(mut to: impl Write, requests: &Receiver<Request>) {
     }
 }
 
-/// Until the agent ends, or says what is no message of ours.
+/// Reads messages until the agent ends, or says what is no message of ours.
 fn read(mut from: impl BufRead, told: &Sender<(Duration, Told)>) {
     if !matches!(frames::greeted(&mut from), Ok(true)) {
         return;

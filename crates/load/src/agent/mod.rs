@@ -116,7 +116,7 @@ impl Agents<'_> {
         }
     }
 
-    /// No more connects.
+    /// Halts all: no more connects.
     pub(crate) fn halt(&mut self) -> Result<(), Error> {
         if let Agents::Here(here) = self {
             return here.halt();
@@ -125,7 +125,7 @@ impl Agents<'_> {
         Ok(())
     }
 
-    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    /// Waits, once halted, for the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
     pub(crate) fn settle(&mut self, plan: &Plan, stop: &Stop) -> Result<Duration, Error> {
         if let Agents::Here(here) = self {
             return here.settle(stop);
@@ -135,7 +135,7 @@ impl Agents<'_> {
         Ok(Duration::ZERO)
     }
 
-    /// The run is over: agents of other machines may begin another.
+    /// Releases the agents: the run is over, and those of other machines may begin another.
     pub(crate) fn release(&mut self) {
         match self {
             Agents::Here(here) => here.shut_down(),
@@ -144,7 +144,7 @@ impl Agents<'_> {
         }
     }
 
-    /// Agents that died before their time.
+    /// Returns the number of agents that died before their time.
     pub(crate) fn lost(&mut self) -> u32 {
         u32::try_from(self.remotes().iter().filter(|remote| remote.lost().is_some()).count()).unwrap_or(u32::MAX)
     }

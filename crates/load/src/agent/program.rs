@@ -17,7 +17,7 @@ pub(super) fn hello(machine: Machine) -> Hello {
     Hello { version: VERSION.to_owned(), hash: hash().to_owned(), machine }
 }
 
-/// SHA-256 of the file of this program, in hexadecimal digits; empty where it cannot be read.
+/// Returns the SHA-256 of the file of this program, in hexadecimal digits; empty where it cannot be read.
 pub(super) fn hash() -> &'static str {
     static HASH: OnceLock<String> = OnceLock::new();
     HASH.get_or_init(|| read(FILE).unwrap_or_default())
@@ -29,7 +29,7 @@ fn read(path: &str) -> io::Result<String> {
     Ok(format!("{:x}", hasher.finalize()))
 }
 
-/// Why an agent of this kind cannot be used. On another kind of CPU it has other code, of an equal version.
+/// Returns why an agent of this kind cannot be used. On another kind of CPU it has other code, of an equal version.
 pub(super) fn refuses(agent: &Hello) -> Option<String> {
     let of = |hello: &Hello| format!("{} ({})", hello.version, hello.hash.get(..SHORT).unwrap_or("unknown hash"));
     let this = hello(Machine::this());

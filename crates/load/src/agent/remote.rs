@@ -107,7 +107,7 @@ impl Remote {
         }
     }
 
-    /// Another process of this machine.
+    /// Starts another process of this machine.
     pub(super) fn process(number: usize) -> Result<Remote, Error> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sockdrawer").arg(CHILD);
@@ -175,7 +175,7 @@ impl Remote {
         }
     }
 
-    /// Nothing of the run before is of the next.
+    /// Forgets the run before: nothing of it is of the next.
     fn forget(&mut self) {
         if !self.is_gone {
             self.lost = None;
@@ -203,14 +203,14 @@ impl Remote {
         }
     }
 
-    /// It takes no part in this run, and may in the next.
+    /// Leaves the agent out of this run; it may take part in the next.
     fn leave_out(&mut self, why: String) {
         self.ask(Request::Over);
         self.lost.get_or_insert(why);
         self.state = State { made: true, spent: true, ..State::default() };
     }
 
-    /// It is gone, and nothing asked it to be: so are its connections. What it said until then counts.
+    /// Loses the agent, which is gone though nothing asked it to be: so are its connections. What it said until then counts.
     pub(super) fn lose(&mut self, why: Option<String>) {
         if std::mem::replace(&mut self.is_gone, true) {
             return;
@@ -235,7 +235,7 @@ impl Remote {
         &self.ended
     }
 
-    /// It takes part in place of one that was lost.
+    /// Replaces an agent that was lost: takes its part.
     pub(super) fn replaces(&mut self, lost: &Remote) {
         self.more = lost.more;
     }
@@ -244,7 +244,7 @@ impl Remote {
         &self.name
     }
 
-    /// Its name, the CPUs of its machine, how far its clock is from this one, and how far away it is.
+    /// Returns its name, the CPUs of its machine, how far its clock is from this one, and how far away it is, in words.
     pub(super) fn words(&self) -> String {
         let (ahead, away) = self.clock.map_or((0.0, 0.0), |clock| (clock.ahead.seconds(), clock.round_trip.as_secs_f64()));
         format!("{} ({} CPUs, clock {:+.2} ms, {:.2} ms away)", self.name, self.cpus(), ahead * 1e3, away * 1e3)
@@ -316,7 +316,7 @@ impl Remote {
         self.ask(Request::Word(word));
     }
 
-    /// As it said last: a tenth of a second ago, or longer while it is asked for something else.
+    /// Returns the state as the agent said last: a tenth of a second ago, or longer while it is asked for something else.
     pub(super) fn state(&mut self) -> &State {
         self.listen_until(Instant::now(), |_| false);
         &self.state
@@ -447,7 +447,7 @@ impl Remote {
         found.collect()
     }
 
-    /// The part of its machine's CPUs that it used since the sample before, so many seconds ago.
+    /// Returns the part of its machine's CPUs that it used since the sample before, `seconds` ago.
     pub(super) fn busy(&mut self, seconds: f64) -> f64 {
         let used = self.account.cpu.saturating_sub(std::mem::replace(&mut self.cpu, self.account.cpu));
         used.as_secs_f64() / seconds / float(self.cpus() as u64)
@@ -466,13 +466,12 @@ impl Remote {
         self.ask(Request::Halt);
     }
 
-    /// The run is over.
+    /// Releases the agent: the run is over.
     pub(super) fn release(&mut self) {
         self.ask(Request::Over);
     }
 
-    /// The end of the connects and of the operations under way, in all of them. One that does not say so in `time`
-    /// is stuck, and lost.
+    /// Waits for the end of the connects and of the operations under way, in all of them. One that does not say so in `time` is stuck, and lost.
     pub(super) fn settle_all(remotes: &mut [Remote], stop: &Stop, time: Duration) {
         remotes.iter_mut().for_each(|remote| remote.ask(Request::Settle));
         let (until, mut hurried) = (Instant::now() + time, false);

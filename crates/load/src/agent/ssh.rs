@@ -94,7 +94,7 @@ fn may_pass(ended: &Ended) -> bool {
     ended.code == Some(SSH_FAILED) && !FINAL.iter().any(|what| line.contains(what))
 }
 
-/// Why there is no agent, and what to do.
+/// Returns why there is no agent, and what to do.
 fn words(ended: &Ended, program: &str) -> String {
     let line = ended.line.as_deref().unwrap_or_default();
     let remedy = match ended.code {
@@ -151,7 +151,7 @@ fn push(host: &Host, ssh: &Ssh) -> Result<String, String> {
     if copied.code == Some(0) { Ok(path) } else { Err(format!("cannot copy this program there: {copied}")) }
 }
 
-/// For a shell. A path that begins with `~/` is of the home directory there.
+/// Quotes the program for a shell. A path that begins with `~/` is of the home directory there.
 fn quoted(program: &str) -> String {
     let (home, rest) = program.strip_prefix("~/").map_or(("", program), |rest| ("~/", rest));
     format!("{home}'{}'", rest.replace('\'', "'\\''"))

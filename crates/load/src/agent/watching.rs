@@ -52,7 +52,7 @@ impl ServerAgent {
         self.remote.cpus()
     }
 
-    /// Why it was lost.
+    /// Returns why the agent was lost.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.remote.lost()
     }

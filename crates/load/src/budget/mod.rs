@@ -125,7 +125,7 @@ fn pipes(plan: &Plan, facts: &Facts) -> Option<Need> {
     (others > 0 && need.fit == Fit::Lacking).then_some(need)
 }
 
-/// No process may have more than this, whatever its limit.
+/// Returns the command that raises fs.nr_open, in parentheses, where it is less than `descriptors`: no process may have more, whatever its limit.
 pub(crate) fn above_nr_open(descriptors: u64) -> String {
     match crate::proc::number("fs.nr_open") {
         Some(most) if most < descriptors => format!(" (first sysctl -w fs.nr_open={descriptors})"),
@@ -190,7 +190,7 @@ fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
     })
 }
 
-/// None where the server is elsewhere or in this program.
+/// Returns the need of the accept queue. None where the server is elsewhere or in this program.
 fn queue(plan: &Plan, facts: &Facts) -> Option<Need> {
     let backlog = facts.backlog?;
     let (needed, when) = burst(plan);
@@ -203,7 +203,7 @@ fn queue(plan: &Plan, facts: &Facts) -> Option<Need> {
     }))
 }
 
-/// Connections that may come while nobody accepts.
+/// Returns the number of connections that may come while none is accepted, and the reason.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
 pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
     let connections = plan.connections as u64;
@@ -215,7 +215,7 @@ pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
     }
 }
 
-/// The most connects per second of its stages.
+/// Returns the maximum of connects per second of its stages.
 fn steepest(plan: &Plan) -> Option<f64> {
     let from = std::iter::once(0).chain(plan.stages.iter().map(|stage| stage.connections));
     let rate = |(from, stage): (usize, &Stage)| {

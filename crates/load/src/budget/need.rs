@@ -51,7 +51,7 @@ pub enum Fit {
 }
 
 impl Need {
-    /// As the wall of a run that was not begun because of it.
+    /// Returns the need as the wall of a run that was not begun because of it.
     pub fn wall(&self) -> Wall {
         let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));
         let why = format!("{} {} are needed, there are {had} ({})", self.amount(self.needed), self.what, self.how);
@@ -64,7 +64,7 @@ impl Need {
         Wall { name, why, remedy: self.remedy.clone().unwrap_or_else(|| "use fewer connections".to_owned()) }
     }
 
-    /// Enough where `had` is no less than `needed`, else `otherwise` with this remedy.
+    /// Creates a need of which there is enough; [`Need::or`] finds out where there is not.
     pub(crate) fn new(end: &'static str, what: &'static str, (needed, had): (u64, Option<u64>), how: String) -> Need {
         Need { end, what, needed, had, unit: Unit::Count, how, fit: Fit::Enough, remedy: None }
     }
@@ -74,12 +74,12 @@ impl Need {
         Need { unit: Unit::Presence, ..self }
     }
 
-    /// Bytes, not things.
+    /// Counts the need in bytes, not things.
     pub(crate) fn in_bytes(self) -> Need {
         Need { unit: Unit::Bytes, ..self }
     }
 
-    /// Where there is less than is needed: how bad that is, and what to do.
+    /// Sets the verdict and the remedy for the case that there is less than is needed.
     pub(crate) fn or(self, fit: Fit, remedy: impl FnOnce(&Need) -> String) -> Need {
         if self.had.is_none_or(|had| had >= self.needed) {
             return self;
@@ -88,7 +88,7 @@ impl Need {
         Need { fit, remedy, ..self }
     }
 
-    /// A number of it, as people read it.
+    /// Returns an amount as people read it.
     pub fn amount(&self, value: u64) -> String {
         match self.unit {
             Unit::Count | Unit::Presence => thousands(value),

@@ -45,7 +45,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// As its settings say now; None where they cannot be read.
+    /// Returns the ports as the settings of this machine say now; None where they cannot be read.
     pub fn of_this_machine() -> Option<Ports> {
         let number = |name: &str| proc::number(&format!("net.ipv4.{name}"));
         let range = range(&proc::setting("net.ipv4.ip_local_port_range")?)?;
@@ -103,13 +103,13 @@ impl Ports {
     }
 }
 
-/// A range such as `32768 60999`.
+/// Parses a range such as `32768 60999`.
 fn range(text: &str) -> Option<(u16, u16)> {
     let mut ends = text.split_whitespace().map(|end| end.parse::<u16>().ok());
     Some((ends.next()??, ends.next()??))
 }
 
-/// Ranges such as `40000-40499,50000`.
+/// Parses ranges such as `40000-40499,50000`.
 fn reserved(text: &str) -> Vec<(u16, u16)> {
     let part = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -132,7 +132,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// All of them.
+    /// Returns the number of all pairs.
     pub fn count(&self) -> u64 {
         self.of_each_source().saturating_mul(self.sources)
     }
@@ -167,7 +167,7 @@ pub enum Shortage {
 }
 
 impl Room {
-    /// The most connects per second that `plan` must keep to because of them; None: there is no such bound.
+    /// Returns the maximum of connects per second that `plan` must keep to because of the ports; None: there is no such bound.
     ///
     /// # Errors
     /// When what it asks for does not fit.
@@ -205,7 +205,7 @@ impl Room {
         (float(room) / window.as_secs_f64()).floor().max(1.0)
     }
 
-    /// Connects per second that never run out of pairs, however long it goes on.
+    /// Returns the connects per second that never run out of pairs, however long the run goes on.
     pub fn for_ever(&self, connections: usize) -> f64 {
         self.rate(self.pairs.count().saturating_sub(connections as u64), self.rest)
     }
@@ -232,7 +232,7 @@ mod tests {
         Plan { targets, ..plan::tests::plan(Workload::Http(wanted)) }
     }
 
-    /// 1,050 of them.
+    /// Returns 1,050 ports.
     fn ports(reuse: Reuse) -> Ports {
         Ports {
             range: (10_000, 11_149),

@@ -22,7 +22,7 @@ fn scheduled(interval: Duration, batch: u64, window: u64) -> Open {
     open(Options { interval, ..options(batch, window, Budget::Unlimited) })
 }
 
-/// The ids in messages with payloads of 5 bytes, whose sizes and payloads are right.
+/// Returns the ids in messages with payloads of 5 bytes, whose sizes and payloads are right.
 fn ids(sent: &[u8]) -> Vec<u64> {
     let (messages, rest) = sent.as_chunks::<17>();
     assert!(rest.is_empty(), "messages are whole");
