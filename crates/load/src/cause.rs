@@ -92,8 +92,8 @@ pub(crate) fn all_at_once(report: &Report, error: &Errors) -> Option<Cause> {
     })
 }
 
-/// The client takes a connection for complete that the server's kernel has no place for: what it sends is dropped, until the kernel
-/// gives up and resets. New handshakes are not answered.
+/// Returns the cause of an error by a full accept queue. The client takes a connection for complete that the server's kernel has no place for: what
+/// it sends is dropped, until the kernel gives up and resets. New handshakes are not answered.
 pub(crate) fn overflown(phase: &str, errno: &str) -> Option<Cause> {
     let why = match (phase, errno) {
         ("connect", "ETIMEDOUT") => "the server's accept queue was full and its kernel dropped the handshake",

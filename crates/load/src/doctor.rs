@@ -81,7 +81,7 @@ pub fn examine(ask: &Ask) -> Findings {
     Findings { schema: 1, connections: ask.connections as u64, ok, needs }
 }
 
-/// This program raises its own; another client may not.
+/// Returns the need of the soft limit of descriptors. This program raises its own; another client may not.
 fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
     let (soft, hard) = descriptor_limit(std::process::id())?;
     let needed = (plan.connections as u64).saturating_add(facts.open);
@@ -95,7 +95,7 @@ fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
     }))
 }
 
-/// Beyond this many the kernel forgets them at once, which lets late packets into new connections.
+/// Returns the need of TIME_WAIT: beyond the maximum the kernel forgets connections at once, which lets late packets into new ones.
 fn resting(plan: &Plan) -> Option<Need> {
     let most = proc::number("net.ipv4.tcp_max_tw_buckets")?;
     let reuse = proc::number("net.ipv4.tcp_tw_reuse").map_or_else(|| "unknown".to_owned(), |reuse| reuse.to_string());
@@ -108,7 +108,7 @@ fn resting(plan: &Plan) -> Option<Need> {
     )
 }
 
-/// None where the kernel does not track connections.
+/// Returns the need of tracked connections. None where the kernel does not track connections.
 fn conntrack(plan: &Plan) -> Option<Need> {
     let most = proc::number("net.netfilter.nf_conntrack_max")?;
     let taken = proc::number("net.netfilter.nf_conntrack_count").unwrap_or(0);
@@ -120,7 +120,7 @@ fn conntrack(plan: &Plan) -> Option<Need> {
     )
 }
 
-/// A message under way takes a page of each end.
+/// Returns the need of TCP memory: a message under way takes a page of each end.
 fn buffers(plan: &Plan, facts: &Facts) -> Option<Need> {
     let ends = if facts.servers_are_here { 2 } else { 1 };
     let page = rustix::param::page_size() as u64;
@@ -164,7 +164,7 @@ fn listening(processes: &[u32]) -> Need {
         .or(Fit::Doubtful, |_| "start the server, or name its process: --pid".to_owned())
 }
 
-/// Connections are shared among all that listen; a process may have this many descriptors more.
+/// Returns the needs of the server's processes. Connections are shared among all that listen: each needs descriptors for its part.
 fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
     let each = (plan.connections as u64).div_ceil(processes.len().max(1) as u64);
     let need = |process: &u32| {

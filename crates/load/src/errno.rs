@@ -1,7 +1,7 @@
 //! Names of the errors that connections die of, as the system's manual pages spell them.
 
-/// The number's name, where a socket can fail with it. Numbers are those of asm-generic, which x86, ARM, RISC-V and POWER share;
-/// MIPS and SPARC number the network's errors otherwise.
+/// Returns the number's name, where a socket can fail with it. Numbers are those of asm-generic, which x86, ARM, RISC-V and POWER share; MIPS and
+/// SPARC number the network's errors otherwise.
 pub fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         1 => "EPERM",

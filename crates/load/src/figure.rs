@@ -20,7 +20,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// For people: `12.50 ms`, `3`, `50.0/s`, `4.1 KiB`.
+    /// Writes a value for people: `12.50 ms`, `3`, `50.0/s`, `4.1 KiB`.
     pub fn words(self, value: f64) -> String {
         let (sign, size) = if value < 0.0 { ("-", -value) } else { ("", value) };
         let words = match self {
@@ -101,7 +101,7 @@ impl Figure {
         => "operation" "first_byte"
     };
 
-    /// The one of this name.
+    /// Returns the figure of this name.
     pub fn named(name: &str) -> Option<Figure> {
         if name.starts_with('/') {
             return Figure::of_page(name);
@@ -111,7 +111,7 @@ impl Figure {
         Figure::ALL.iter().find(|figure| figure.name == name).cloned()
     }
 
-    /// A path may have dots: the longest name that the text ends with is meant.
+    /// Returns the figure of a page. A path may have dots: the longest name that the text ends with is meant.
     fn of_page(text: &str) -> Option<Figure> {
         let own = Figure::OF_PAGES.iter().map(|figure| (figure.name, figure));
         let short = Figure::OF_PAGES.iter().filter_map(|figure| Some((figure.name.strip_prefix("operation.")?, figure)));
@@ -120,12 +120,12 @@ impl Figure {
         Some(Figure { page: Some(path.to_owned()), ..figure.clone() })
     }
 
-    /// Every name that [`Figure::named`] takes.
+    /// Returns every name that [`Figure::named`] takes.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Figure::SHORT.iter().map(|(short, _)| *short).chain(Figure::ALL.iter().map(|figure| figure.name))
     }
 
-    /// Its value in this result, in the unit of the JSON; None where nothing was measured.
+    /// Returns its value in this result, in the unit of the JSON; None where nothing was measured.
     pub fn of(&self, result: &Value) -> Option<f64> {
         if self.page.is_some() {
             let (page, name) = (self.within(result)?, self.name);
@@ -166,7 +166,7 @@ impl Figure {
 }
 
 impl Figure {
-    /// The part of a result that it is in: its page, or the whole.
+    /// Returns the part of a result that it is in: its page, or the whole.
     fn within<'a>(&self, result: &'a Value) -> Option<&'a Value> {
         let Some(path) = &self.page else { return Some(result) };
         result["http"]["pages"].as_array()?.iter().find(|page| page["path"] == **path)
@@ -189,7 +189,7 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeSet;
 
-    /// The fields below this one that are numbers, or would be if something had been measured.
+    /// Finds the fields below this one that are numbers, or would be if something had been measured.
     fn numbers(value: &Value, name: &str, found: &mut BTreeSet<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(key, value)| numbers(value, &format!("{name}.{key}"), found)),

@@ -38,7 +38,7 @@ pub struct Rung {
 }
 
 impl Ladder {
-    /// The rows: all patterns with one connection, then all with eight. The first of each is what the others are compared with.
+    /// Returns the rows: all patterns with one connection, then all with eight. The first of each is what the others are compared with.
     pub fn rungs(&self) -> Vec<Rung> {
         let steps = [
             (AckPattern::Reply, Reading::Whole),
@@ -118,7 +118,7 @@ impl Rows {
         lessons.into_iter().flatten().collect::<Vec<String>>().join("\n")
     }
 
-    /// The server's CPU for a message in two rows with as many connections, with as many as possible.
+    /// Returns the server's CPU for a message in two rows with as many connections, with as many as possible.
     fn costs(&self, one: &str, other: &str) -> Option<(usize, f64, f64)> {
         let cost = |name, connections| self.row(name, connections).and_then(Row::server_cpu_ns);
         CONNECTIONS.into_iter().rev().find_map(|count| Some((count, cost(one, count)?, cost(other, count)?)))
@@ -142,7 +142,7 @@ impl Rows {
     }
 }
 
-/// The name of a row of which the server reads twice for each message.
+/// Returns the name of a row of which the server reads twice for each message.
 fn twice(pattern: &str) -> String {
     format!("{pattern}, 2 reads a message")
 }

@@ -30,7 +30,7 @@ impl std::error::Error for NoLatency {}
 impl Latency {
     const LONGEST: u64 = 3_600_000_000_000;
 
-    /// None yet.
+    /// Creates a histogram of no times.
     pub fn new() -> Latency {
         Latency(None)
     }
@@ -51,7 +51,7 @@ impl Latency {
         }
     }
 
-    /// All of `other` too.
+    /// Adds all times of `other`.
     pub fn add(&mut self, other: &Latency) {
         // Most are empty at most times, or the first of a sum, and each has 33,000 counters.
         match (&mut self.0, &other.0) {
@@ -61,14 +61,14 @@ impl Latency {
         }
     }
 
-    /// Without those of `other`, which are among these.
+    /// Subtracts the times of `other`, which are among these.
     pub(crate) fn subtract(&mut self, other: &Latency) {
         if let (Some(all), Some(other)) = (&mut self.0, &other.0) {
             all.subtract(other).expect("what is subtracted was added");
         }
     }
 
-    /// As text that other programs read too: the HDR histogram's form V2, compressed, in base64. No count is lost.
+    /// Encodes it as text that other programs read too: the HDR histogram's form V2, compressed, in base64. No count is lost.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -77,7 +77,7 @@ impl Latency {
         BASE64_STANDARD.encode(bytes)
     }
 
-    /// The times that [`Latency::encode`] wrote.
+    /// Decodes the times that [`Latency::encode`] wrote.
     ///
     /// # Errors
     /// When the text is something else, or its histogram has other bounds: it could not be added to one of these.
@@ -128,12 +128,12 @@ impl Latency {
         self.0.as_ref().map(|times| times.mean() / 1000.0)
     }
 
-    /// The standard deviation.
+    /// Returns the standard deviation.
     pub(crate) fn deviation(&self) -> Option<f64> {
         self.0.as_ref().map(|times| times.stdev() / 1000.0)
     }
 
-    /// The numbers that people read; None where nothing was measured.
+    /// Returns the numbers that people read; None where nothing was measured.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.at(quantile);
         Percentiles {
@@ -230,7 +230,7 @@ impl fmt::Display for Columns {
     }
 }
 
-/// The percentiles in one line, each in the unit that people read it in.
+/// Writes the percentiles in one line, each in the unit that people read it in.
 pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
     write!(f, "  {name:<10}")?;
     for value in [values.mean, values.p50, values.p95, values.p99, values.p999, values.max] {
@@ -275,7 +275,7 @@ mod tests {
         assert!(near(latency.percentiles().max, 3_600_000_000.0));
     }
 
-    /// Times spread over nine decades, some of them longer than can be told apart from an hour.
+    /// Returns a time of many that are spread over nine decades, some of them longer than can be told apart from an hour.
     fn sample(number: u64) -> Duration {
         let scattered = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Duration::from_nanos(scattered >> (20 + number % 44))

@@ -26,12 +26,12 @@ impl Ledger {
         Arc::new(Ledger { timeout, layers, over, ending, recent: Mutex::new(Recent::of(layers)) })
     }
 
-    /// Connections whose handshakes are over and counted.
+    /// Returns the number of connections whose handshakes are over and counted.
     pub(crate) fn over(&self) -> u64 {
         self.over.load(Ordering::Acquire)
     }
 
-    /// The run ends, and all handshakes with it.
+    /// Ends all handshakes, with the run.
     pub(crate) fn ends(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }

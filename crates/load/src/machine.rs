@@ -28,7 +28,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Returns the facts about this machine.
     pub fn this() -> Machine {
         let allowed = Limits::own();
         Machine {

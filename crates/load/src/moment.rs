@@ -5,22 +5,22 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::{Duration, Instant};
 
-/// When the clock of an `Instant`, CLOCK_MONOTONIC on Linux, was 0.
+/// Returns when the clock of an `Instant`, CLOCK_MONOTONIC on Linux, was 0.
 fn origin() -> Option<Instant> {
     Instant::now().checked_sub(now())
 }
 
-/// This moment, since the clock was 0.
+/// Returns this moment, as the time since the clock was 0.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
 }
 
-/// A moment, since the clock was 0.
+/// Converts a moment to the time since the clock was 0.
 pub(crate) fn since_boot(moment: Instant) -> Duration {
     origin().map_or(Duration::ZERO, |origin| moment.saturating_duration_since(origin))
 }
 
-/// The moment so long after the clock was 0.
+/// Returns the moment at which the clock has this time since it was 0.
 pub(crate) fn at(since: Duration) -> Option<Instant> {
     origin()?.checked_add(since)
 }
@@ -40,7 +40,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// The second is read at the moment of the first.
+    /// Returns how far the second clock is ahead of the first, when both are read at one moment.
     pub(crate) fn between(first: Duration, second: Duration) -> Ahead {
         let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
         let ahead = nanoseconds(second) - nanoseconds(first);

@@ -9,7 +9,7 @@ pub(crate) fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// The one in the middle, or the mean of the two there.
+/// Returns the value in the middle, or the mean of the two there.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -20,14 +20,14 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// A rate, with a digit behind the point where there are few before it.
+/// Writes a rate, with a digit behind the point where there are few before it.
 pub(crate) fn per_second(rate: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative, and far below 2^53")]
     let whole = |rate: f64| thousands(rate.round() as u64);
     if rate < 1_000.0 { format!("{rate:.1}") } else { whole(rate) }
 }
 
-/// Bytes as people read them, by powers of 1,024.
+/// Writes bytes as people read them, by powers of 1,024.
 pub(crate) fn bytes(bytes: f64) -> String {
     let (mut value, mut unit) = (bytes, "B");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {

@@ -139,12 +139,12 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Orders {
-    /// None yet, and no bounds.
+    /// Creates orders: none yet, and no bounds.
     pub fn new() -> Orders {
         Orders::default()
     }
 
-    /// For a run of this plan: no more connections than its processes have descriptors for.
+    /// Creates orders for a run of this plan: no more connections than its processes have descriptors for.
     pub fn of(plan: &Plan) -> Orders {
         let fits = plan.fits(proc::descriptors()).max(plan.connections);
         let orders = Orders { most: Some((fits, "as many as descriptors allow")), ..Orders::default() };
@@ -156,7 +156,7 @@ impl Orders {
         orders
     }
 
-    /// For a run of agents on other machines: each knows itself what it has descriptors for.
+    /// Makes them orders for a run of agents on other machines: each knows itself what it has descriptors for.
     #[must_use]
     pub fn for_agents(mut self, names: Vec<String>) -> Orders {
         self.most = None;
@@ -164,7 +164,7 @@ impl Orders {
         self
     }
 
-    /// As [`Orders::ask`], for one agent of other machines. It ends its connections at [`Order::Stop`].
+    /// Asks as [`Orders::ask`], for one agent of other machines. It ends its connections at [`Order::Stop`].
     ///
     /// # Errors
     /// When there is no such agent, or the order is none for one of them.
@@ -181,7 +181,7 @@ impl Orders {
         self.ask_for(Some(name), order)
     }
 
-    /// No more than so many connections, and operations per second, whatever is asked for; `why` is told.
+    /// Sets the maximum of connections, and of operations per second, whatever is asked for; `why` is told.
     #[must_use]
     pub fn up_to(mut self, connections: usize, per_second: f64, why: &'static str) -> Orders {
         if self.most.is_none_or(|(most, _)| most > connections) {
@@ -241,7 +241,7 @@ impl Orders {
         Ok(answer)
     }
 
-    /// The most connections that may ask so often.
+    /// Returns the maximum of connections that may ask so often, and the reason.
     fn most_at(&self, interval: Option<Duration>) -> Option<(usize, &'static str)> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -265,7 +265,7 @@ impl Orders {
         kept.progress = progress;
     }
 
-    /// Where the run is.
+    /// Returns where the run is.
     pub fn progress(&self) -> Progress {
         lock(&self.kept).progress
     }

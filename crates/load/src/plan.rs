@@ -107,7 +107,7 @@ pub enum End {
 }
 
 impl Plan {
-    /// 64 connections to a server in this process, as fast as they come about, without an end.
+    /// Creates a plan of 64 connections to a server in this process, as fast as they come about, without an end.
     pub fn new(workload: Workload) -> Plan {
         Plan {
             workload,
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// Connects in all: a connection that is lost is not replaced unless that is asked for, because the loss is what one wants to see; a
+    /// Returns the number of connects in all: a connection that is lost is not replaced unless that is asked for, because the loss is the result; a
     /// short one is replaced as long as operations are left.
     pub(crate) fn connects(&self) -> Option<u64> {
         match self.workload.properties().life {
@@ -177,7 +177,7 @@ impl Plan {
         }
     }
 
-    /// Connections at once that its processes have descriptors for.
+    /// Returns the number of connections at once that its processes have descriptors for.
     pub fn fits(&self, descriptors: usize) -> usize {
         let room = descriptors.saturating_sub(OTHERS).max(1);
         match (self.processes(descriptors), self.targets.is_empty()) {
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::workload::Hello;
 
-    /// A run without an end, of 50 connections to a server inside this process.
+    /// Returns the plan of a run without an end, of 50 connections to a server inside this process.
     pub(crate) fn plan(workload: Workload) -> Plan {
         Plan { connections: 50, seed: 7, ..Plan::new(workload) }
     }

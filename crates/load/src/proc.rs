@@ -4,17 +4,17 @@ use crate::numbers::float;
 use std::fs;
 use std::time::Duration;
 
-/// The text of a file of the kernel; None where it is not there, or not for this user.
+/// Returns the text of a file of the kernel; None where it is not there, or not for this user.
 pub(crate) fn text(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// Descriptors that this process may open, once its limit is raised as far as that goes.
+/// Returns the number of descriptors that this process may open, once its limit is raised as far as that goes.
 pub(crate) fn descriptors() -> usize {
     sockdrawer::raise_descriptor_limit().unwrap_or(1024)
 }
 
-/// The value behind `name:` in a table with a line for each.
+/// Returns the value behind `name:` in a table with a line for each.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -22,17 +22,17 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Bytes, of a field such as `2048 kB`.
+/// Converts a field such as `2048 kB` to bytes.
 pub(crate) fn kibibytes(text: &str) -> Option<u64> {
     text.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A field of /proc/meminfo, in bytes.
+/// Returns a field of /proc/meminfo, in bytes.
 pub(crate) fn memory(name: &str) -> Option<u64> {
     field(&text("/proc/meminfo")?, name).and_then(kibibytes)
 }
 
-/// CPUs of this machine that are online, whichever of them this process may use.
+/// Returns the number of CPUs of this machine that are online, whichever of them this process may use.
 pub(crate) fn cpus() -> usize {
     let online = text("/sys/devices/system/cpu/online").and_then(|list| listed(list.trim()));
     online.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -48,17 +48,17 @@ fn listed(list: &str) -> Option<usize> {
     list.split(',').map(part).sum()
 }
 
-/// Memory of this process that is not swapped out.
+/// Returns the memory of this process that is not swapped out, in bytes.
 pub(crate) fn resident_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "VmRSS").and_then(kibibytes)
 }
 
-/// The part of this machine's memory that programs can still have.
+/// Returns the part of this machine's memory that programs can still have.
 pub(crate) fn memory_left() -> Option<f64> {
     Some(float(memory("MemAvailable")?) / float(memory("MemTotal")?))
 }
 
-/// CPU time that all programs of this machine have used, that of its host for others included; None where the kernel does not tell.
+/// Returns the CPU time that all programs of this machine have used, that of its host for others included; None where the kernel does not tell.
 pub(crate) fn busy_time() -> Option<Duration> {
     let text = text("/proc/stat")?;
     let ticks: Vec<u64> =
@@ -68,7 +68,7 @@ pub(crate) fn busy_time() -> Option<Duration> {
     (used > 0).then(|| Duration::from_secs_f64(float(used) / float(rustix::param::clock_ticks_per_second())))
 }
 
-/// Memory of this process that no file has: what it has made itself.
+/// Returns the memory of this process that no file has, in bytes: what it has made itself.
 fn private_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "RssAnon").and_then(kibibytes)
 }
@@ -89,7 +89,7 @@ impl Growth {
     }
 }
 
-/// A counter of a table with two lines for each protocol: names, then values in the same order.
+/// Returns a counter of a table with two lines for each protocol: names, then values in the same order.
 pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -97,23 +97,23 @@ pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     pairs.find(|(known, _)| *known == name)?.1.parse().ok()
 }
 
-/// The number behind a word, as in `TCP: inuse 3 tw 7`.
+/// Returns the number behind a word, as in `TCP: inuse 3 tw 7`.
 pub(crate) fn behind(line: &str, word: &str) -> Option<u64> {
     let mut words = line.split_whitespace().skip_while(|known| *known != word);
     words.nth(1)?.parse().ok()
 }
 
-/// A setting by its name as sysctl(8) writes it, such as `net.core.somaxconn`.
+/// Returns a setting by its name as sysctl(8) writes it, such as `net.core.somaxconn`.
 pub(crate) fn setting(name: &str) -> Option<String> {
     text(&format!("/proc/sys/{}", name.replace('.', "/"))).map(|value| value.trim().to_owned())
 }
 
-/// A setting that is one number.
+/// Returns a setting that is one number.
 pub(crate) fn number(name: &str) -> Option<u64> {
     setting(name)?.parse().ok()
 }
 
-/// The soft and the hard limit of a process's descriptors.
+/// Returns the soft and the hard limit of a process's descriptors.
 pub(crate) fn descriptor_limit(process: u32) -> Option<(u64, u64)> {
     let text = text(&format!("/proc/{process}/limits"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -124,7 +124,8 @@ pub(crate) fn descriptor_limit(process: u32) -> Option<(u64, u64)> {
     Some((values.next()??, values.next()??))
 }
 
-/// Descriptors that a process has. None: it is gone or hidden, or this user may not count them; kernels from 6.2 on tell everybody.
+/// Returns the number of descriptors that a process has. None: it is gone or hidden, or this user may not count them; kernels from 6.2 on tell every
+/// user.
 pub(crate) fn open_descriptors(process: u32) -> Option<u64> {
     let folder = format!("/proc/{process}/fd");
     match fs::metadata(&folder).ok()?.len() {
@@ -134,7 +135,7 @@ pub(crate) fn open_descriptors(process: u32) -> Option<u64> {
     }
 }
 
-/// The entries of a folder of the kernel that are numbers.
+/// Returns the entries of a folder of the kernel that are numbers.
 pub(crate) fn ids(folder: &str) -> impl Iterator<Item = u32> {
     fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -56,12 +56,12 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Connections that each have an operation in this interval, unless it is zero; or operations on a schedule of their own.
+    /// Creates a sum for connections that each have an operation in this interval, unless it is zero; or for operations on a schedule of their own.
     pub(crate) fn new(interval: Duration, per_second: Option<f64>) -> Due {
         Due { interval, per_second, planned: per_second, ..Due::default() }
     }
 
-    /// The plan has so many connections from begin to end.
+    /// Sets the rate of a plan that has so many connections from begin to end.
     pub(crate) fn of_all(mut self, connections: u64) -> Due {
         if !self.interval.is_zero() {
             self.planned = Some(float(connections) / self.interval.as_secs_f64());
@@ -69,13 +69,13 @@ impl Due {
         self
     }
 
-    /// From now on there is another interval; connections with none are back to back, and nothing of theirs is due.
+    /// Sets another interval from now on; connections with none are back to back, and nothing of theirs is due.
     pub(crate) fn set_interval(&mut self, interval: Duration) {
         self.interval = interval;
         self.change();
     }
 
-    /// From now on something else is due than the plan says.
+    /// Notes that from now on something else is due than the plan says.
     pub(crate) fn change(&mut self) {
         self.planned = None;
     }

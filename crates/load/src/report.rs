@@ -162,7 +162,7 @@ impl Report {
             && self.client.lost == 0
     }
 
-    /// Connects that were due in the last moment may be late on a busy machine.
+    /// Returns true where nearly all connects were begun: those that were due in the last moment may be late on a busy machine.
     fn begins_all(&self) -> bool {
         let Connections { attempted, not_begun, .. } = self.connections;
         float(not_begun) <= NOT_BEGUN * float(attempted + not_begun)
@@ -179,13 +179,13 @@ impl Report {
         all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.overflows_behind(error)))
     }
 
-    /// Connections that found an accept queue full, where they may be behind an error. The kernel counts each: an error that came more often has
-    /// another reason, and the queue may be that of another listener in the server's network.
+    /// Returns the number of connections that found an accept queue full, where they may be behind an error. The kernel counts each: an error that
+    /// came more often has another reason, and the queue may be that of another listener in the server's network.
     pub(crate) fn overflows_behind(&self, error: &Errors) -> Option<u64> {
         self.server.listen_overflows.filter(|overflows| *overflows >= error.count)
     }
 
-    /// In a few words, whether all went well, and if not, what did not.
+    /// Returns in a few words whether all went well, and if not, what did not.
     pub fn verdict(&self) -> String {
         let missed: Vec<String> = self
             .thresholds

@@ -45,10 +45,10 @@ const MAX_WORKERS: usize = 128;
 
 /// Who wants to know how a run is going.
 pub trait Observer {
-    /// Twice a second.
+    /// Shows the progress. Called twice a second.
     fn progress(&mut self, _progress: &Progress) {}
 
-    /// Each second, and once more when all is over.
+    /// Takes a sample. Called each second, and once more when all is over.
     fn sample(&mut self, _sample: &Sample, _interval: &Interval<'_>) {}
 }
 
@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
         self.due.pass(now, connections, self.suspended.is_some());
     }
 
-    /// When its time is over, as far as that is known yet.
+    /// Returns when the time of the run is over, as far as that is known yet.
     fn ends(&self) -> Option<Duration> {
         match self.plan.end {
             End::Never => None,
@@ -383,7 +383,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All that was counted until now.
+    /// Returns all that was counted until now.
     fn numbers(&self) -> Numbers {
         let mut numbers = self.sum.numbers;
         numbers.add(&self.recent.numbers);
@@ -400,7 +400,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Connections that took the place of another one; None: none is replaced, or each is for one operation.
+    /// Returns the number of connections that took the place of another one; None: none is replaced, or each is for one operation.
     fn reconnected(&self) -> Option<u64> {
         let replaces = self.plan.renews() && !self.plan.is_short();
         replaces.then(|| self.numbers().established.saturating_sub(self.wanted))
@@ -485,7 +485,7 @@ impl<'a> Run<'a> {
         self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }
 
-    /// Growth while the most stood, of so many that what is not theirs weighs little.
+    /// Returns the growth of the clients' memory per connection at the peak, of so many connections that what is not theirs weighs little.
     fn bytes_per_connection(&self) -> Option<f64> {
         (self.peak >= LEAST_CONNECTIONS).then(|| float(self.grown_bytes) / float(self.peak))
     }
@@ -552,7 +552,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A server for the clients in this process, on a free port. A short connection may end here a moment after its client began the next; of
+/// Returns a server for the clients in this process, on a free port. A short connection may end here a moment after its client began the next; of
 /// those that stay people may want more while the run goes on.
 fn server(plan: &Plan) -> Result<Config, Error> {
     let (mut behaviour, model) = plan.workload.kind().server();

@@ -68,7 +68,7 @@ impl Schedule {
         Aim { connections: self.to, rate }
     }
 
-    /// Goes on to the stage that is due. Whether there is something else to aim for.
+    /// Goes on to the stage that is due. Returns true where there is something else to aim for.
     pub(crate) fn step(&mut self, at: Duration) -> bool {
         let mut changed = false;
         while let Some(ends) = self.ends.filter(|ends| *ends <= at) {
@@ -82,7 +82,7 @@ impl Schedule {
         changed
     }
 
-    /// The stage under way is over now.
+    /// Skips the rest of the stage under way.
     pub(crate) fn skip(&mut self, at: Duration) {
         self.enter(at);
     }
@@ -92,7 +92,7 @@ impl Schedule {
         (self.from, self.to) = (connections, connections);
     }
 
-    /// The stage under way takes so much longer.
+    /// Shifts the stage under way by this time.
     pub(crate) fn shift(&mut self, by: Duration) {
         self.began += by;
         self.ends = self.ends.map(|ends| ends + by);
@@ -115,13 +115,13 @@ impl Schedule {
         self.ends.is_some() && self.from != self.to
     }
 
-    /// When the last stage ends; once it has, that was always so.
+    /// Returns when the last stage ends; once it has, that was always so.
     pub(crate) fn ends_all(&self) -> Duration {
         let left = self.stages.iter().skip(self.next).map(|stage| stage.time).sum::<Duration>();
         self.ends.map_or(Duration::ZERO, |ends| ends + left)
     }
 
-    /// When the stage under way ends.
+    /// Returns when the stage under way ends.
     pub(crate) fn ends(&self) -> Option<Duration> {
         self.ends
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stop {
-    /// Not stopped.
+    /// Creates a stop that is not set.
     pub fn new() -> Stop {
         Stop::default()
     }

@@ -89,7 +89,7 @@ impl Threshold {
         matches!(self.bound, Bound::Change(_) | Bound::ChangePercent(_))
     }
 
-    /// The path of the page of `http` that it is about; None: it is about the whole run.
+    /// Returns the path of the page of `http` that it is about; None: it is about the whole run.
     pub fn page(&self) -> Option<&str> {
         self.figure.page.as_deref()
     }
@@ -130,7 +130,7 @@ impl Threshold {
         Judgement { expr: self.text.clone(), value, ok, within_spread: false }
     }
 
-    /// The value of a judgement, for people.
+    /// Writes the value of a judgement, for people.
     fn words(&self, value: f64) -> String {
         let sign = if value > 0.0 { "+" } else { "" };
         match self.bound {
@@ -200,8 +200,8 @@ fn no_bound(figure: &Figure, text: &str) -> String {
     format!("`{text}` {example}")
 }
 
-/// A size with its unit, in the unit of the JSON. Without a unit a latency is refused, as the JSON has microseconds and the command
-/// line seconds.
+/// Reads a size with its unit, in the unit of the JSON. Without a unit a latency is refused, as the JSON has microseconds and the command line
+/// seconds.
 fn in_units(measure: Measure, text: &str) -> Option<f64> {
     let units: &[(&str, f64)] = match measure {
         Measure::Time => &[("ns", 1e-3), ("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 6e7)],
@@ -222,7 +222,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| plain && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// Four digits after the point, but for zeros at the end: a share of 0.001 % is not 0.
+/// Writes four digits after the point, but for zeros at the end: a share of 0.001 % is not 0.
 fn digits(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

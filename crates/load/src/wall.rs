@@ -84,26 +84,26 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Nothing yet.
+    /// Creates the evidence: nothing but what this machine and its cgroups allow.
     pub(crate) fn new() -> Evidence {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let machine = float(proc::cpus() as u64);
         Evidence { cpus: float(cpus as u64), machine, allowed: Limits::own(), ..Evidence::default() }
     }
 
-    /// The server is on another machine, with so many CPUs.
+    /// Notes that the server is on another machine, with `cpus` CPUs.
     pub(crate) fn server_is_on(&mut self, cpus: usize) {
         self.machine = float(cpus as u64);
     }
 
-    /// A second of a run of agents, and which of them used what part of its CPUs.
+    /// Takes a second of a run of agents, and which of them used what part of its CPUs.
     pub(crate) fn see_hosts(&mut self, sample: &Sample, busiest: Option<(String, f64)>) {
         let Some((name, part)) = busiest else { return };
         (self.busiest, self.cpus) = (Some(name), 1.0);
         self.see(sample, Some(part), None);
     }
 
-    /// A second of the run, the CPUs that the clients were busy on, and the part of this machine's memory that is left.
+    /// Takes a second of the run, the CPUs that the clients were busy on, and the part of this machine's memory that is left.
     pub(crate) fn see(&mut self, sample: &Sample, client: Option<f64>, memory_left: Option<f64>) {
         self.memory_left = memory_left.into_iter().chain(self.memory_left).min_by(f64::total_cmp);
         self.client.extend(client);
@@ -128,7 +128,7 @@ impl Evidence {
         (self.stopped, self.throttled[0]) = (name, throttled);
     }
 
-    /// The wall that this shows; the surest comes first.
+    /// Returns the wall that this shows; the surest comes first.
     pub(crate) fn wall(&self, report: &Report) -> Option<Wall> {
         of_errors(report)
             .or_else(|| self.server_descriptors(report))
@@ -166,7 +166,7 @@ impl Evidence {
         Some(wall("memory", why, "use fewer connections, or a machine with more memory"))
     }
 
-    /// Clients that a quota stops measure how long they were stopped.
+    /// Returns the wall of a quota. Clients that a quota stops measure how long they were stopped.
     fn quota(&self) -> Option<Wall> {
         let clients = self.stopped.as_ref().map_or_else(|| "the load generator".to_owned(), |name| format!("agent {name}"));
         let names = ["client CPU", "server CPU"].into_iter().zip([clients, "the server".to_owned()]);
@@ -180,7 +180,7 @@ impl Evidence {
         Some(wall(name, why, "raise the quota, or do without one"))
     }
 
-    /// Clients that are busy measure themselves, whatever came of it.
+    /// Returns the wall of busy CPUs. Clients that are busy measure themselves, whatever came of it.
     fn busy(&self, report: &Report) -> Option<Wall> {
         let middle = |values: &[f64]| median(values.to_vec()).unwrap_or(0.0);
         let (client, server) = (middle(&self.client), middle(&self.server));
@@ -277,7 +277,7 @@ pub(crate) fn is_late(reason: &str) -> bool {
 
 const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation), or give it more CPUs";
 
-/// The errors that say it themselves.
+/// Returns the wall of errors that say it themselves.
 fn of_errors(report: &Report) -> Option<Wall> {
     let walls = [
         ("client descriptors", ["EMFILE", "ENFILE"]),
@@ -293,8 +293,8 @@ fn of_errors(report: &Report) -> Option<Wall> {
     })
 }
 
-/// The kernel's counter alone is not enough: others may listen in the server's network. It takes an error that a full queue makes, or a
-/// connect that took a second, because its handshake was dropped.
+/// Returns the wall of a full accept queue. The kernel's counter alone is not enough: others may listen in the server's network. It takes an error
+/// that a full queue makes, or a connect that took a second, because its handshake was dropped.
 fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
     let is_of_it = |error: &Errors| {
@@ -307,7 +307,8 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 
-/// A rate needs as many connections at once as come in the time that one operation takes (Little's law); `begun` is what it came to.
+/// Returns the wall of too few connections. A rate needs as many connections at once as come in the time that one operation takes (Little's law);
+/// `begun` is what it came to.
 fn too_few_connections(report: &Report, begun: f64) -> Option<Wall> {
     let takes = match report.http.as_ref().and_then(|http| http.schedule) {
         Some(schedule) => schedule.uncorrected_us.mean,
@@ -331,7 +332,7 @@ mod tests {
     use crate::rate::Rate;
     use crate::report::tests;
 
-    /// Nothing went wrong, and both ends had time.
+    /// Returns the report of a run in which nothing went wrong, and both ends had time.
     fn clean() -> Report {
         let mut report = tests::report();
         report.errors.clear();

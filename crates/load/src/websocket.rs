@@ -24,7 +24,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// The layer of clients that speak it.
+    /// Returns the carrier of clients that speak it.
     ///
     /// # Errors
     /// When host and path make no URL.
@@ -38,7 +38,7 @@ impl WebSocket {
         Ok(fields.fold(carrier, |carrier, (name, value)| carrier.field(name, value.trim())))
     }
 
-    /// The layer of the clients.
+    /// Returns the layer of the clients.
     pub(crate) fn layer(&self, ledger: &Arc<Ledger>) -> Result<Carried, Error> {
         Ok(Carried { carrier: self.carrier()?, ledger: ledger.clone() })
     }

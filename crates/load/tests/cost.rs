@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sockdrawer_load::{End, Hello, Plan, Progress, Run, Stop, Workload};
 use std::time::{Duration, Instant};
 
-/// In the first second a look comes every 50 ms, and a few sooner.
+/// Returns the number of looks: in the first second one comes every 50 ms, and a few sooner.
 fn looks(elapsed: Duration) -> u32 {
     u32::try_from(elapsed.as_millis()).expect("seconds") / 50 + 8
 }

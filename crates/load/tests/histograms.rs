@@ -9,7 +9,7 @@ const SAMPLES: u64 = 40_000;
 /// Which part the child of a test is.
 const PART: &str = "SOCKDRAWER_PART";
 
-/// Every `PARTS`th of the samples, from this one on: times spread over nine decades.
+/// Returns every `PARTS`th of the samples, from this one on: times spread over nine decades.
 fn fed(part: u64, step: u64) -> Latency {
     let mut latency = Latency::new();
     for number in (part..SAMPLES).step_by(usize::try_from(step).expect("it is small")) {

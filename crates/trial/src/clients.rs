@@ -57,29 +57,29 @@ pub enum Cause {
 
 /// Receives the results of a set of clients. It is called on the loops of a pool that connects, so it must not block.
 pub trait Witness: Send + Sync + 'static {
-    /// A connection was established.
+    /// Notes that a connection was established.
     fn stood(&self) {}
 
-    /// An answer was complete and right.
+    /// Notes that an answer was complete and right.
     fn answered(&self) {}
 
-    /// A connection of the churn ended in order, after its answer.
+    /// Notes that a connection of the churn ended in order, after its answer.
     fn ended(&self) {}
 
-    /// This number of bytes was not the expected ones.
+    /// Counts bytes that were not the expected ones.
     fn wrong(&self, bytes: usize);
 
-    /// This is an answer that was wrong, described, and found out now; one that is late was asked for [`PATIENCE`] ago. Default: nothing.
+    /// Takes an answer that was wrong, described, and found out now; one that is late was asked for [`PATIENCE`] ago. Default: nothing.
     fn unexpected(&self, _answer: String, _asked: Instant) {}
 
-    /// The server closed a WebSocket, with this code. Default: nothing.
+    /// Notes that the server closed a WebSocket, with this code. Default: nothing.
     fn closed_with(&self, _code: u16) {}
 
-    /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
+    /// Notes that a connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
 }
 
-/// When an answer was asked for that is late now.
+/// Returns when an answer was asked for that is late now.
 fn long_ago() -> Instant {
     let now = Instant::now();
     now.checked_sub(PATIENCE).unwrap_or(now)
@@ -92,7 +92,7 @@ pub struct Churn<E, W> {
 }
 
 impl<E: Exchange, W: Witness> Churn<E, W> {
-    /// Clients that use this exchange and report to this witness.
+    /// Creates clients that use this exchange and report to this witness.
     pub fn new(exchange: E, witness: Arc<W>) -> Churn<E, W> {
         Churn { exchange, witness }
     }
@@ -153,7 +153,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
         self.fail(Cause::Wrong)
     }
 
-    /// The answer is complete, and further bytes came.
+    /// Takes a complete answer, and the `further` bytes that came behind it.
     fn whole(&mut self, further: &[u8], announced: bool, cx: &mut Context<'_>) -> Step {
         self.answered = true;
         self.witness.answered();
@@ -245,7 +245,7 @@ pub struct Keep<E, W> {
 }
 
 impl<E: Exchange, W: Witness> Keep<E, W> {
-    /// Clients that use this exchange and report to this witness. Their pauses come from `seed`.
+    /// Creates clients that use this exchange and report to this witness. Their pauses come from `seed`.
     pub fn new(exchange: E, witness: Arc<W>, seed: u64) -> Keep<E, W> {
         Keep { exchange, witness, seed, in_pieces: false, longest_pause: LONG_PAUSE, next: AtomicU64::new(0) }
     }
@@ -347,7 +347,7 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
         Step::Close
     }
 
-    /// After a complete answer: pauses, or ends when the trial does, or waits for the announced end.
+    /// Rests after a complete answer: pauses, or ends when the trial does, or waits for the announced end.
     fn rest(&mut self, cx: &mut Context<'_>) -> Step {
         if self.leaving {
             return self.leave();
@@ -448,7 +448,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
         Step::Close
     }
 
-    /// The trial is over, and all clients leave.
+    /// Leaves, once no answer is under way: the trial is over.
     fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
         self.leaving = true;
         if self.under_way { Step::Continue } else { self.leave() }
@@ -480,7 +480,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
 }
 
 impl Cause {
-    /// The errno, if the cause is a system call's error.
+    /// Returns the errno, if the cause is a system call's error.
     pub fn errno(self) -> Option<i32> {
         if let Cause::Errno(errno) = self { Some(errno) } else { None }
     }
@@ -509,7 +509,7 @@ mod tests {
     use sockdrawer::Side;
     use sockdrawer::testing::{Bounds, Driver, peer};
 
-    /// A client of this script, whose request was sent.
+    /// Returns a client of this script, whose request was sent.
     fn client(script: &str) -> (Arc<Tally>, Driver<Churn<Scripted, Counter>>) {
         let tally = Arc::new(Tally::new());
         let churn = Churn::new(Scripted::new(script.parse().expect("a script")), tally.witness(Group::Churn));

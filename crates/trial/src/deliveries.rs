@@ -322,7 +322,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// The book of the check before the trial: a server may have kept its messages for all that subscribe later, in whose book they are none.
+    /// Creates the book of the check before the trial: a server may have kept its messages for all that subscribe later, in whose book they are none.
     pub(crate) fn of_check() -> Deliveries {
         Deliveries { first: EARLY, ..Deliveries::default() }
     }

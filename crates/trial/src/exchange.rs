@@ -90,7 +90,8 @@ pub trait Dialogue: Send + 'static {
     /// Judges received bytes of the answer, which comes in pieces: the numbers of a [`Judgement`] count those of this piece.
     fn judge(&mut self, came: &[u8]) -> Judgement;
 
-    /// The server's stream ended before the answer was complete. Returns [`Judgement::Whole`] where that completes it. Default: [`Judgement::More`].
+    /// Notes that the server's stream ended before the answer was complete. Returns [`Judgement::Whole`] where that completes it. Default:
+    /// [`Judgement::More`].
     fn ended(&mut self) -> Judgement {
         Judgement::More
     }
@@ -171,7 +172,7 @@ pub struct Echoed {
     verified: u64,
 }
 
-/// Byte `number` of the data: part of a word that depends on all bits of the number.
+/// Returns byte `number` of the data: part of a word that depends on all bits of the number.
 fn byte(salt: u64, number: u64) -> u8 {
     let word = mix(salt.wrapping_add(number / 8)).to_le_bytes();
     let [place, ..] = (number % 8).to_le_bytes();
@@ -230,7 +231,7 @@ impl<F> Pairs<F>
 where
     F: Fn(u64) -> (Vec<u8>, Vec<u8>) + Send + Sync + 'static,
 {
-    /// `pair` returns a request and the whole answer to it, which must have at least one byte.
+    /// Creates exchanges. `pair` returns a request and the whole answer to it, which must have at least one byte.
     pub fn new(pair: F) -> Pairs<F> {
         Pairs(Arc::new(pair))
     }

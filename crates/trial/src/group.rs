@@ -18,7 +18,7 @@ impl Group {
         Ipv4Addr::new(127, 0, NETWORK + third, last).into()
     }
 
-    /// The addresses from which this set connects on the loopback.
+    /// Returns the addresses from which this set connects on the loopback.
     pub(crate) fn sources(self) -> Vec<IpAddr> {
         let addresses = match self {
             Group::Churn | Group::Secure | Group::Proxied => CHURN_ADDRESSES,
@@ -28,7 +28,7 @@ impl Group {
         (FIRST..FIRST + addresses).map(|last| self.address(last)).collect()
     }
 
-    /// A source address of this set, for up to 250 numbers a different one.
+    /// Returns a source address of this set, for up to 250 numbers a different one.
     pub(crate) fn source(self, number: u64) -> IpAddr {
         let last = u8::try_from(number % 250).expect("less than 250");
         self.address(last + FIRST)
@@ -39,7 +39,7 @@ impl Group {
         Selector::Peers(self.address(0), 24)
     }
 
-    /// The set to which a connection belongs, by its peer's address.
+    /// Returns the set to which a connection belongs, by its peer's address.
     pub(crate) fn of(peer: Option<SocketAddr>) -> Option<Group> {
         let IpAddr::V4(address) = peer?.ip().to_canonical() else { return None };
         Group::ALL.get(usize::from(address.octets()[2].checked_sub(NETWORK)?)).copied()

@@ -5,19 +5,19 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Begins the sequence of `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number, of 64 random bits.
+    /// Returns the next number, of 64 random bits.
     #[expect(clippy::should_implement_trait, reason = "a sequence without end needs no Option")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// A number less than `bound`. The bias of the remainder is below `bound` in 2^64.
+    /// Returns a number less than `bound`. The bias of the remainder is below `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// The number at a position of the sequence: as random as [`Random`], without computing the numbers before.
+/// Returns the number at a position of the sequence: as random as [`Random`], without computing the numbers before.
 pub fn mix(place: u64) -> u64 {
     let one = (place ^ (place >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let two = (one ^ (one >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

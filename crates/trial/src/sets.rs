@@ -50,7 +50,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Clients that stay: they have this exchange, or hear each other.
+    /// Creates clients that stay: they have this exchange, or hear each other.
     pub(crate) fn keep<E: Exchange, W: Witness>(&self, kept: E, witness: &Arc<W>, deliveries: &Arc<Deliveries>) -> Behaviour {
         match &self.broadcast {
             None => {
@@ -64,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// Clients that report to this witness, by WebSocket and under TLS if they are to be.
+    /// Returns clients that report to this witness, by WebSocket and under TLS if they are to be.
     pub(crate) fn secured<W: Witness>(&self, clients: impl IntoBehaviour, witness: &Arc<W>) -> Behaviour {
         let clients = clients.into_behaviour();
         let clients = match &self.websocket {
@@ -77,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Maximum of connects per second that this machine can make to the target; None on the loopback, which has addresses enough.
+    /// Returns the maximum of connects per second that this machine can make to the target; None on the loopback, which has addresses enough.
     pub fn connect_rate(&self) -> Option<f64> {
         match &self.target {
             Address::Tcp(target) if !target.ip().to_canonical().is_loopback() => Some(CONNECTS_PER_SECOND_AND_ADDRESS),
@@ -117,7 +117,7 @@ impl Clients {
         Ok(Clients { churn, kept: keep, tally: tally.clone(), deliveries })
     }
 
-    /// The number of kept connections that are established now.
+    /// Returns the number of kept connections that are established now.
     pub fn standing(&self) -> usize {
         let left = self.tally.stood(Group::Kept).saturating_sub(self.tally.total().lost());
         // Connections that gave up after wrong bytes are not lost, and gone all the same.
@@ -252,7 +252,7 @@ fn pool(plan: &Plan, group: Group, behaviour: Behaviour, count: usize) -> Result
     Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count))
 }
 
-/// The source addresses of a set; outside of the loopback the kernel chooses the only one.
+/// Returns the source addresses of a set; outside of the loopback the kernel chooses the only one.
 fn sources(target: &Address, group: Group) -> Vec<IpAddr> {
     match target {
         Address::Tcp(SocketAddr::V4(target)) if target.ip().is_loopback() => group.sources(),

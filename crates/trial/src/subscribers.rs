@@ -28,7 +28,7 @@ pub struct Subscribers<W> {
 }
 
 impl<W: Witness> Subscribers<W> {
-    /// Clients, so many of them, that report to this witness and this book. Their pauses come from `seed`.
+    /// Creates this number of clients, that report to this witness and this book. Their pauses come from `seed`.
     pub fn new(broadcast: Broadcast, deliveries: Arc<Deliveries>, witness: Arc<W>, clients: usize, seed: u64) -> Subscribers<W> {
         let clients = clients as u64;
         let pause = Duration::from_micros(clients.saturating_mul(clients).saturating_mul(1_000_000) / HEARD_PER_SECOND);
@@ -119,7 +119,8 @@ impl<W: Witness> Subscriber<W> {
         cx.set_timer(Duration::from_micros(self.random.below(most)));
     }
 
-    /// The shorter of a message and an awaited answer comes first: an expression that passes over what is before a message would take the answer along.
+    /// Returns what comes next: the shorter of a message and an awaited answer, because an expression that passes over what is before a message would
+    /// take the answer along.
     fn next(&self, bytes: &[u8]) -> Next {
         let message = read(self.broadcast.message(), bytes);
         let awaited = self.broadcast.first().get(self.turn).and_then(|turn| turn.expect.as_ref());
@@ -207,7 +208,7 @@ impl<W: Witness> Protocol for Subscriber<W> {
         Step::Close
     }
 
-    /// The trial is over, and all clients leave.
+    /// Closes the connection: the trial is over.
     fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
         self.ended = Some(None);
         Step::Close

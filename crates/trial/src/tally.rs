@@ -32,7 +32,7 @@ impl Group {
     pub const ALL: [Group; 7] =
         [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe, Group::Secure, Group::Proxied];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Group::Churn => "churn",
@@ -60,7 +60,7 @@ pub(crate) enum Ending {
 }
 
 impl Phase {
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Connect => "connect",
@@ -131,17 +131,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Connects that failed for any reason other than the clients' own.
+    /// Returns the number of connects that failed for any reason other than the clients' own.
     pub fn failed(&self) -> u64 {
         self.refused + self.reset + self.timed_out + self.failed_otherwise
     }
 
-    /// Kept connections lost, in any way.
+    /// Returns the number of kept connections lost, in any way.
     pub fn lost(&self) -> u64 {
         self.lost_in_exchange + self.lost_between + self.lost_announced
     }
 
-    /// Kept connections lost, where it is allowed or not that a connection is closed at rest or before it is heard.
+    /// Returns the number of kept connections lost, where it is allowed or not that a connection is closed at rest or before it is heard.
     pub fn lost_unless_allowed(&self, idle_close: bool) -> u64 {
         if idle_close { self.lost_in_exchange.saturating_sub(self.lost_unheard) } else { self.lost() }
     }
@@ -156,13 +156,13 @@ impl Seen {
         self.failed() + self.lost() + self.wrong_bytes + self.ended_badly == 0
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Seen) -> Seen {
         self.by(other, |one, other| one + other)
     }
 
-    /// The counts since `before`. The longest gap is that of `self`.
+    /// Returns the counts since `before`. The longest gap is that of `self`.
     fn since(&self, before: &Seen) -> Seen {
         Seen { longest_gap: self.longest_gap, ..self.by(before, u64::saturating_sub) }
     }
@@ -226,7 +226,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// An empty tally; the time without an answered connect begins now.
+    /// Creates an empty tally; the time without an answered connect begins now.
     pub fn new() -> Tally {
         Tally {
             begun: Instant::now(),
@@ -244,22 +244,22 @@ impl Tally {
         }
     }
 
-    /// A witness that counts here for a set.
+    /// Returns a witness that counts here for a set.
     pub fn witness(self: &Arc<Tally>, group: Group) -> Arc<Counter> {
         Arc::new(Counter { tally: self.clone(), group })
     }
 
-    /// The first answer that was wrong or late, described, and when it was asked for at the earliest.
+    /// Returns the first answer that was wrong or late, described, and when it was asked for at the earliest.
     pub fn unexpected(&self) -> Option<(String, Instant)> {
         self.unexpected.get().cloned()
     }
 
-    /// WebSockets that the server closed, by its code.
+    /// Returns the number of WebSockets that the server closed, by its code.
     pub fn closed(&self) -> BTreeMap<u16, u64> {
         lock(&self.closed).clone()
     }
 
-    /// The counts since the beginning. The longest gap is that of the change in force alone.
+    /// Returns the counts since the beginning. The longest gap is that of the change in force alone.
     pub fn total(&self) -> Seen {
         let rare = lock(&self.rare).seen;
         let ended = self.ended.load(Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl Tally {
         total.since(&before)
     }
 
-    /// The counts since the change in force began.
+    /// Returns the counts since the change in force began.
     pub fn current(&self) -> Seen {
         self.gap();
         self.total().since(&lock(&self.before))
@@ -293,22 +293,22 @@ impl Tally {
         self.change.store(change, Ordering::Relaxed);
     }
 
-    /// The number of the change in force.
+    /// Returns the number of the change in force.
     pub fn change(&self) -> usize {
         self.change.load(Ordering::Relaxed)
     }
 
-    /// Connections of a set that were established, also those that replaced others.
+    /// Returns the number of connections of a set that were established, also those that replaced others.
     pub fn stood(&self, group: Group) -> u64 {
         self.stood[group.index()].load(Ordering::Relaxed)
     }
 
-    /// Complete exchanges of a set.
+    /// Returns the number of complete exchanges of a set.
     pub fn exchanges(&self, group: Group) -> u64 {
         self.exchanges[group.index()].load(Ordering::Relaxed)
     }
 
-    /// Connections of a set that ended in this way, as asked.
+    /// Returns the number of connections of a set that ended in this way, as asked.
     pub(crate) fn endings(&self, group: Group, ending: Ending) -> u64 {
         self.endings[group.index()][ending as usize].load(Ordering::Relaxed)
     }
@@ -318,14 +318,14 @@ impl Tally {
         self.endings[group.index()][ending as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All failures, most frequent first.
+    /// Returns all failures, most frequent first.
     pub fn failures(&self) -> Vec<(Failure, u64)> {
         let mut failures: Vec<_> = lock(&self.rare).failures.iter().map(|(failure, count)| (*failure, *count)).collect();
         failures.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         failures
     }
 
-    /// The churn begins now: the time before does not count as a gap.
+    /// Starts the churn: the time before does not count as a gap.
     pub(crate) fn start_churn(&self) {
         self.answered_at.store(self.nanoseconds(), Ordering::Relaxed);
         self.longest_gap.store(0, Ordering::Relaxed);
@@ -335,7 +335,7 @@ impl Tally {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The time since the last answered connect.
+    /// Counts the time since the last answered connect as a gap.
     fn gap(&self) {
         let since = self.answered_at.load(Ordering::Relaxed);
         self.longest_gap.fetch_max(self.nanoseconds().saturating_sub(since), Ordering::Relaxed);

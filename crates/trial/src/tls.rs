@@ -15,17 +15,17 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// By this client. The timeout of a handshake is [`PATIENCE`].
+    /// Creates the TLS of this client. The timeout of a handshake is [`PATIENCE`].
     pub fn new(client: Client) -> Tls {
         Tls { client, why: Arc::default() }
     }
 
-    /// Why TLS failed first, in words; None: it did not.
+    /// Returns the first reason why TLS failed, in words; None: it did not.
     pub fn refused(&self) -> Option<String> {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The layer around clients that report to this witness.
+    /// Returns the layer around clients that report to this witness.
     pub(crate) fn layer<W: Witness>(&self, witness: &Arc<W>) -> Secured<W> {
         Secured { tls: self.clone(), witness: witness.clone() }
     }

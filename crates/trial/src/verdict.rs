@@ -31,33 +31,33 @@ pub struct Bill {
 
 /// The findings of a trial that a verdict needs.
 pub trait Judged {
-    /// The number of changes that were made.
+    /// Returns the number of changes that were made.
     fn changes(&self) -> u64;
-    /// The number of connects.
+    /// Returns the number of connects.
     fn connects(&self) -> u64;
-    /// The number of connections that the server closed as it was allowed to.
+    /// Returns the number of connections that the server closed as it was allowed to.
     fn allowed(&self) -> u64 {
         0
     }
-    /// The number of connections that the server closed, as it was allowed to, while a request was on its way.
+    /// Returns the number of connections that the server closed, as it was allowed to, while a request was on its way.
     fn crossed(&self) -> u64 {
         0
     }
-    /// The losses with killed processes, and besides; None: none was killed.
+    /// Returns the losses with killed processes, and besides; None: none was killed.
     fn killed(&self) -> Option<Bill> {
         None
     }
-    /// The messages of clients that hear each other; None: there are none.
+    /// Returns the messages of clients that hear each other; None: there are none.
     fn delivered(&self) -> Option<Delivered> {
         None
     }
-    /// The number of connections that upgrades left in the old process.
+    /// Returns the number of connections that upgrades left in the old process.
     fn stayed(&self) -> u64 {
         0
     }
-    /// The seed of all random choices.
+    /// Returns the seed of all random choices.
     fn seed(&self) -> u64;
-    /// The findings against the server, one per line.
+    /// Returns the findings against the server, one per line.
     fn spoiled(&self) -> Vec<String>;
     /// Returns what was too little for a verdict, one per line.
     fn missing(&self) -> Vec<String>;
@@ -81,7 +81,7 @@ pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: i
 }
 
 impl Verdict {
-    /// The verdict on a report. Losses count also in an interrupted trial.
+    /// Returns the verdict on a report. Losses count also in an interrupted trial.
     pub fn of(report: &impl Judged) -> Verdict {
         let bad = report.spoiled();
         if !bad.is_empty() {
@@ -91,7 +91,7 @@ impl Verdict {
         if missing.is_empty() { Verdict::Good } else { Verdict::Inconclusive(missing) }
     }
 
-    /// The verdict on two reports: the worse of both, with the reasons for it.
+    /// Returns the verdict on two reports: the worse of both, with the reasons for it.
     #[must_use]
     pub fn and(self, other: Verdict) -> Verdict {
         match (self, other) {
@@ -102,7 +102,7 @@ impl Verdict {
         }
     }
 
-    /// `good`, `bad` or `inconclusive`.
+    /// Returns `good`, `bad` or `inconclusive`.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Good => "good",
@@ -111,7 +111,7 @@ impl Verdict {
         }
     }
 
-    /// The reasons of a verdict that is not good.
+    /// Returns the reasons of a verdict that is not good.
     pub fn reasons(&self) -> &[String] {
         match self {
             Verdict::Good => &[],
@@ -119,7 +119,7 @@ impl Verdict {
         }
     }
 
-    /// The last line of a trial.
+    /// Returns the last line of a trial.
     pub fn line(&self, report: &impl Judged) -> impl fmt::Display {
         let (word, seed) = (self.word(), report.seed());
         match self {

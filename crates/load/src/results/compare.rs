@@ -104,7 +104,7 @@ pub struct Spread {
 }
 
 impl Side {
-    /// The runs that `text` names: directories of runs, files of results, or directories that have runs in them; commas between them.
+    /// Reads the runs that `text` names: directories of runs, files of results, or directories that have runs in them; commas between them.
     ///
     /// # Errors
     /// When one of them has no result.
@@ -286,7 +286,7 @@ impl fmt::Display for Comparison {
 }
 
 impl Row {
-    /// The columns of the table.
+    /// Returns the columns of the table.
     fn words(&self) -> [String; 5] {
         let measure = Figure::named(self.name).map(|figure| figure.measure);
         let number = |value: f64| measure.map_or_else(|| value.to_string(), |measure| measure.words(value));

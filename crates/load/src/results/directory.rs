@@ -62,7 +62,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Where the page is, once it is finished.
+    /// Returns the path of the page, once it is finished.
     pub fn page(&self) -> PathBuf {
         self.path.join(PAGE)
     }
@@ -80,7 +80,7 @@ impl Directory {
         written.map_err(|error| DirectoryError::Unwritable(self.path.clone(), error))
     }
 
-    /// Each line by one call: a run that is killed leaves whole ones.
+    /// Appends each line by one call: a run that is killed leaves whole ones.
     fn append(&mut self, sample: &Sample, interval: &Interval<'_>) -> io::Result<()> {
         let mut line = serde_json::to_string(sample)?;
         line.push('\n');
@@ -149,7 +149,7 @@ impl PageDirectory {
         replace(&self.path.join(PAGE), page)
     }
 
-    /// Where the page is, once it is finished.
+    /// Returns the path of the page, once it is finished.
     pub fn page(&self) -> PathBuf {
         self.path.join(PAGE)
     }
@@ -165,7 +165,7 @@ pub fn show(path: &Path) -> Result<Recorded, DirectoryError> {
     Ok(recorded)
 }
 
-/// The whole text or what was there before: never half of it.
+/// Replaces a file by the whole text, or leaves what was there before: never half of it.
 fn replace(path: &Path, text: &str) -> Result<(), DirectoryError> {
     let unfinished = path.with_extension("unfinished");
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));

@@ -44,7 +44,7 @@ impl Recorded {
     }
 }
 
-/// A result of the form that this version knows.
+/// Reads a result of the form that this version knows.
 fn result(text: &str) -> Result<Report, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match &value["schema"] {
@@ -54,7 +54,7 @@ fn result(text: &str) -> Result<Report, String> {
     }
 }
 
-/// The samples of a file. Its last line may be cut off where a run, or its disk, ended.
+/// Reads the samples of a file. Its last line may be cut off where a run, or its disk, ended.
 fn samples(path: &Path) -> io::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     let mut lines = BufReader::new(File::open(path)?).split(b'\n').peekable();

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/results.md");
 
-/// Fields as the tables write them: `a`, `b{c,d}`, `e[{f,g}]`.
+/// Returns the fields of a section as the tables write them: `a`, `b{c,d}`, `e[{f,g}]`.
 fn documented(section: &str) -> BTreeSet<String> {
     let (_, section) = REFERENCE.split_once(&format!("# {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
     let (_, table) = section.split_once("| field | meaning |\n").expect("a table of fields");
@@ -24,7 +24,7 @@ fn documented(section: &str) -> BTreeSet<String> {
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
-/// The same of an object; what is inside its objects is `inside` deep.
+/// Returns the fields of an object as the tables write them.
 fn fields(of: &impl Serialize) -> BTreeSet<String> {
     let value = serde_json::to_value(of).expect("an object");
     let names = |value: &Value| value.as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
@@ -37,7 +37,7 @@ fn fields(of: &impl Serialize) -> BTreeSet<String> {
     value.as_object().expect("an object").iter().map(field).collect()
 }
 
-/// The order of fields is for readers.
+/// Sorts fields: their order is for readers.
 fn sorted(fields: BTreeSet<String>) -> BTreeSet<String> {
     let sort = |field: String| match field.split_once('{') {
         None => field,

@@ -8,7 +8,7 @@ use sockdrawer::Error;
 use std::time::Duration;
 
 impl Run<'_> {
-    /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
+    /// Goes on to the stage that is due, and does as it was told. Returns true where the run is over.
     pub(super) fn obey(&mut self) -> Result<bool, Error> {
         let orders = self.orders.take();
         // In this order: a stop of this process comes before the order to go on.
@@ -64,7 +64,7 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Does as it was told for one agent. Whether there is something else to aim for.
+    /// Does as it was told for one agent. Returns true where there is something else to aim for.
     fn obey_agent(&mut self, name: &str, order: Order, now: Duration) -> bool {
         self.actions.push(Action { at: now.as_secs_f64(), what: format!("agent {name}: {order}") });
         let Agents::Hosts(hosts) = &mut self.agents else { return false };

@@ -24,7 +24,7 @@ pub(super) enum Over {
     AgentLost,
 }
 
-/// In words, where a run was over before its plan was.
+/// Returns in words why a run was over before its plan was.
 pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
     let why = match over {
         Over::Time | Over::Done => return None,

@@ -22,7 +22,7 @@ pub(super) struct Stat {
     pub(super) pages: u64,
 }
 
-/// None when it has ended.
+/// Reads the line of a process. None when it has ended.
 pub(super) fn stat(id: u32) -> Option<Stat> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // Its name is in parentheses and may contain anything: the rest begins with the third field.
@@ -69,7 +69,7 @@ pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
     Some(sum)
 }
 
-/// Descriptors that the process with the fewest may still open. None where it is known of none.
+/// Returns the number of descriptors that the process with the fewest may still open. None where it is known of none.
 pub(super) fn descriptors_left(family: &Family) -> Option<u64> {
     let left = |id: &u32| Some(descriptor_limit(*id)?.0.saturating_sub(open_descriptors(*id)?));
     family.keys().filter_map(left).min()
@@ -85,7 +85,7 @@ pub(super) fn switches<'a>(tasks: impl Iterator<Item = &'a str>) -> BTreeMap<Str
     tasks.filter_map(count).collect()
 }
 
-/// The folders of all threads of these processes.
+/// Returns the folders of all threads of these processes.
 pub(super) fn tasks(family: &Family) -> Vec<String> {
     let of = |id: &u32| {
         let folder = format!("/proc/{id}/task");

@@ -21,7 +21,7 @@ pub(super) struct Costs {
 const LEAST_APART: f64 = 0.05;
 
 impl Fit {
-    /// A stretch with so many of each, and what it cost in microseconds.
+    /// Adds a stretch with so many accepts and operations, and what it cost in microseconds.
     pub(super) fn add(&mut self, accepts: f64, operations: f64, cost: f64) {
         self.aa += accepts * accepts;
         self.ao += accepts * operations;
@@ -30,8 +30,8 @@ impl Fit {
         self.oc += operations * cost;
     }
 
-    /// The two costs that differ least, in squares, from what was measured. None where accepts and operations came together all the
-    /// time, as they do when each connection is an operation.
+    /// Returns the two costs that differ least, in squares, from what was measured. None where accepts and operations came together all the time, as
+    /// they do when each connection is an operation.
     pub(super) fn solve(&self) -> Option<Costs> {
         let apart = self.aa * self.oo - self.ao * self.ao;
         if self.aa == 0.0 || self.oo == 0.0 || apart < LEAST_APART * self.aa * self.oo {

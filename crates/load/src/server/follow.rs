@@ -75,8 +75,8 @@ fn rest(took: Duration) -> Duration {
     100 * took
 }
 
-/// Memory is asked for less often, at 0.1 % of a core or every 10 s: the kernel counts it for milliseconds, for which requests wait
-/// where clients have the same CPU, and 1 % of the time is their p99.
+/// Returns the pause after a look at memory. Memory is asked for less often, at 0.1 % of a core or every 10 s: the kernel counts it for milliseconds,
+/// for which requests wait where clients have the same CPU, and 1 % of the time is their p99.
 fn memory_rest(took: Duration) -> Duration {
     (1_000 * took).min(Duration::from_secs(10)).max(rest(took))
 }
@@ -111,7 +111,7 @@ impl Follow {
         follow
     }
 
-    /// `cpu` is that of threads of this process.
+    /// Takes a sample. `cpu` is that of threads of this process.
     pub(super) fn sample(&mut self, standing: u64, done: Numbers, cpu: Option<Duration>) -> Option<ServerSample> {
         let now = Instant::now();
         if matches!(self.who, Who::Unknown) {
@@ -149,7 +149,7 @@ impl Follow {
         self.weighed = true;
     }
 
-    /// The last of the highest: memory of what stands for long is memory that is needed.
+    /// Notes the growth with the most connections so far, the last of equal ones: memory of what stands for long is memory that is needed.
     fn note_growth(&mut self, standing: u64) {
         if self.largest.is_none_or(|largest| standing >= largest.standing) {
             let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
@@ -218,7 +218,7 @@ impl Follow {
         Some(cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)))
     }
 
-    /// Threads that ended take their count along; new ones began at 0.
+    /// Counts switches since the last look. Threads that ended take their count along; new ones began at 0.
     fn see_switches(&mut self, now: Instant, switches: BTreeMap<String, u64>) {
         let since = now.saturating_duration_since(self.last).as_secs_f64();
         let before = |task: &String| self.switches.get(task).copied().unwrap_or(0);
@@ -242,7 +242,7 @@ impl Follow {
         self.network = network.map(|network| (now, network)).or(self.network);
     }
 
-    /// The part of the segments that was sent again, of all that this network sent.
+    /// Returns the part of the segments that was sent again, of all that this network sent.
     pub(super) fn sent_again(&self) -> Option<f64> {
         let sent = self.network?.1.since(&self.began.network?);
         (sent.packets_out > 0).then(|| float(sent.sent_again) / float(sent.packets_out))

@@ -12,8 +12,7 @@ const LISTEN: &str = "0A";
 /// The flag of a Unix socket that listens.
 const ACCEPTS: &str = "00010000";
 
-/// The sockets, by their numbers, that get what is sent to `target`. None where there is none on this machine, or in another network
-/// of it.
+/// Returns the sockets, by their numbers, that get what is sent to `target`. None where there is none on this machine, or in another network of it.
 pub(super) fn sockets(target: &Address) -> Option<BTreeSet<u64>> {
     let found = match target {
         Address::Tcp(target) => tcp(target.ip().to_canonical(), target.port()),
@@ -52,7 +51,7 @@ fn listeners(table: &str) -> Vec<(SocketAddr, u64)> {
     lines.map_while(|line| listener(&line)).collect()
 }
 
-/// A line of /proc/net/tcp or tcp6, where it is of a socket that listens.
+/// Reads a line of /proc/net/tcp or tcp6, where it is of a socket that listens.
 fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, local, _, LISTEN, _, _, _, _, _, socket, ..] = fields.as_slice() else {
@@ -63,7 +62,7 @@ fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     Some((SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?), socket.parse().ok()?))
 }
 
-/// An address as these tables have it: words in the order of this machine's bytes.
+/// Reads an address as these tables have it: words in the order of this machine's bytes.
 fn address_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match hex.len() {
@@ -101,7 +100,7 @@ fn unix(path: &str) -> BTreeSet<u64> {
     table.lines().filter_map(|line| unix_listener(line, path)).collect()
 }
 
-/// A line of /proc/net/unix, where it is of a socket that listens at `path`, which may have blanks.
+/// Reads a line of /proc/net/unix, where it is of a socket that listens at `path`, which may have blanks.
 fn unix_listener(line: &str, path: &str) -> Option<u64> {
     let fields: Vec<&str> = line.strip_suffix(path)?.strip_suffix(' ')?.split_whitespace().collect();
     match fields.as_slice() {
@@ -110,7 +109,7 @@ fn unix_listener(line: &str, path: &str) -> Option<u64> {
     }
 }
 
-/// The accept queues of these targets that are in this network.
+/// Returns the accept queues of these targets that are in this network.
 pub(crate) fn accept_queues<'a>(targets: impl IntoIterator<Item = &'a Address>) -> Vec<AcceptQueue> {
     let of = |target: &Address| {
         if let Address::Tcp(target) = target { sockdrawer::listening::accept_queues(*target).ok() } else { None }

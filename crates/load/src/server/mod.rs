@@ -41,7 +41,7 @@ pub(crate) fn accepts(target: &Address) -> bool {
     listening::sockets(target).is_some()
 }
 
-/// The processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the
+/// Returns the processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the
 /// sockets for it.
 pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
     let owners = processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default();
@@ -83,7 +83,7 @@ enum Watched {
 }
 
 impl Watch {
-    /// A server in this process that `start` starts, before anything of the client; `at` says where it listens.
+    /// Watches a server in this process that `start` starts, before anything of the client; `at` says where it listens.
     pub(crate) fn here<T, E>(start: impl FnOnce() -> Result<T, E>, at: impl FnOnce(&T) -> Vec<Address>) -> Result<(T, Watch), E> {
         let others = threads::ids();
         let started = start()?;
@@ -122,14 +122,14 @@ impl Watch {
         self.follow.weigh(standing);
     }
 
-    /// All that came of the samples, and what was used since the beginning. `ended` is the time of threads of the client that are not
-    /// there any more; `operations` are all that ended well.
+    /// Returns the CPU time that was used since the beginning, and all that came of the samples. `ended` is the time of threads of the client that
+    /// are not there any more; `operations` are all that ended well.
     pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, Server) {
         let cost = self.cost(ended);
         (cost, self.follow.figures(cost.server, operations))
     }
 
-    /// CPU time of this side's part of this process.
+    /// Returns the CPU time of this side's part of this process.
     pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
         let total = process_time().saturating_sub(self.before);
         match &self.server {
@@ -144,7 +144,7 @@ impl Watch {
         self.quota.as_ref()
     }
 
-    /// The part of the TCP segments of the server's network that was sent again, or of this one's where the server is elsewhere.
+    /// Returns the part of the TCP segments of the server's network that was sent again, or of this one's where the server is elsewhere.
     pub(crate) fn sent_again(&self) -> Option<f64> {
         self.follow.sent_again()
     }

@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Ticks are whole ones of user and of system time: of fewer than these, what is cut off may be a third.
 const LEAST_TICKS: u64 = 5;
 
-/// All that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where it
-/// is this process.
+/// Returns all processes that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where
+/// it is this process.
 pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
     let (owners, complete) = owners(targets)?;
     if !complete || owners.contains(&std::process::id()) {
@@ -42,8 +42,8 @@ pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
     owners.into_iter().map(|id| Some((id, process(id)?))).collect()
 }
 
-/// The processes that have sockets which listen there, and whether all such sockets have one. None where one of the addresses has no
-/// such socket on this machine.
+/// Returns the processes that have sockets which listen there, and whether all such sockets have one. None where one of the addresses has no such
+/// socket on this machine.
 pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
     let mut sockets = BTreeSet::new();
     for target in targets {
@@ -108,7 +108,7 @@ pub(super) fn duration(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)))
 }
 
-/// None when it has ended, or the kernel does not count.
+/// Reads what a process has used. None when it has ended, or the kernel does not count.
 fn process(id: u32) -> Option<Process> {
     let Stat { started, ticks, waited_for, faults_waited_for, .. } = stat(id)?;
     let folder = format!("/proc/{id}/task");
@@ -116,7 +116,7 @@ fn process(id: u32) -> Option<Process> {
     Some(Process { started, ticks, waited_for: (waited_for, faults_waited_for), threads })
 }
 
-/// The sockets that a process has among its lowest descriptors; none where this user may not look.
+/// Returns the sockets that a process has among its lowest descriptors; none where this user may not look.
 fn descriptors(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
     links.take(MAX_DESCRIPTORS).filter_map(|link| {

@@ -15,14 +15,14 @@ const OF_SOCKETS: [&str; 9] =
 const INODE: &str = "sock_inode_cache";
 const NAME: &str = "dentry";
 
-/// Bytes of such objects on this machine.
+/// Returns the bytes of such objects on this machine.
 pub(super) fn bytes() -> Option<u64> {
     let objects = proc::text("/proc/slabinfo").and_then(|text| of_objects(&text)).or_else(|| proc::memory("Slab"))?;
     let pages = proc::text("/proc/thread-self/net/sockstat").map_or(0, |text| buffer_pages(&text));
     Some(objects + pages * page_size() as u64)
 }
 
-/// Lines of the name, the objects in use, all objects, the size of one, and more.
+/// Returns the bytes of the objects of sockets. The lines have the name, the objects in use, all objects, the size of one, and more.
 fn of_objects(slabinfo: &str) -> Option<u64> {
     let (mut sum, mut sockets, mut name) = (0, None, 0);
     for line in slabinfo.lines() {

@@ -10,12 +10,12 @@ use std::time::Duration;
 /// Names of the threads that a pool starts for connections; clients have none of them.
 const OF_CONNECTIONS: [&str; 2] = ["sockdrawer-conn", "sockdrawer-dele"];
 
-/// CPU time of all threads of this process so far, of those that ended too.
+/// Returns the CPU time of all threads of this process so far, of those that ended too.
 pub(crate) fn process_time() -> Duration {
     time(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn own() -> Duration {
     time(ClockId::ThreadCPUTime)
 }
@@ -24,7 +24,7 @@ fn time(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap_or_default()
 }
 
-/// The threads of this process.
+/// Returns the threads of this process.
 pub(super) fn ids() -> BTreeSet<u32> {
     proc::ids("/proc/self/task").collect()
 }
@@ -37,14 +37,14 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// The server has all but these. None where the kernel does not tell the time of a thread.
+    /// Tells the server's threads apart: it has all but these. None where the kernel does not tell the time of a thread.
     pub(super) fn new(others: &BTreeSet<u32>) -> Option<Threads> {
         let server = ids().difference(others).copied().collect();
         let others = times(others.iter().copied())?;
         Some(Threads { server, others })
     }
 
-    /// The folders of the server's threads.
+    /// Returns the folders of the server's threads.
     pub(super) fn tasks(&self) -> impl Iterator<Item = String> {
         let here = std::process::id();
         self.server.iter().map(move |id| format!("/proc/{here}/task/{id}"))

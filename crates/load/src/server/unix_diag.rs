@@ -26,7 +26,7 @@ const ANSWER: usize = 16;
 /// The timeout of an answer: the kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The sockets, by their numbers, that listen at the file of this path.
+/// Returns the sockets, by their numbers, that listen at the file of this path.
 pub(super) fn at_file(path: &Path) -> io::Result<BTreeSet<u64>> {
     let file = std::fs::metadata(path)?;
     // The kernel tells 32 bits of the inode, and the device by its own encoding (MINORBITS of kdev_t.h).
@@ -61,7 +61,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// The inode and the device of a socket's file.
+/// Returns the inode and the device of a socket's file.
 fn file_of(answer: &[u8]) -> Option<(u32, u32)> {
     let mut rest = answer.get(ANSWER..)?;
     while let Some((kind, body)) = next(&mut rest, 2, 4) {

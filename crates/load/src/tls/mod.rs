@@ -67,7 +67,7 @@ impl PemFile {
         Ok(PemFile { path, bytes })
     }
 
-    /// Where it was read.
+    /// Returns the path from which it was read.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -96,7 +96,7 @@ const BUNDLES: [&str; 4] = [
 ];
 
 impl Trust {
-    /// The authorities of the system: of the file that the environment variable `SSL_CERT_FILE` names, else of the distribution's.
+    /// Reads the authorities of the system: of the file that the environment variable `SSL_CERT_FILE` names, else of the distribution's.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -113,12 +113,12 @@ impl Trust {
 }
 
 impl Tls {
-    /// TLS with servers of this trust, and nothing special.
+    /// Creates the settings of TLS with servers of this trust, and nothing special.
     pub fn new(trust: Trust) -> Tls {
         Tls { trust, name: None, alpn: Vec::new(), version: None, identity: None, resumes: true }
     }
 
-    /// The client that is made of it, before the first connect.
+    /// Returns the client that is made of it, before the first connect.
     ///
     /// # Errors
     /// When a file has not what it should have, or the name is none.

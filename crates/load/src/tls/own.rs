@@ -3,7 +3,7 @@
 use sockdrawer::{Behaviour, Error};
 use sockdrawer_tls::{Identity, Server};
 
-/// The behaviour under TLS. Clients do not verify its certificate, which no authority signed.
+/// Returns the behaviour under TLS. Clients do not verify its certificate, which no authority signed.
 pub(crate) fn server(behaviour: Behaviour, alpn: &[String]) -> Result<Behaviour, Error> {
     let identity = Identity::self_signed("sockdrawer", &["localhost", "127.0.0.1"]);
     let server = identity.and_then(|identity| Server::new([identity]).alpn(alpn.iter().map(String::as_str)).build());

@@ -64,7 +64,7 @@ impl Handshakes {
         *self.agreed.entry((handshake.protocol == Protocol::Tls13, handshake.suite.clone(), alpn)).or_default() += 1;
     }
 
-    /// A WebSocket was opened.
+    /// Counts a WebSocket that was opened.
     pub(crate) fn opened(&mut self, took: Duration) {
         self.counts.full += 1;
         self.took.record(took);

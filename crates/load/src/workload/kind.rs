@@ -12,7 +12,7 @@ pub(crate) trait Kind {
     /// Returns the client: the work of the connections of a run.
     fn client(&self, shared: &Arc<Shared>) -> Behaviour;
 
-    /// The server for it in this process, and the model that runs its connections.
+    /// Returns the server for it in this process, and the model that runs its connections.
     fn server(&self) -> (Behaviour, Model);
 
     /// Sets the operations per second of all connections together. Returns false where its operations have no pace of their own.
@@ -39,7 +39,7 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Operations are back to back, the server ends connections that end, and no schedule begins them.
+    /// Creates properties: operations are back to back, the server ends connections that end, and no schedule begins them.
     pub(crate) fn new(name: &'static str, life: Life) -> Properties {
         Properties { name, life, ends_first: false, has_slow_answers: false, interval: Duration::ZERO, schedule: None }
     }
@@ -66,7 +66,7 @@ impl Life {
     }
 }
 
-/// From one operation of a connection to its next, where so many connections have so many operations per second.
+/// Returns the time from one operation of a connection to its next, where `connections` connections have `per_second` operations per second.
 #[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
 pub(super) fn each(per_second: f64, connections: usize) -> Duration {
     Duration::try_from_secs_f64(connections as f64 / per_second).unwrap_or(Duration::MAX)

@@ -48,12 +48,12 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Each connection sends `Ping` and waits for `Pong`, each `interval`; zero is back to back.
+    /// Creates a workload in which each connection sends `Ping` and waits for `Pong`, each `interval`; zero is back to back.
     pub fn ping(interval: Duration) -> Workload {
         Workload::RoundTrips(RoundTrips { interval, question: Question::Ping })
     }
 
-    /// Each connection sends a message of `size` bytes and waits until it is back, each `interval`; zero is back to back.
+    /// Creates a workload in which each connection sends a message of `size` bytes and waits until it is back, each `interval`; zero is back to back.
     pub fn echo(interval: Duration, size: u32) -> Workload {
         Workload::RoundTrips(RoundTrips { interval, question: Question::Echo { size } })
     }
@@ -90,7 +90,7 @@ impl Workload {
         self.kind().properties()
     }
 
-    /// As it is named on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(&self) -> &'static str {
         self.properties().name
     }

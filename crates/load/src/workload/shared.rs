@@ -39,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// For clients that stay and ask again.
+    /// Returns the budget for clients that stay and ask again.
     pub(crate) fn budget(&self) -> Budget {
         match self.operations {
             Some(_) => Budget::Shared(self.left.clone()),
@@ -73,12 +73,12 @@ impl Shared {
         self.standing.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Connections that stand now.
+    /// Returns the number of connections that stand now.
     pub(crate) fn standing(&self) -> u64 {
         self.standing.load(Ordering::Relaxed)
     }
 
-    /// The most connections that stood at once.
+    /// Returns the maximum of connections that stood at once.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ pub(crate) struct WebSockets {
 }
 
 impl WebSockets {
-    /// The server closed one.
+    /// Counts a WebSocket that the server closed.
     pub(crate) fn closed(&mut self, code: u16) {
         *self.closed.entry(code).or_default() += 1;
     }

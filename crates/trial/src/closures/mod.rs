@@ -38,7 +38,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// `apply` is called once per round. Of its result only the error is used; a panic in it ends the trial.
+    /// Creates a change. `apply` is called once per round. Of its result only the error is used; a panic in it ends the trial.
     pub fn new<T, E: fmt::Display>(name: impl Into<String>, mut apply: impl FnMut(&Pool) -> Result<T, E> + 'static) -> Change {
         let apply = move |pool: &Pool| apply(pool).map(drop).map_err(|error| error.to_string());
         Change { name: name.into(), apply: Box::new(apply), may_lose: 0 }
@@ -50,7 +50,7 @@ impl Change {
         Change { may_lose: clients, ..self }
     }
 
-    /// A new service, which all connections adopt: it fails if one stays with the old service.
+    /// Creates a change to a new service, which all connections adopt: it fails if one stays with the old service.
     pub fn adopt<B: IntoBehaviour>(name: impl Into<String>, mut service: impl FnMut() -> B + 'static) -> Change {
         Change::new(name, move |pool| {
             pool.reconfigure(pool.config().behaviour(service())).map_err(|error| error.to_string())?;
@@ -91,9 +91,9 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
-/// clients send bytes and expect them back, unless another [`Trial::exchange`] is set. After each change the trial waits for 20
-/// connects, and for an answer on each connection that stays. See [the crate](crate) for an example.
+/// Creates a trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The clients
+/// send bytes and expect them back, unless another [`Trial::exchange`] is set. After each change the trial waits for 20 connects, and for an answer
+/// on each connection that stays. See [the crate](crate) for an example.
 pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
     Trial {
         service: service.into_behaviour(),

@@ -49,7 +49,7 @@ pub struct Report {
 const LEAST_CONNECTS: u64 = 20;
 
 impl Report {
-    /// The reasons why it is not proven that nothing was lost, one per line; empty if it is proven.
+    /// Returns the reasons why it is not proven that nothing was lost, one per line; empty if it is proven.
     pub fn reasons(&self) -> Vec<String> {
         let total = &self.total;
         let (mut failed, mut lost) = (total.failed(), total.lost());

@@ -158,7 +158,7 @@ impl Builds {
         })
     }
 
-    /// The address of the clients.
+    /// Returns the address of the clients.
     pub fn target(&self) -> &Address {
         &self.target
     }
@@ -231,7 +231,8 @@ impl Builds {
         })
     }
 
-    /// A build that had to open a listening socket of its own may have another address: with port 0 each has its own.
+    /// Checks that a build listens at the port of the clients. A build that had to open a listening socket of its own may have another: with port 0 each has
+    /// its own.
     fn same_address(&self) -> Result<(), Ended> {
         let all = self.listeners().map_err(Ended::Failed)?;
         let port = self.target.to_string().rsplit_once(':').map(|(_, port)| format!(":{port}"));

@@ -64,7 +64,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Echo => "echo",
@@ -119,7 +119,7 @@ impl Options {
         }
     }
 
-    /// Maximum of connects per second; None: as fast as possible.
+    /// Returns the maximum of connects per second; None: as fast as possible.
     pub fn connect_rate(&self) -> Option<f64> {
         self.plan().connect_rate()
     }

@@ -63,12 +63,12 @@ impl Change {
 }
 
 impl Report {
-    /// The counts of the whole trial, the time before the first change included.
+    /// Returns the counts of the whole trial, the time before the first change included.
     pub fn total(&self) -> Seen {
         self.changes.iter().fold(self.before, |total, change| total.plus(&change.seen))
     }
 
-    /// Churn connections per second since the first change.
+    /// Returns the churn connections per second since the first change.
     #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
     pub fn connects_per_second(&self) -> f64 {
         let connects: u64 = self.changes.iter().map(|change| change.seen.connects).sum();
@@ -205,7 +205,7 @@ impl Report {
         self.changes.iter().any(|change| change.ran.promise.is_some())
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Value {
         let Options { target, workload, command, every, connections, kept, allow_idle_close, seed, .. } = &self.options;
         let total = self.total();
@@ -313,7 +313,7 @@ fn change_json(change: &Change, idle_close: bool) -> Value {
     one
 }
 
-/// A text that is equal to another one but for numbers is of one kind with it.
+/// Returns a text without its numbers: one that is equal to another but for numbers is of one kind with it.
 fn without_numbers(text: &str) -> String {
     text.replace(|sign: char| sign.is_ascii_digit(), "")
 }

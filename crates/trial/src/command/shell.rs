@@ -51,7 +51,7 @@ impl Ended {
         !self.is_success() && *self != Ended::Stopped
     }
 
-    /// The exit status, if the command exited.
+    /// Returns the exit status, if the command exited.
     pub fn status(&self) -> Option<i32> {
         match self {
             Ended::Exited(status) => Some(*status),
@@ -201,7 +201,7 @@ impl Output {
         Ok((Stdio::from(self.0.try_clone()?), Stdio::from(self.0.try_clone()?)))
     }
 
-    /// The number of bytes that were written.
+    /// Returns the number of bytes that were written.
     pub(crate) fn length(&self) -> u64 {
         self.0.metadata().map_or(0, |file| file.len())
     }
@@ -219,7 +219,7 @@ impl Output {
         self.since(0)
     }
 
-    /// The end of what was written behind this number of bytes.
+    /// Returns the end of what was written behind this number of bytes.
     pub(crate) fn since(&self, from: u64) -> io::Result<String> {
         let length = self.0.metadata()?.len();
         let start = length.saturating_sub(KEPT).max(from);

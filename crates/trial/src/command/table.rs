@@ -243,7 +243,7 @@ fn why_lost(report: &Report) -> String {
     }
 }
 
-/// All changes, or the worst, in the order in which they were made.
+/// Returns all changes, or the worst, in the order in which they were made.
 fn worst(report: &Report) -> Vec<&Change> {
     let badness = |change: &Change| {
         let (seen, messages) = (&change.seen, report.lost_messages.by_change.get(&change.number));

@@ -192,7 +192,7 @@ fn of_many_changes_the_worst_are_shown() {
     assert!(rows.contains(&"31") && rows.contains(&"41"), "{text}");
 }
 
-/// A change in which a process with this number of connections was killed.
+/// Adds a change in which a process with this number of connections was killed.
 fn killed(report: &mut Report, number: usize, connections: u64, may_refuse: bool) {
     let promise = Promise { change: "kill prior", killed: true, connections, may_refuse, ..Promise::default() };
     report.changes[number - 1].ran.promise = Some(promise);

@@ -85,54 +85,54 @@ pub fn upgrades<P: Into<PathBuf>, A: Into<OsString>>(builds: [P; 2], arguments: 
 }
 
 impl Upgrades {
-    /// The number of upgrades that are left alone. Default: 4.
+    /// Sets the number of upgrades that are left alone. Default: 4.
     pub fn changes(mut self, number: u64) -> Upgrades {
         self.programs.upgrades = number;
         self
     }
 
-    /// The number of upgrades in which one of the two processes is killed, the new and the old one in turn. Default: 2.
+    /// Sets the number of upgrades in which one of the two processes is killed, the new and the old one in turn. Default: 2.
     pub fn kills(mut self, number: u64) -> Upgrades {
         self.programs.kills = number;
         self
     }
 
-    /// The time from the start of a change to the start of the next. Default: 500 ms.
+    /// Sets the time from the start of a change to the start of the next. Default: 500 ms.
     pub fn every(mut self, time: Duration) -> Upgrades {
         self.every = time;
         self
     }
 
-    /// The number of clients that come and go, and of those that stay. Default: 8, 16.
+    /// Sets the number of clients that come and go, and of those that stay. Default: 8, 16.
     pub fn clients(mut self, come_and_go: usize, stay: usize) -> Upgrades {
         self.clients = [come_and_go, stay];
         self
     }
 
-    /// The seed of all random choices. Default: 1.
+    /// Sets the seed of all random choices. Default: 1.
     pub fn seed(mut self, seed: u64) -> Upgrades {
         self.programs.seed = seed;
         self
     }
 
-    /// The address of the clients, where the builds listen at several. Default: their only one.
+    /// Sets the address of the clients, where the builds listen at several. Default: their only one.
     pub fn target(mut self, target: Address) -> Upgrades {
         self.target = Some(target);
         self
     }
 
-    /// The path at which the builds meet, for programs without the option `--upgrade`.
+    /// Sets the path at which the builds meet, for programs without the option `--upgrade`.
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Upgrades {
         self.programs.path = Some(path.into());
         self
     }
 
-    /// The exchanges of the clients. Default: random bytes that come back.
+    /// Sets the exchanges of the clients. Default: random bytes that come back.
     pub fn script(self, script: Script) -> Upgrades {
         self.workload(Workload::Script(script))
     }
 
-    /// The exchanges of the clients, where they are not those of a script, such as [`Workload::Http`].
+    /// Sets the exchanges of the clients, where they are not those of a script, such as [`Workload::Http`].
     pub fn workload(mut self, workload: Workload) -> Upgrades {
         self.workload = workload;
         self
@@ -145,13 +145,13 @@ impl Upgrades {
         self
     }
 
-    /// Messages that the clients that stay publish and hear, in the place of their exchanges.
+    /// Sets the messages that the clients that stay publish and hear, in the place of their exchanges.
     pub fn broadcast(mut self, broadcast: Broadcast) -> Upgrades {
         self.broadcast = Some(broadcast);
         self
     }
 
-    /// TLS of the clients.
+    /// Sets the TLS of the clients.
     pub fn tls(mut self, tls: Tls) -> Upgrades {
         self.tls = Some(tls);
         self

@@ -17,7 +17,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The number of bytes that differ; a different status counts as one.
+    /// Returns the number of bytes that differ; a different status counts as one.
     fn differs(&self, other: &Answer) -> usize {
         let (one, two) = (&self.body, &other.body);
         let wrong = one.iter().zip(two).filter(|(one, two)| one != two).count() + one.len().abs_diff(two.len());
@@ -45,7 +45,7 @@ impl Expected {
         }
     }
 
-    /// The status of the first answer, where it is an error.
+    /// Returns the status of the first answer, where it is an error.
     pub(crate) fn error(&self) -> Option<u16> {
         self.first.get().map(|first| first.status).filter(|status| !(200..400).contains(status))
     }
@@ -58,7 +58,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Requests for `path`, which name `host`, or else the address; with `once`, each asks the server to end the connection after its answer.
+    /// Creates requests for `path`, which name `host`, or else the address; with `once`, each asks the server to end the connection after its answer.
     pub(crate) fn new(target: &Address, (path, host): (&str, Option<&str>), once: bool, expected: Arc<Expected>) -> Web {
         let to = match target {
             Address::Tcp(address) => Some(*address),
@@ -74,7 +74,7 @@ impl Web {
 impl Exchange for Web {
     type Dialogue = Visitor;
 
-    /// A server that ends connections at rest may take one with half a head for such a connection.
+    /// Returns false: a server that ends connections at rest may take one with half a head for such a connection.
     fn may_split(&self) -> bool {
         false
     }
@@ -104,7 +104,7 @@ pub(crate) struct Visitor {
 }
 
 impl Visitor {
-    /// The number of wrong bytes in the answer, which has ended.
+    /// Returns the number of wrong bytes in the answer, which has ended.
     fn wrong(&mut self, answer: answer::Answer) -> usize {
         let (wrong, odd) = self.expected.wrong(Answer { status: answer.status, body: std::mem::take(&mut self.body) });
         self.odd = odd;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Clients that have subscribed.
+/// Returns the book of clients that have subscribed.
 fn subscribed(clients: usize) -> Deliveries {
     let deliveries = Deliveries::default();
     (0..clients).for_each(|number| assert_eq!(deliveries.comes(), number));

@@ -16,7 +16,7 @@ const SAMPLES: [Sample; 6] = [
     (Kind::Capacity, |config| config.capacity += 1),
 ];
 
-/// The absent kinds, each with the model's refusal.
+/// Returns the absent kinds, each with the model's refusal.
 pub(crate) fn absent(server: &Pool) -> Result<Vec<(Kind, String)>, Error> {
     let config = server.config();
     let mut absent = Vec::new();

@@ -27,7 +27,7 @@ enum Policy {
 }
 
 impl Policy {
-    /// The policies that a model supports.
+    /// Returns the policies that a model supports.
     fn of(model: Model) -> &'static [Policy] {
         match model {
             Model::Prefork => &[Policy::Default, Policy::Rate],

@@ -20,7 +20,7 @@ pub(crate) struct Beside {
     asked: AtomicU64,
 }
 
-/// Clients of this server.
+/// Connects clients of this server.
 pub(crate) fn clients(group: Group, server: &Pool, behaviour: Behaviour, keep: usize, total: Option<u64>) -> Result<Pool, Error> {
     let mut connecting = Connecting::to(server.addresses()).keep(keep).timeout(PATIENCE);
     (connecting.sources, connecting.total) = (group.sources(), total);

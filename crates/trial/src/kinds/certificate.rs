@@ -52,12 +52,12 @@ impl Book {
     }
 }
 
-/// Each of their handshakes is a full one.
+/// Returns the options of clients that trust these authorities, and whose handshakes are all full ones.
 fn trusting(authorities: Vec<u8>) -> ClientOptions {
     Client::new(Trust::Authorities(authorities)).name(NAME).resumes(false)
 }
 
-/// The handshakes of these pools until now: done, and failed.
+/// Returns the handshakes of these pools until now: done, and failed.
 fn handshakes(pools: &[&Pool]) -> (u64, u64) {
     let counts = pools.iter().map(|pool| pool.status().counts);
     counts.fold((0, 0), |(done, failed), of| (done + of.handshakes_full + of.handshakes_resumed, failed + of.handshakes_failed))

@@ -108,7 +108,7 @@ impl<'a> Changer<'a> {
         Ok(())
     }
 
-    /// The new server is like the one before it.
+    /// Upgrades the server to one that is like the one before it.
     pub(super) fn upgrade(&mut self) -> Result<Duration, Unseen> {
         let old = self.scene.server();
         let kept = old.connections(&Group::Kept.selector()).len();
@@ -162,7 +162,7 @@ impl<'a> Changer<'a> {
         Ok(took)
     }
 
-    /// The new options come with a new generation; `apply_options` sets them on live connections.
+    /// Sets new options: they come with a new generation; `apply_options` sets them on live connections.
     fn live_options(&mut self, value: u64) -> Result<Duration, Unseen> {
         let mut wanted = self.scene.server().config().settings.options;
         vary(&mut wanted, value);

@@ -98,7 +98,7 @@ impl Changer<'_> {
     }
 }
 
-/// The number of connections that ended, if all ended in order.
+/// Returns the number of connections that ended, if all ended in order.
 fn whole(drained: Drained) -> Result<usize, Unseen> {
     if drained.cut == 0 { Ok(drained.asked) } else { Err(format!("connections were cut off within {DEADLINE:?}: {drained:?}")) }
 }

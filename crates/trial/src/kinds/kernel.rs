@@ -5,7 +5,7 @@ use std::fs::{File, read_to_string};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 
-/// Connections completed by listeners of this network namespace since it began. None if /proc does not tell.
+/// Returns the connections completed by listeners of this network namespace since it began. None if /proc does not tell.
 pub(crate) fn passive_opens() -> Option<u64> {
     let text = read_to_string("/proc/self/net/snmp").ok()?;
     // Two lines per protocol: names, then values in the order of the names.
@@ -15,7 +15,7 @@ pub(crate) fn passive_opens() -> Option<u64> {
     pairs.find(|(name, _)| *name == "PassiveOpens")?.1.parse().ok()
 }
 
-/// The inode numbers of the sockets that listen at `address`, of all processes. None if /proc does not tell.
+/// Returns the inode numbers of the sockets that listen at `address`, of all processes. None if /proc does not tell.
 pub(crate) fn listening(address: SocketAddrV4) -> Option<BTreeSet<u64>> {
     const LISTENS: &str = "0A";
     let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());

@@ -110,12 +110,12 @@ impl Kind {
         Kind::Sabotage,
     ];
 
-    /// The kinds that a server must survive: all but the sabotage.
+    /// Returns the kinds that a server must survive: all but the sabotage.
     pub fn proper() -> &'static [Kind] {
         &Kind::ALL[..Kind::ALL.len() - 1]
     }
 
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Protocol => "protocol",
@@ -170,7 +170,7 @@ impl Kind {
 }
 
 impl Way {
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Way::Configured(How::NewGeneration) => "new generation",

@@ -25,7 +25,7 @@ impl Ledger {
         Ok(Ledger(file))
     }
 
-    /// The path at which another process of this user finds the file, as long as this process has it.
+    /// Returns the path at which another process of this user finds the file, as long as this process has it.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -51,7 +51,7 @@ impl Ledger {
         self.write(connection, (0, 0));
     }
 
-    /// The server saw this connection's requests up to the `number`th.
+    /// Notes that the server saw this connection's requests up to the `number`th.
     pub(crate) fn begin(&self, connection: u64, number: u64) {
         let (begun, done) = self.read(connection);
         if number > begun {
@@ -65,12 +65,12 @@ impl Ledger {
         self.write(connection, (begun, done + 1));
     }
 
-    /// The number of this connection's requests that the server saw.
+    /// Returns the number of this connection's requests that the server saw.
     pub(crate) fn begun(&self, connection: u64) -> u64 {
         self.read(connection).0
     }
 
-    /// Requests of all connections that the server has begun and not answered.
+    /// Returns the number of requests of all connections that the server has begun and not answered.
     pub(crate) fn under_way(&self) -> u64 {
         let mut bytes = [0; (SLOTS * SLOT) as usize];
         self.0.read_exact_at(&mut bytes, 0).expect("a file in memory can be read");

@@ -61,7 +61,7 @@ impl Changer<'_> {
     }
 }
 
-/// Connections in the accept queues.
+/// Returns the number of connections in the accept queues.
 pub(super) fn queued(status: &Status) -> u64 {
     status.listeners.iter().map(|listener| listener.queued as u64).sum()
 }

@@ -55,7 +55,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Sabotage::Reopen => "reopen",

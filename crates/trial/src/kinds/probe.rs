@@ -82,7 +82,7 @@ impl Probe {
         self.hears.recv_timeout(2 * PATIENCE).unwrap_or(Met::Else)
     }
 
-    /// This connection as the server's pool lists it; None if there is not exactly one.
+    /// Returns this connection as the server's pool lists it; None if there is not exactly one.
     pub(crate) fn on(&self, server: &Pool) -> Option<ConnectionStatus> {
         let mut found = server.connections(&Selector::Peers(self.source, 32));
         if found.len() == 1 { found.pop() } else { None }

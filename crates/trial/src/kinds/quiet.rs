@@ -23,7 +23,7 @@ pub struct Undisturbed {
 }
 
 impl Undisturbed {
-    /// Connections per second; None if it was not measured.
+    /// Returns the connections per second; None if it was not measured.
     #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
     pub fn connects_per_second(&self) -> Option<f64> {
         (self.connects > 0).then(|| self.connects as f64 / self.elapsed.as_secs_f64())
@@ -39,7 +39,7 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// A measurement whose first slice is due at once.
+    /// Creates a measurement whose first slice is due at once.
     pub(crate) fn new(until: Until) -> Quiet {
         let (slice, every) = match until {
             Until::Passed(time) => (SLICE.min(time / SLICES), EVERY.min(time / BETWEEN)),

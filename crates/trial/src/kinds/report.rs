@@ -87,7 +87,7 @@ pub struct Books {
 }
 
 impl Latency {
-    /// By the nearest rank.
+    /// Computes the percentiles of times, by the nearest rank.
     pub(crate) fn of(times: &[Duration]) -> Latency {
         let mut times: Vec<u128> = times.iter().map(Duration::as_micros).collect();
         times.sort_unstable();
@@ -100,7 +100,7 @@ impl Latency {
 }
 
 impl Books {
-    /// Established connections, as the clients counted them.
+    /// Returns the number of established connections, as the clients counted them.
     pub fn all_established(&self) -> u64 {
         self.established.iter().map(|(_, count)| count).sum()
     }
@@ -121,42 +121,42 @@ impl Books {
         self.passive_opens.is_none_or(|opened| opened >= self.made()) && self.counted_twice() <= 1 + self.made() / 100_000
     }
 
-    /// Connections that the kernel counted beyond those that it made. Where the end of a handshake and the first data of a client are handled
-    /// at once on two CPUs, each makes a socket and counts it, and one of the two sockets is dropped: `inet_ehash_nolisten`.
+    /// Returns the number of connections that the kernel counted beyond those that it made. Where the end of a handshake and the first data of a
+    /// client are handled at once on two CPUs, each makes a socket and counts it, and one of the two sockets is dropped: `inet_ehash_nolisten`.
     pub fn counted_twice(&self) -> u64 {
         self.passive_opens.unwrap_or(0).saturating_sub(self.made())
     }
 
-    /// Connections of the server, and those that wait for it.
+    /// Returns the number of connections of the server, and of those that wait for it.
     fn made(&self) -> u64 {
         self.accepted + self.queued
     }
 }
 
 impl Report {
-    /// The sum of all kinds.
+    /// Returns the sum of all kinds.
     pub fn total(&self) -> Seen {
         self.rows.iter().map(|row| row.seen).fold(Seen::default(), |total, seen| total.plus(&seen))
     }
 
-    /// Connections asked to end.
+    /// Returns the number of connections asked to end.
     pub fn asked(&self) -> u64 {
         self.rows.iter().map(|row| row.asked).sum()
     }
 
-    /// Churn connections per second while changes were made.
+    /// Returns the churn connections per second while changes were made.
     #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
     pub fn connects_per_second(&self) -> f64 {
         let connects = self.total().connects.saturating_sub(self.undisturbed.connects);
         connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The rate of connects with changes divided by that without; None if the latter was not measured.
+    /// Returns the rate of connects with changes divided by that without; None if the latter was not measured.
     pub fn rate_kept(&self) -> Option<f64> {
         self.undisturbed.connects_per_second().map(|without| self.connects_per_second() / without)
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Value {
         let total = self.total();
         let verdict = Verdict::of(self);
@@ -223,7 +223,7 @@ impl Books {
     }
 }
 
-/// A failure as text, with the change that was in force.
+/// Returns a failure as text, with the change that was in force.
 pub(crate) fn during(failure: &Failure) -> String {
     format!("{failure}, during {}", Kind::ALL[failure.change].name())
 }
@@ -243,7 +243,7 @@ fn failure_json((failure, count): &(Failure, u64)) -> Value {
 pub(crate) mod tests {
     use super::*;
 
-    /// A report of a good trial, to be spoiled.
+    /// Returns the report of a good trial, to be spoiled.
     pub(crate) fn good() -> Report {
         let seen = Seen { connects: 5_000, ..Seen::default() };
         let apply = Latency { p50_us: 40, p99_us: 90 };

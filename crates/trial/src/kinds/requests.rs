@@ -29,7 +29,7 @@ fn word(bytes: &[u8], place: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The server's part: it works on one request at a time, and records all that arrived.
+/// Does the server's part: it works on one request at a time, and records all that arrived.
 pub(crate) fn work(ledger: &Ledger, input: &mut Input<'_>) -> Step {
     for request in input.bytes().chunks_exact(SIZE) {
         ledger.begin(word(request, 0), word(request, 1));
@@ -46,7 +46,7 @@ pub(crate) fn work(ledger: &Ledger, input: &mut Input<'_>) -> Step {
     }))
 }
 
-/// The job's answer.
+/// Sends the job's answer.
 pub(crate) fn answer(ledger: &Ledger, result: JobResult, cx: &mut Context<'_>) -> Step {
     match result.take::<Request>() {
         Ok(answer) => {

@@ -126,22 +126,22 @@ impl Scene {
         })
     }
 
-    /// The server in force.
+    /// Returns the server in force.
     pub(crate) fn server(&self) -> Pool {
         self.server.lock().expect("no holder panics").clone()
     }
 
-    /// Another one takes its place.
+    /// Puts another server in the place of the one in force.
     pub(crate) fn put_server(&self, server: Pool) {
         *self.server.lock().expect("no holder panics") = server;
     }
 
-    /// A set whose connections are asked to end, and its size.
+    /// Returns a set whose connections are asked to end, and its size.
     pub(crate) fn set(&self, group: Group) -> (&Pool, usize) {
         if group == Group::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
     }
 
-    /// The number of clients of the churn.
+    /// Returns the number of clients of the churn.
     pub(crate) fn all_churn(&self) -> u64 {
         self.churn.status().limit as u64
     }
@@ -208,7 +208,7 @@ impl Place {
         Place(std::env::temp_dir().join(format!("sockdrawer-trial-{process}-{number}")))
     }
 
-    /// A server that takes over from the one that is there, if there is one.
+    /// Starts a server that takes over from the one that is there, if there is one.
     pub(crate) fn serve(&self, config: Config) -> Result<Pool, Error> {
         let upgrade = Upgrade::at(&self.0).replaces("any").stand_by(Duration::ZERO).begin()?;
         let server = upgrade.start("trial", config)?;
@@ -228,8 +228,8 @@ fn all_stood(tally: &Tally) -> u64 {
     Group::ALL.into_iter().map(|group| tally.stood(group)).sum()
 }
 
-/// A listening socket that the server will share. Its port is bound by number: the kernel releases a port that it chose itself when the
-/// socket is shut down, and listening again would use another port.
+/// Opens a listening socket that the server will share. Its port is bound by number: the kernel releases a port that it chose itself when the socket
+/// is shut down, and listening again would use another port.
 fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
     let failed = |source| Error::Listen {
         address: Address::Tcp(address.into()),

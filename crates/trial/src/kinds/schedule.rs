@@ -22,7 +22,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of all kinds except the absent ones.
+    /// Creates a schedule of all kinds except the absent ones.
     pub(crate) fn new(seed: u64, absent: &[(Kind, String)]) -> Schedule {
         let kinds = Kind::proper().iter().copied().filter(|kind| absent.iter().all(|(other, _)| other != kind)).collect();
         Schedule { random: Random::new(seed), kinds, round: Vec::new() }
@@ -52,7 +52,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// A choice other than `current`: a change that changes nothing proves nothing.
+/// Returns a choice other than `current`: a change that changes nothing proves nothing.
 ///
 /// # Panics
 /// When there is no other choice.

@@ -64,7 +64,7 @@ impl Props {
         Ok(Props { leak: leaks.then(Arc::default), ledger: Arc::new(Ledger::new()?) })
     }
 
-    /// The options for [`Props::from_options`]: a letter for the leak, then the path of the ledger.
+    /// Returns the options for [`Props::from_options`]: a letter for the leak, then the path of the ledger.
     pub(super) fn options(&self) -> Vec<u8> {
         let leak = if self.leak.is_some() { "l" } else { "-" };
         format!("{leak}{}", self.ledger.path()).into_bytes()

@@ -65,7 +65,7 @@ fn cells(row: &Row) -> [String; HEAD.len()] {
     ]
 }
 
-/// The counts of both ends, as a sum.
+/// Writes the counts of both ends, as a sum.
 fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let books = &report.books;
     let part = |(group, count): &(Group, u64)| format!("{count} {}", group.name());

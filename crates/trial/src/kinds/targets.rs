@@ -87,7 +87,7 @@ impl Backends {
         std::array::from_fn(|number| self.pools[number].as_ref().map_or(0, |pool| pool.status().counts.accepted))
     }
 
-    /// The proxy's settings while its targets are these.
+    /// Returns the proxy's settings while its targets are these.
     fn settings(&self, turns: [Part; 3], known: &Known) -> Behaviour {
         let written = self.addresses.iter().zip(turns).filter_map(|(address, turn)| {
             let text = match turn {

@@ -234,7 +234,7 @@ fn asked() -> Asked {
 }
 
 impl Asked {
-    /// All requests of a message are answered, one after the other; how many.
+    /// Answers all requests of a message, one after the other. Returns their number.
     fn answer(&mut self) -> usize {
         let request = self.client.sent();
         self.server.receive_split(&request);

@@ -24,7 +24,7 @@ impl Judged for Report {
         self.seed
     }
 
-    /// The columns that are not 0, and the counts that do not add up.
+    /// Returns the columns that are not 0, and the counts that do not add up.
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         let mut bad = Vec::new();
@@ -94,7 +94,7 @@ impl Judged for Report {
     }
 }
 
-/// The most frequent failure of these sets.
+/// Returns the most frequent failure of these sets.
 fn example(report: &Report, groups: &[Group]) -> String {
     let first = report.failures.iter().find(|(failure, _)| groups.contains(&failure.group));
     first.map_or_else(String::new, |(failure, count)| format!(" (most: {}, {count} times)", during(failure)))

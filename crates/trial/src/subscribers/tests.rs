@@ -102,7 +102,7 @@ fn news(message: &str) -> Broadcast {
     lines.parse().expect("a broadcast")
 }
 
-/// A trial of a broker with this fault; each change is applied, then messages are waited for.
+/// Begins a trial of a broker with this fault; each change is applied, then messages are waited for.
 fn tried(fault: Fault, mut apply: impl FnMut(&Pool, &Broker) -> Result<(), String> + 'static) -> Trial {
     let broker = Broker { topics: Groups::default(), published: Arc::default(), subscribed: Arc::default(), fault };
     let service = broker.clone();

@@ -108,13 +108,13 @@ impl Chart {
         Chart { is_logarithmic: true, ..Chart::linear(title, note, unit, lines) }
     }
 
-    /// Without the lines of what was never measured; None where nothing was.
+    /// Removes the lines of what was never measured; None where nothing was.
     pub(super) fn measured(mut self) -> Option<Chart> {
         self.lines.retain(|line| line.most().is_some());
         (!self.lines.is_empty()).then_some(self)
     }
 
-    /// The chart as a part of a page, with this number.
+    /// Draws the chart as a part of a page, with this number.
     pub(super) fn draw(&self, times: &Times, number: usize) -> String {
         let values = self.lines.iter().flat_map(|line| line.values.iter().flatten()).flat_map(|(low, high)| [*low, *high]);
         let scale = if self.is_logarithmic { Scale::logarithmic(self.unit, values) } else { Scale::linear(self.unit, values) };
@@ -135,7 +135,7 @@ impl Chart {
         plot.framed(number, &words)
     }
 
-    /// The names of the lines, each with the most that it reached: what is shown unless a moment is pointed at.
+    /// Returns the names of the lines, each with the most that it reached: what is shown unless a moment is pointed at.
     fn legend(&self) -> String {
         let mut legend = "<span class=\"when\">peak</span>".to_owned();
         for line in &self.lines {
@@ -159,7 +159,7 @@ impl Chart {
         paths
     }
 
-    /// For those who do not see it.
+    /// Describes the chart in words, for readers that do not see it.
     fn describe(&self, times: &Times) -> String {
         let mut text = format!("{} over {}.", self.title, moment(times.end));
         for line in &self.lines {
@@ -208,12 +208,12 @@ fn range(unit: Unit, low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// Enough digits that rounding them to three again hardly ever differs from rounding the value, and short in the page.
+/// Shortens a value to digits enough that rounding them to three again hardly ever differs from rounding the value, and short in the page.
 fn shortened(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }
 
-/// Through all points; up and down where a point has a least and a most. A point without neighbours is a dot.
+/// Draws a line through all points; up and down where a point has a least and a most. A point without neighbours is a dot.
 fn path(times: &Times, scale: &Scale, line: &Line) -> String {
     let mut path = String::new();
     let mut is_open = false;
@@ -235,8 +235,7 @@ fn path(times: &Times, scale: &Scale, line: &Line) -> String {
     path
 }
 
-/// Round numbers, what the run was about, and when it was told something: the number of an action is above its line, and the table of
-/// actions says what it was.
+/// Draws round numbers, the phases of the run, and its actions: the number of an action is above its line, and the table of actions says what it was.
 fn grid(plot: &mut Plot, times: &Times, scale: &Scale, unit: Unit) {
     for (from, to, name) in &times.phases {
         let (left, right) = (times.x(*from), times.x(*to));

@@ -22,7 +22,7 @@ const PERCENTILES: [(&str, &str, Percentile); 6] = [
     ("max", "c5 thin", |times| times.max),
 ];
 
-/// All that have something in them, with the lines that have.
+/// Returns all charts that have something in them, with the lines that have.
 pub(super) fn charts(times: &Times, samples: &[Sample]) -> Vec<Chart> {
     let charts = Charts { times, samples };
     charts.of_clients().into_iter().chain(charts.of_servers()).filter_map(Chart::measured).collect()
@@ -71,7 +71,7 @@ impl Charts<'_> {
         ]
     }
 
-    /// So far: in a line that rises, none is lost between two points.
+    /// Returns lines of the errors so far: in a line that rises, none is lost between two points.
     fn errors(&self) -> Vec<Line> {
         let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for error in self.samples.iter().flat_map(|sample| &sample.errors) {

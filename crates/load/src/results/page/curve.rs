@@ -81,7 +81,7 @@ fn curve(found: &Found) -> String {
     plot.framed(1, &words)
 }
 
-/// The least number at which each wall was met, or what else was missed.
+/// Returns the least number at which each wall was met, or what else was missed.
 fn walls(found: &Found) -> Vec<(u64, String)> {
     let failed = found.runs.iter().filter(|tried| !tried.held);
     let mut failed: Vec<(u64, String)> = failed.map(|tried| (tried.amount, reason(tried))).collect();
@@ -91,7 +91,7 @@ fn walls(found: &Found) -> Vec<(u64, String)> {
     failed
 }
 
-/// Why a try does not hold, in few words.
+/// Returns why a try does not hold, in few words.
 fn reason(tried: &Try) -> String {
     if let Some(Wall { name, .. }) = &tried.wall {
         return name.clone();

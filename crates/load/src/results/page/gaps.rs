@@ -66,7 +66,7 @@ pub(in crate::results) fn page(gaps: &Gaps) -> String {
     document(&title, &format!("{head}<main>\n{chart}{changes}</main>\n"), "")
 }
 
-/// A line from the axis up to the gap of each change; a dot on it where something failed or was lost.
+/// Draws a line from the axis up to the gap of each change; a dot on it where something failed or was lost.
 fn chart(gaps: &Gaps) -> String {
     let y = Scale::logarithmic(Unit::Time, gaps.changes.iter().map(|change| change.us));
     let end = gaps.seconds.max(gaps.changes.last().map_or(0.0, |change| change.at)).max(1e-3);

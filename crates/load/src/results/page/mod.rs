@@ -25,7 +25,7 @@ const POLICY: &str =
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(run: &Recorded) -> String {
     let actions = run.report.as_ref().map(|report| report.actions.iter().map(|action| action.at).collect()).unwrap_or_default();
     let times = Times::of(&run.samples, actions);
@@ -49,7 +49,7 @@ pub(super) fn page(run: &Recorded) -> String {
     document(&title, &body, &script)
 }
 
-/// A page that loads nothing.
+/// Returns a page that loads nothing.
 fn document(title: &str, body: &str, script: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -31,7 +31,7 @@ pub(super) struct Words<'a> {
 }
 
 impl Plot {
-    /// Lines across at the round numbers of the vertical axis.
+    /// Draws lines across at the round numbers of the vertical axis.
     pub(super) fn across(&mut self, axis: &Scale, unit: Unit) {
         for tick in axis.ticks() {
             let place = axis.place(tick);
@@ -40,12 +40,12 @@ impl Plot {
         }
     }
 
-    /// A number below the horizontal axis, at this part of its length.
+    /// Writes a number below the horizontal axis, at this part of its length.
     pub(super) fn below(&mut self, part: f64, number: &str) {
         let _ = write!(self.over, "<span class=\"x\" style=\"left:{:.2}%\">{number}</span>", part * 100.0);
     }
 
-    /// The chart as a part of a page, with this number.
+    /// Returns the chart as a part of a page, with this number.
     pub(super) fn framed(&self, number: usize, words: &Words<'_>) -> String {
         let Plot { drawn, over } = self;
         let Words { title, note, legend, describe, class, attributes, below } = words;

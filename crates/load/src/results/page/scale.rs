@@ -16,7 +16,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From 0 to a round number above all values.
+    /// Creates a scale from 0 to a round number above all values.
     pub(super) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Scale {
         let most = values.fold(0.0, f64::max);
         let step = match (unit, most) {
@@ -31,7 +31,7 @@ impl Scale {
         Scale { low: 0.0, high: step * (most / step).ceil().max(1.0), powers: None, step }
     }
 
-    /// By powers, from below the least value above 0 to above the largest.
+    /// Creates a scale by powers, from below the least value above 0 to above the largest.
     pub(super) fn logarithmic(unit: Unit, values: impl Iterator<Item = f64> + Clone) -> Scale {
         let base: f64 = if unit == Unit::Bytes { 4.0 } else { 10.0 };
         let least = values.clone().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
@@ -46,7 +46,7 @@ impl Scale {
         Scale { low: base.powf(low), high: base.powf(high), powers: Some(base), step: ((high - low) / TICKS).ceil() }
     }
 
-    /// Where a value is: 0 is the bottom, 1 the top.
+    /// Returns the place of a value: 0 is the bottom, 1 the top.
     pub(super) fn place(&self, value: f64) -> f64 {
         match self.powers {
             None => (value / self.high).clamp(0.0, 1.0),
@@ -81,14 +81,14 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 with zeros, no less than this.
+/// Returns 1, 2 or 5 with zeros, no less than `at_least`.
 fn round_step(at_least: f64) -> f64 {
     let power = 10_f64.powf(at_least.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|step| *step >= at_least * (1.0 - 1e-9));
     step.unwrap_or(10.0 * power)
 }
 
-/// The moments that are written at the axis of a run of so many seconds, but for its begin.
+/// Returns the moments that are written at the axis of a run of `seconds` seconds, but for its begin.
 pub(super) fn moments(seconds: f64) -> Vec<f64> {
     const STEPS: [f64; 17] = [
         1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 21_600.0,

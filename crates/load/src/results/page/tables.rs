@@ -39,7 +39,7 @@ fn asked(report: &Report) -> String {
     }
 }
 
-/// When it was, how long, by what, and the command.
+/// Returns when the run was, how long, by what, and the command.
 pub(super) fn origin(report: &Report, length: &str) -> String {
     let started = report.started.get(..19).unwrap_or(&report.started).replace('T', " ");
     let parts = [
@@ -58,7 +58,7 @@ pub(super) fn origin(report: &Report, length: &str) -> String {
     origin
 }
 
-/// The head of the page.
+/// Returns the head of the page.
 pub(super) fn summary(run: &Recorded) -> String {
     let mut head = format!("<header>\n<p class=\"brand\">sockdrawer load</p>\n<h1>{}</h1>\n", title(run));
     match &run.report {
@@ -133,7 +133,7 @@ fn of_report(report: &Report) -> Vec<Tile> {
     tiles
 }
 
-/// Connects and operations that failed, and connections that were lost.
+/// Returns the tiles of connects and operations that failed, and of connections that were lost.
 fn ended_badly([connects, operations]: [u64; 2], lost: u64, established: u64) -> [Tile; 2] {
     let failed = connects + operations;
     let of = format!("{} connects, {} operations", thousands(connects), thousands(operations));
@@ -221,7 +221,7 @@ fn latencies(report: &Report) -> String {
     table("Latency", "", &["", "min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"], &rows)
 }
 
-/// A row for each agent of another machine.
+/// Returns a table with a row for each agent of another machine.
 fn agents(report: &Report) -> String {
     let row = |part: &AgentPart| {
         let lost = part.lost.as_ref().map_or_else(String::new, |why| format!(", lost: {why}"));
@@ -297,7 +297,7 @@ fn text(title: &str, text: &str) -> String {
     format!("<article><h2>{title}</h2><div class=\"wide\"><pre>{}</pre></div></article>\n", escape(text.trim_end()))
 }
 
-/// The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
+/// Returns a table. The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
 pub(super) fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = format!("<article><h2>{title}</h2><div class=\"wide\"><table class=\"{class}\">");
     if columns.iter().any(|column| !column.is_empty()) {

@@ -16,7 +16,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// As the script of the page knows it.
+    /// Returns the name of the unit as the script of the page knows it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Unit::Count => "count",
@@ -28,7 +28,7 @@ impl Unit {
         }
     }
 
-    /// Three digits and a unit: `12.5k`, `250 µs`, `4.1 KiB`, `1.21 Gbit/s`.
+    /// Writes a value with three digits and a unit: `12.5k`, `250 µs`, `4.1 KiB`, `1.21 Gbit/s`.
     pub(super) fn short(self, value: f64) -> String {
         let scaled = |step: f64, names: &[&str]| {
             let mut names = names.iter();
@@ -54,7 +54,7 @@ impl Unit {
     }
 }
 
-/// Three of them, without zeros at the end.
+/// Writes three digits, without zeros at the end.
 fn digits(value: f64) -> String {
     let text = match value.abs() {
         size if size >= 99.95 => return format!("{value:.0}"),
@@ -64,12 +64,12 @@ fn digits(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A moment of a run: `45 s`, `2:05`, `1:02:05`.
+/// Writes a moment of a run: `45 s`, `2:05`, `1:02:05`.
 pub(super) fn moment(seconds: f64) -> String {
     if seconds < 99.95 { format!("{} s", digits((seconds * 10.0).round() / 10.0)) } else { clock(seconds) }
 }
 
-/// The same beside longer ones: `0:45`.
+/// Writes a moment beside longer ones: `0:45`.
 pub(super) fn clock(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a run has fewer than 2^64 seconds")]
     let whole = seconds.round() as u64;
@@ -77,7 +77,7 @@ pub(super) fn clock(seconds: f64) -> String {
     if hours == 0 { format!("{minutes}:{seconds:02}") } else { format!("{hours}:{minutes:02}:{seconds:02}") }
 }
 
-/// Text that stands for itself in a page, and in an attribute.
+/// Escapes text so that it stands for itself in a page, and in an attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -46,7 +46,7 @@ pub enum Reading {
 }
 
 impl Messages {
-    /// Bytes of a message.
+    /// Returns the bytes of a message.
     pub fn bytes(&self) -> u64 {
         HEADER + u64::from(self.size)
     }

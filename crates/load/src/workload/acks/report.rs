@@ -79,8 +79,8 @@ impl Acks {
     }
 }
 
-/// The share of messages that waited for a delayed TCP ACK. A server that writes an answer in two pieces on a socket without
-/// TCP_NODELAY sends the second when the first is acknowledged; and a client that has nothing to send delays that.
+/// Returns the share of messages that waited for a delayed TCP ACK. A server that writes an answer in two pieces on a socket without TCP_NODELAY
+/// sends the second when the first is acknowledged; and a client that has nothing to send delays that.
 fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> {
     let timer = match pattern {
         AckPattern::Timer(after) | AckPattern::Async { after, .. } => after,
@@ -99,7 +99,7 @@ fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> 
     (steep && share(at_edge) >= SHARE_AT_EDGE && all >= SHARE).then_some(all)
 }
 
-/// For people, the lines that follow `operations`.
+/// Writes for people the lines that follow `operations`.
 pub(crate) fn numbers(f: &mut fmt::Formatter<'_>, acks: &Acks) -> fmt::Result {
     let each = acks.messages_per_ack.map_or_else(|| "-".to_owned(), |each| format!("{each:.1}"));
     let Acks { acks: count, bytes_per_second, .. } = acks;
@@ -107,7 +107,7 @@ pub(crate) fn numbers(f: &mut fmt::Formatter<'_>, acks: &Acks) -> fmt::Result {
     writeln!(f, "acks         {}, {each} messages each", thousands(*count))
 }
 
-/// For people, what to look at.
+/// Writes for people what to look at.
 pub(crate) fn hints(
     f: &mut fmt::Formatter<'_>,
     acks: &Acks,

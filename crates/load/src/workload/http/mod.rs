@@ -46,7 +46,7 @@ impl Wanted {
 }
 
 impl Default for Wanted {
-    /// The fast answer, one request on each connection, which the server ends.
+    /// Returns the fast answer, one request on each connection, which the server ends.
     fn default() -> Wanted {
         Wanted {
             pages: vec![Wanted::own(Wanted::OWN[0], 1)],

@@ -72,7 +72,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// All of them.
+    /// Returns the sum of all failures.
     pub fn sum(&self) -> u64 {
         self.connect + self.receive + self.exceptions + self.status
     }
@@ -219,7 +219,7 @@ impl Http {
     }
 }
 
-/// As the command line has it.
+/// Returns the name that the command line has.
 fn close_name(close: Close) -> &'static str {
     match close {
         Close::Server => "server",
