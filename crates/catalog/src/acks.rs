@@ -28,7 +28,7 @@ use parse::{Parser, SizeOrder};
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 use std::time::Duration;
 
-/// With `every`, a message waits for its ack no longer than this.
+/// Maximum time that a message waits for its ack with `every`.
 const EVERY_AT_LATEST: Duration = Duration::from_millis(5);
 /// An ack's count has 32 bits. One read, at most a few hundred thousand messages, always fits below.
 const COVERED_LIMIT: u32 = 1 << 31;
@@ -36,7 +36,7 @@ const COVERED_LIMIT: u32 = 1 << 31;
 /// The server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acks {
-    /// When messages are acknowledged.
+    /// Pattern by which messages are acknowledged.
     pub pattern: AckPattern,
 }
 

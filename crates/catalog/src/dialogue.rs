@@ -1,5 +1,4 @@
-//! A question and its answer in a protocol of somebody else: bytes to send, and what must come back, such as `PING\r\n` and
-//! `+PONG\r\n`.
+//! A question and its answer in any protocol: bytes to send, and what must come back, such as `PING\r\n` and `+PONG\r\n`.
 //!
 //! ```
 //! use sockdrawer_catalog::dialogue::Expect;
@@ -25,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most bytes of an answer.
+/// Maximum length of an answer, in bytes.
 pub const MAX_ANSWER: usize = 65_536;
 
 /// Answer that is expected. In text: the bytes themselves, with the escapes of [`escapes`]; or a regular expression between slashes.
@@ -36,13 +35,13 @@ pub const MAX_ANSWER: usize = 65_536;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Expect {
-    /// These bytes, at least 1 and at most [`MAX_ANSWER`].
+    /// Bytes of the answer, at least 1 and at most [`MAX_ANSWER`].
     Literal(Vec<u8>),
     /// Bytes that match.
     Pattern(Pattern),
 }
 
-/// Why a text is no [`Expect`].
+/// Reason why a text is no [`Expect`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrongExpect {

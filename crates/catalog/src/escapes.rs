@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, WrongEscape> {
     Ok(bytes)
 }
 
-/// Writes them so that [`parse`] reads the same: one line without control characters.
+/// Writes bytes so that [`parse`] reads them back: a line without control characters.
 pub fn format(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let hex = |text: &mut String, byte: u8| write!(text, r"\x{byte:02x}").expect("a String takes what is written to it");

@@ -1,5 +1,5 @@
-//! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by the same 57 bytes and the end of the
-//! connection. No more of HTTP than a benchmark of short connections needs.
+//! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by 57 bytes, always equal, and the end of the connection. No
+//! more of HTTP than a benchmark of short connections needs.
 //!
 //! `GET` and `HEAD` of `/` are answered by 200 and a line that says what is here, of other pages by 404. Anything else, and a head of more than
 //! [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed without an answer. Not reset: a reset could overtake nothing
@@ -116,7 +116,7 @@ enum Asks {
 
 /// The first line of a head, as far as it is there.
 enum Line {
-    /// It asks for this, and is so long without its end.
+    /// A whole line: the page that it asks for, and its length without its end.
     Whole(Asks, usize),
     Partial,
     Wrong,

@@ -136,7 +136,7 @@ pub enum End {
     Stopped,
     /// This side ended it without asking, or before it came to rest: purged or killed.
     CutOff,
-    /// The client gave up after a failure, such as a time-out or a wrong byte.
+    /// The client gave up after a failure, such as a timeout or a wrong byte.
     Failed,
     /// The peer or the network ended it unasked.
     Lost,
@@ -197,7 +197,7 @@ pub(crate) mod tests {
     pub(crate) struct Book {
         pub(crate) connected: Vec<Duration>,
         pub(crate) first_bytes: Vec<Duration>,
-        /// From scheduled to sent, and from sent to answered.
+        /// Times from scheduled to sent, and from sent to answered.
         pub(crate) operations: Vec<(Duration, Duration)>,
         pub(crate) lags: Vec<Duration>,
         /// Messages and bytes.

@@ -178,7 +178,7 @@ impl Writer {
     }
 }
 
-/// As both forms write it.
+/// Number, as both forms write it.
 struct Number(f64);
 
 impl fmt::Display for Number {

@@ -1,4 +1,4 @@
-//! When a client asks: at its own interval or back to back, one question under way on each connection.
+//! Pace of clients: each asks at its own interval or back to back, with one question under way on each connection.
 
 use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::numbers::scatter;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nothing is further ahead.
+/// Maximum of times: nothing is further ahead.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Number of operations that may be begun.
@@ -54,23 +54,23 @@ impl Budget {
     }
 }
 
-/// From one question to the next; zero is back to back. Connections that share it follow when it changes. Those at rest have a timer
-/// by the old one: a note, whatever it says, makes them look again ([`sockdrawer::Pool::notify`]).
+/// Time from one question to the next; zero is back to back. Connections that share it follow when it changes. Those at rest have a timer by the old
+/// one: a note, whatever it says, makes them look again ([`sockdrawer::Pool::notify`]).
 #[derive(Clone, Debug)]
 pub struct Interval(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Nanoseconds of the interval; the highest bit says that nobody asks.
+    /// Nanoseconds of the interval; the highest bit says that no question is asked.
     nanoseconds: AtomicU64,
-    /// When questions are due whose connections have ended: each is for a connection that takes the place of one. None: none is replaced.
+    /// Moments at which questions are due whose connections have ended: each is for a connection that takes the place of one. None: none is replaced.
     left: Option<Mutex<Vec<Instant>>>,
     /// The last random number, where times are random; None: they are all as long.
     random: Option<AtomicU64>,
 }
 
 impl Interval {
-    /// Maximum of nanoseconds; the bit above says that nobody asks.
+    /// Maximum of nanoseconds; the bit above says that no question is asked.
     const MOST: u64 = SUSPENDED - 1;
 
     /// Creates an interval, of 292 years at most. A connection that takes the place of another goes on with its schedule: what was due meanwhile is
@@ -88,7 +88,7 @@ impl Interval {
         Interval(Arc::new(Shared { nanoseconds: AtomicU64::new(nanoseconds(interval)), left, random: None }))
     }
 
-    /// Makes the times random, as long on the average: those between questions of people who know nothing of each other, which are distributed
+    /// Makes the times random, as long on the average: as between questions of people that know nothing of each other, whose times are distributed
     /// exponentially (a Poisson process). Call it before it is shared.
     #[must_use]
     pub fn poisson(self, seed: u64) -> Interval {
@@ -180,20 +180,19 @@ impl From<Duration> for Interval {
     }
 }
 
-/// When a connection asks, how long it waits for an answer, and how often it may.
+/// Pace of a connection: when it asks, how long it waits for an answer, and how often it may ask.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// From one question to the next; zero is back to back. Each connection begins at a random point of its first interval.
-    /// A late answer delays the next question but not its schedule.
+    /// Time from one question to the next; zero is back to back. Each connection begins at a random point of its first interval. A late answer delays
+    /// the next question but not its schedule.
     pub interval: Interval,
-    /// For one whole answer. Then the operation has failed and the connection is aborted.
+    /// Timeout of a whole answer. Then the operation has failed and the connection is aborted.
     pub timeout: Duration,
-    /// When it is spent, connections at rest end by themselves.
+    /// Budget of questions. When it is spent, connections at rest end by themselves.
     pub budget: Budget,
-    /// After this time a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it
-    /// stays.
+    /// Time after which a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it stays.
     pub lifetime: Option<Duration>,
-    /// Chooses the random points. Pools that connect at the same time need seeds that differ: the numbers of their connections do not.
+    /// Seed of the random points. Pools that connect at once need seeds that differ: the numbers of their connections do not.
     pub seed: u64,
 }
 
@@ -210,7 +209,7 @@ pub(crate) fn first(interval: Duration, now: Instant, seed: u64, id: ConnectionI
 pub enum Answer {
     /// A part of it; the rest is awaited.
     Partial,
-    /// All of it.
+    /// The whole answer.
     Complete,
     /// Something else.
     Wrong,
@@ -276,7 +275,7 @@ pub struct Asking<M, A> {
     pace: Arc<Pace>,
     ask: A,
     state: State,
-    /// When its life is over.
+    /// Moment at which its life is over.
     ends: Option<Instant>,
     done: u32,
     heard: bool,
@@ -382,7 +381,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         match self.state {
             State::Resting(due) => {
                 let step = self.rest(due, cx);
-                // Whoever reads a late answer asks late because of the server; whose timer was late, this side held up.
+                // A connection that reads a late answer asks late because of the server; where the timer was late, this side held it up.
                 if let State::Asked { sent, .. } = self.state {
                     meter::<M>(cx).lag(sent - due);
                 }

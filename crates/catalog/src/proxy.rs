@@ -247,13 +247,13 @@ pub struct Unjoined {
     not: Vec<usize>,
     tries: usize,
     place: Option<Place>,
-    /// Its turn, while no target has a place.
+    /// Turn of the client, while no target has a place.
     waiting: Option<Waiting>,
     /// The time at which it began to wait, also in the process before this one.
     waits_since: Option<Instant>,
-    /// When the connect to it began.
+    /// Moment at which the connect to it began.
     since: Option<Instant>,
-    /// Why it gets no target.
+    /// Reason why it gets no target.
     failed: Option<&'static str>,
 }
 

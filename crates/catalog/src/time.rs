@@ -21,8 +21,8 @@ pub fn parse(text: &str) -> Result<Duration, WrongDuration> {
     scaled(text, &UNITS).map(Duration::from_nanos).ok_or_else(|| WrongDuration(text.to_owned()))
 }
 
-/// Writes it so that [`parse`] reads the same: in the largest unit that divides it, or where that would be many nanoseconds, as
-/// milliseconds with a fraction.
+/// Writes it so that [`parse`] reads it back: in the largest unit that divides it, or where that would be many nanoseconds, as milliseconds with a
+/// fraction.
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let divides = |unit: u64| nanos.is_multiple_of(u128::from(unit));

@@ -28,9 +28,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// From the first byte of a request to its last, and from the accept to the first byte.
+/// Maximum time from the first byte of a request to its last, and from the accept to the first byte.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
-/// From one request of a connection to the next.
+/// Maximum time from one request of a connection to the next.
 const IDLE: Duration = Duration::from_secs(60);
 /// A client that does not read for this long is cut off.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -157,7 +157,7 @@ impl Service for Web {
 pub struct Conversation {
     web: Web,
     state: State,
-    /// Until the next request has come.
+    /// Time until the next request must have come.
     silence: Option<Silence>,
 }
 

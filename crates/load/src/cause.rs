@@ -1,4 +1,4 @@
-//! Why an error comes and what helps: a line for each kind.
+//! Causes of errors, and what helps: a line for each kind.
 
 use crate::report::{Connections, Report};
 use crate::workload::Errors;
@@ -11,7 +11,7 @@ pub(crate) const ACCEPT_FASTER: &str =
 /// Meaning of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Why it comes.
+    /// Reason why the error comes.
     pub why: &'static str,
     /// Remedy.
     pub remedy: &'static str,

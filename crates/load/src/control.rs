@@ -50,7 +50,7 @@ impl Service for Control {
     }
 }
 
-/// A connection to somebody who gives orders.
+/// Connection to a client that gives orders.
 struct Line {
     orders: Orders,
 }

@@ -26,7 +26,7 @@ pub struct Ask {
     pub target: Option<Address>,
     /// Connections at once.
     pub connections: usize,
-    /// The server's process; None: whoever listens at the target on this machine.
+    /// The server's process; None: the processes that listen at the target on this machine.
     pub process: Option<u32>,
 }
 
@@ -147,7 +147,7 @@ pub fn listener(target: &Address) -> Option<Need> {
         }
     };
     let error = connected.err()?;
-    // The standard library's own time-out has no number.
+    // The standard library's own timeout has no number.
     let errno = error.raw_os_error().and_then(errno_name).unwrap_or("ETIMEDOUT");
     let (why, remedy) = match cause("connect", errno, None) {
         Some(Cause { why, remedy }) => (why.to_owned(), remedy),

@@ -38,7 +38,7 @@ impl Measure {
 /// Number of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// As it is called: its place in the JSON with dots, and without `latency_us.`.
+    /// Name of the number: its place in the JSON with dots, and without `latency_us.`.
     pub name: &'static str,
     /// Quantity that it measures.
     pub measure: Measure,
@@ -82,7 +82,7 @@ impl Figure {
         ("rate", "operations.per_second"),
     ];
 
-    /// All of them. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
+    /// All figures. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
     pub const ALL: &'static [Figure] = figures! {
         Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
             "connections.closed" "connections.open" "connections.peak" "connections.not_begun" "connections.reconnected" "operations.ok" "operations.failed" "client.processes" "client.lost"

@@ -10,7 +10,7 @@ use std::fmt;
 
 /// A number is reached from this part of it on: connections that begin and end cost a few percent.
 const REACHED: f64 = 0.95;
-/// From this part of the machine's CPUs on, programs that are no part of the run change what is measured.
+/// Part of the machine's CPUs from which on programs that are no part of the run change what is measured.
 const BUSY: f64 = 0.1;
 
 /// Result of a search. Serialized, it is the documented result.
@@ -31,9 +31,9 @@ pub struct Found {
     pub found: Option<u64>,
     /// The number that was asked for there.
     pub asked: Option<u64>,
-    /// Another search would find about the same.
+    /// True where another search would find about as much.
     pub stands: bool,
-    /// Why not.
+    /// Reason why it does not stand.
     pub doubt: Option<String>,
     /// Wall of the least number that did not hold.
     pub wall: Option<Wall>,
@@ -60,7 +60,7 @@ pub struct Try {
     pub thresholds: Vec<Judgement>,
     /// Wall that the try came up against.
     pub wall: Option<Wall>,
-    /// None: it was not run, because this machine has too little for it.
+    /// Report; None: it was not run, because this machine has too little for it.
     pub report: Option<Box<Report>>,
 }
 

@@ -20,11 +20,11 @@ const EVERY: u32 = 1_000;
 /// Settings that all rows share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ladder {
-    /// Each row takes so long.
+    /// Time that each row takes.
     pub duration: Duration,
     /// The messages; the pattern and the reading are those of the row.
     pub messages: Messages,
-    /// For connects and messages.
+    /// Timeout of connects and messages.
     pub timeout: Duration,
 }
 
@@ -74,14 +74,14 @@ pub struct Rows {
 /// Result of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// That of the [`Rung`].
+    /// Name of the [`Rung`].
     pub name: String,
     /// Number of connections that were asked for.
     #[serde(skip)]
     pub connections: usize,
     /// Messages per second, divided by those of the first row with as many connections; None where that one had none.
     pub speed_up: Option<f64>,
-    /// All that a run has.
+    /// Report of the run.
     #[serde(flatten)]
     pub report: Report,
 }

@@ -195,7 +195,7 @@ pub struct Percentiles {
     pub min: Option<f64>,
     /// The mean.
     pub mean: Option<f64>,
-    /// Half of them.
+    /// Half of the times did not exceed it.
     pub p50: Option<f64>,
     /// 90 %.
     pub p90: Option<f64>,
@@ -205,7 +205,7 @@ pub struct Percentiles {
     pub p99: Option<f64>,
     /// 99.9 %.
     pub p999: Option<f64>,
-    /// All of them.
+    /// The maximum.
     pub max: Option<f64>,
 }
 

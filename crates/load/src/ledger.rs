@@ -16,7 +16,7 @@ pub(crate) struct Ledger {
     over: AtomicU64,
     /// This side cuts connections off from now on.
     ending: AtomicBool,
-    /// Since it was taken before.
+    /// Handshakes since they were taken before.
     recent: Mutex<Recent>,
 }
 

@@ -20,7 +20,7 @@ const BOUNDS: [u64; 18] = [
     10_000_000, 30_000_000,
 ];
 
-/// Where a run writes its samples for collectors.
+/// Metrics of a run, to which it writes its samples for collectors.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     kept: Arc<Mutex<Kept>>,
@@ -69,7 +69,7 @@ const RUN: Family = Family::new("sockdrawer_load_run", Kind::Info, "The run.");
 const LAG: Family =
     Family::new("sockdrawer_load_send_delay_seconds", Kind::Gauge, "How late operations were sent in the last second.");
 
-/// All of it, as it is served.
+/// Writes the metrics as they are served.
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.lock();

@@ -1,5 +1,5 @@
-//! Points in time that cross a process boundary: an `Instant` alone cannot, but its clock is the same in all processes of a machine, and
-//! what is between the clocks of two machines can be measured.
+//! Points in time that cross a process boundary: an `Instant` alone cannot, but all processes of a machine share its clock, and what is between the
+//! clocks of two machines can be measured.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -33,7 +33,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<I
     Ok(Option::<Duration>::deserialize(from)?.and_then(at))
 }
 
-/// By how much a clock is ahead of another; below 0 it is behind.
+/// Time by which a clock is ahead of another; below 0 it is behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ahead {
     nanoseconds: i64,

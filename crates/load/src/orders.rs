@@ -19,11 +19,11 @@ pub enum Order {
     Fewer(usize),
     /// Number of connections to have, whatever there are.
     Connections(usize),
-    /// From one operation of a connection to the next.
+    /// Time from one operation of a connection to the next.
     Interval(Duration),
     /// No connect and no operation begins.
     Suspend,
-    /// They do again.
+    /// Connects and operations begin again.
     Resume,
     /// The stage that is under way is over, and the next one begins.
     NextStage,
@@ -52,7 +52,7 @@ impl fmt::Display for Order {
 /// Word with which an action begins that tells how long the whole run was stopped.
 pub(crate) const STOPPED: &str = "stopped";
 
-/// All that can be written, for those who ask.
+/// All orders that can be written, for people that ask.
 pub(crate) const ORDERS: &str =
     "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop; agent NAME before one: for that agent alone";
 
@@ -98,13 +98,13 @@ impl FromStr for Order {
     }
 }
 
-/// Where orders wait until the run takes them, 20 times a second, and where it shows how it is going, twice a second.
+/// Orders that wait until the run takes them, 20 times a second, and the progress that it shows, twice a second.
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
     kept: Arc<Mutex<Kept>>,
-    /// The most connections, and why there may be no more. None: as many as are asked for.
+    /// Maximum of connections, and why there may be no more. None: as many as are asked for.
     most: Option<(usize, &'static str)>,
-    /// The most operations per second.
+    /// Maximum of operations per second.
     most_per_second: Option<f64>,
 }
 
@@ -116,7 +116,7 @@ struct Kept {
     progress: Progress,
     /// Number of connections of the run when it has taken all that was given.
     target: usize,
-    /// None: its operations have no interval.
+    /// Interval of the operations; None: they have none.
     interval: Option<Duration>,
 }
 
@@ -126,7 +126,7 @@ impl Default for Kept {
     }
 }
 
-/// Why an order is not carried out.
+/// Reason why an order is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(String);
 

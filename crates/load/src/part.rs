@@ -10,13 +10,13 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgentPart {
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// Its machine.
+    /// Machine of the agent.
     pub machine: Option<Machine>,
     /// The part of the connections that it was asked for, from 0 to 1.
     pub share: f64,
-    /// Why it was lost; null: it was there to the end.
+    /// Reason why it was lost; null: it was there to the end.
     pub lost: Option<String>,
     /// Connections that it established.
     pub established: u64,
@@ -24,7 +24,7 @@ pub struct AgentPart {
     pub failed: u64,
     /// Established connections that were lost, with the agent itself or before.
     pub lost_connections: u64,
-    /// Its operations.
+    /// Operations of its connections.
     pub operations: Operations,
     /// Times that its connects and operations took. `lag` is how late it was itself.
     pub latency_us: Latencies,
@@ -34,7 +34,7 @@ pub struct AgentPart {
     pub cpu: f64,
     /// Memory of its processes at the end.
     pub rss_bytes: u64,
-    /// By how many seconds its monotonic clock is ahead of this machine's; it is corrected for.
+    /// Seconds by which its monotonic clock is ahead of this machine's; it is corrected for.
     pub clock_ahead_seconds: Option<f64>,
     /// The shortest way there and back; the clock is measured to half of it.
     pub round_trip_us: Option<f64>,

@@ -32,7 +32,7 @@ pub struct Plan {
     pub local_ports: Option<(u16, u16)>,
     /// The header of the PROXY protocol with which each connection begins.
     pub proxy_header: Option<ProxyHeader>,
-    /// The most connections at once; without stages there are to be so many from the first moment.
+    /// Maximum of connections at once; without stages there are to be so many from the first moment.
     pub connections: usize,
     /// Stages of the number of connections, one after the other, from none on.
     pub stages: Vec<Stage>,
@@ -40,7 +40,7 @@ pub struct Plan {
     pub operations: Option<u64>,
     /// The run ends after this time.
     pub end: End,
-    /// The most connects per second.
+    /// Maximum of connects per second.
     pub connect_rate: Option<f64>,
     /// Maximum time of a connect, and of an answer.
     pub timeout: Duration,
@@ -52,9 +52,9 @@ pub struct Plan {
     pub poisson: bool,
     /// Processes of the server to watch; none: those that listen at the targets, where these are of this machine.
     pub server_pids: Vec<u32>,
-    /// Who runs the clients.
+    /// Processes that run the clients.
     pub processes: Processes,
-    /// Chooses the bytes of messages, and among pages: the same seed sends the same.
+    /// Seed of the bytes of messages, and of the choice among pages: equal seeds send equal bytes.
     pub seed: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct Plan {
 pub struct ProxyHeader {
     /// The form of the header.
     pub version: Version,
-    /// On whose behalf; None: for itself.
+    /// Address on whose behalf the connection is made; None: its own.
     pub source: Option<SocketAddr>,
 }
 
@@ -85,7 +85,7 @@ pub struct Stage {
 /// Number of processes that run the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Processes {
-    /// This one alone, unless its descriptors are too few.
+    /// This process alone, unless its descriptors are too few.
     #[default]
     Auto,
     /// Number of processes besides this one, at least one.
@@ -95,14 +95,14 @@ pub enum Processes {
 /// Time that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// None: it ends when its operations are done.
+    /// No time: the run ends when its operations are done.
     Never,
-    /// When the last stage is over.
+    /// The end of the last stage.
     AfterStages,
-    /// So long after the first connect.
+    /// This time after the first connect.
     AfterFirstConnect(Duration),
-    /// So long after the last connect of the last stage succeeded or failed. Short connections are made all the time: with them a run
-    /// does not end by this. Of others that are replaced it is the last of those that were wanted at first.
+    /// This time after the last connect of the last stage succeeded or failed. Short connections are made all the time: with them a run does not end
+    /// by this. Of others that are replaced it is the last of those that were wanted at first.
     AfterLastConnect(Duration),
 }
 

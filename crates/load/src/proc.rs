@@ -73,7 +73,7 @@ fn private_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "RssAnon").and_then(kibibytes)
 }
 
-/// By how much the private memory of this process grows from now on.
+/// Growth of the private memory of this process from now on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     from: u64,
@@ -89,7 +89,7 @@ impl Growth {
     }
 }
 
-/// Returns a counter of a table with two lines for each protocol: names, then values in the same order.
+/// Returns a counter of a table with two lines for each protocol: names, then values in one order.
 pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);

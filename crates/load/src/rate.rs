@@ -9,7 +9,7 @@ use std::time::Duration;
 const LEAST: f64 = 0.95;
 /// Time in seconds before the end in which due operations are still on their way: a busy machine makes them so late.
 const ON_ITS_WAY: f64 = 0.25;
-/// In less time the first connects are most of what is seen.
+/// Minimum length of a run in seconds: in less time the first connects are most of what is seen.
 const LEAST_SECONDS: f64 = 1.0;
 
 /// The rate that was asked for, and what came of it; of runs whose operations are on schedule.

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread::spawn;
 use std::time::{Duration, Instant};
 
-/// From one attempt to the next, where the one before has no answer yet: RFC 8305, section 5.
+/// Time from one attempt to the next, where the one before has no answer yet: RFC 8305, section 5.
 const NEXT: Duration = Duration::from_millis(250);
 /// The timeout of all attempts.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub fn reachable(addresses: &[Address]) -> &Address {
         let wait = match left.next() {
             Some((at, address)) => {
                 let (sender, address) = (sender.clone(), address.clone());
-                // It may outlive this call, and then tells nobody.
+                // The thread may outlive this call: then nothing receives what it sends.
                 spawn(move || sender.send((at, is_reached(&address))));
                 under_way += 1;
                 NEXT

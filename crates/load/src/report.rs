@@ -38,7 +38,7 @@ pub struct Report {
     pub ended: String,
     /// True where the plan was carried out to its end; false: interrupted, stopped, or no connection was left.
     pub complete: bool,
-    /// Why a run that is not complete ended early, in words.
+    /// Reason why a run that is not complete ended early, in words.
     pub ended_early: Option<String>,
     /// The seed of random choices.
     pub seed: u64,
@@ -46,7 +46,7 @@ pub struct Report {
     pub workload: Cow<'static, str>,
     /// Where.
     pub machine: Machine,
-    /// From the first connect to the end, or to the last operation when one ended later.
+    /// Seconds from the first connect to the end, or to the last operation when one ended later.
     pub seconds: f64,
     /// Connections.
     pub connections: Connections,
@@ -75,10 +75,10 @@ pub struct Report {
     pub thresholds: Vec<Judgement>,
     /// Orders that the run was given while it went on.
     pub actions: Vec<Action>,
-    /// Only where the clients speak TLS.
+    /// TLS of the clients; only where they speak it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsReport>,
-    /// Only where the clients speak WebSocket.
+    /// WebSockets of the clients; only where they speak it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub websocket: Option<WebSocketReport>,
     /// Figures of the workload `acks` only.
@@ -105,7 +105,7 @@ pub struct Connections {
     pub closed: u64,
     /// Established connections that were open when the time was over; established = open + closed + lost.
     pub open: u64,
-    /// The most that were open at once.
+    /// Maximum of connections that were open at once.
     pub peak: u64,
     /// Connections that there were to be and whose connect was not begun when the time was over.
     #[serde(default)]
@@ -131,10 +131,9 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Client {
-    /// Memory that a connection took in its processes: growth at most, of 1,000 connections or more. A server in the same process is
-    /// in it.
+    /// Memory that a connection took in its processes: growth at most, of 1,000 connections or more. A server in the process of the clients is in it.
     pub bytes_per_connection: Option<f64>,
-    /// CPU time; null where the server in the same process cannot be told from it.
+    /// CPU time; null where the server in the process of the clients cannot be told from it.
     pub cpu_seconds: Option<f64>,
     /// Processes that ran clients.
     pub processes: u32,

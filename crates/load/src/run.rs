@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
-/// From one sample to the next.
+/// Time from one sample to the next.
 const SECOND: Duration = Duration::from_secs(1);
 /// A run that ends so soon after a sample has no sample of the rest alone: its end takes some milliseconds of CPU and packets, which would be
 /// told as many times as much per second.
@@ -43,7 +43,7 @@ const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// Maximum number of slow answers at once: they wait, and cost a stack each.
 const MAX_WORKERS: usize = 128;
 
-/// Who wants to know how a run is going.
+/// Observer of a run that goes on.
 pub trait Observer {
     /// Shows the progress. Called twice a second.
     fn progress(&mut self, _progress: &Progress) {}
@@ -71,13 +71,13 @@ pub struct Run<'a> {
     schedule: Schedule,
     orders: Orders,
     actions: Vec<Action>,
-    /// Since when nothing begins.
+    /// Moment since which nothing begins.
     suspended: Option<Duration>,
-    /// When this process did not run between two looks, and for how long; the last time.
+    /// Moment and length of the last time between two looks in which this process did not run.
     gap: (Duration, Duration),
     /// The last look at the clock.
     looked: Duration,
-    /// When all connections that are wanted had been tried, and when the run was over.
+    /// Moments at which all connections that are wanted had been tried, and at which the run was over.
     connected: Option<Duration>,
     over: Option<Duration>,
     phase: Phase,
@@ -85,7 +85,7 @@ pub struct Run<'a> {
     /// Connections that are aimed for, and all that were ever wanted besides those that replace others.
     aimed: u64,
     wanted: u64,
-    /// All up to the sample before, and since then.
+    /// Counts up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
     /// Operations that were due until now.
@@ -97,7 +97,7 @@ pub struct Run<'a> {
     operation: Percentiles,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
-    /// By how much the memory of all clients grew at most.
+    /// Maximum growth of the memory of all clients.
     grown_bytes: u64,
     evidence: Evidence,
     /// CPU time of all programs of this machine when it began.

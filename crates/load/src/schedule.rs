@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Time between two steps in which the number of connections that are replaced all the time follows the slope of a stage.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Where in its stages a run is. Times are since its first connect.
+/// Place of a run in its stages. Times are since its first connect.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     stages: Vec<Stage>,
@@ -18,9 +18,9 @@ pub(crate) struct Schedule {
     from: usize,
     to: usize,
     began: Duration,
-    /// None: none is under way.
+    /// Moment at which the stage under way ends; None: none is under way.
     ends: Option<Duration>,
-    /// Where no stage has one.
+    /// Connects per second where no stage has a rate.
     rate: Option<f64>,
     /// Connections are replaced all the time: a rate of connects would be that of their operations, so their number goes up and down in
     /// steps, the last of which was at this moment. Others are made, and ended, at the rate of the slope.

@@ -5,12 +5,12 @@
 use crate::numbers::float;
 use std::collections::BTreeMap;
 
-/// Within this part of what holds, what does not is not looked for any closer.
+/// Part of a number that holds: a number that does not hold and is closer to it is not looked for.
 const CLOSE: f64 = 0.05;
-/// Tries of the best number, and of the one above it. Where each would hold with the same chance, whatever that is, four that hold beside
-/// four that fail come in one search of two hundred.
+/// Tries of the best number, and of the one above it. Where each would hold with one chance, whatever that is, four that hold beside four that fail
+/// come in one search of two hundred.
 const CONFIRMED: u32 = 4;
-/// After this many tries of one number the majority decides.
+/// Number of tries of one number after which the majority decides.
 const MAX_TRIES: u32 = 7;
 
 /// Number of tries of a number, and of those that held.
@@ -18,9 +18,9 @@ const MAX_TRIES: u32 = 7;
 pub struct Tries {
     /// Tries that held.
     pub held: u32,
-    /// All tries.
+    /// Number of tries.
     pub made: u32,
-    /// It cannot hold, and needs no try.
+    /// The number cannot hold, and needs no try.
     impossible: bool,
 }
 
@@ -37,7 +37,7 @@ impl Tries {
     }
 }
 
-/// Where a search is. It makes no runs: it says what to try, and is told what came of it.
+/// State of a search. It makes no runs: it says what to try, and is told what came of it.
 ///
 /// ```
 /// # use sockdrawer_load::Search;

@@ -71,13 +71,13 @@ pub struct Counted {
 /// Operations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// That ended well.
+    /// Operations that ended well.
     pub ok: u64,
-    /// That did not.
+    /// Operations that failed.
     pub failed: u64,
 }
 
-/// Since the sample before.
+/// Rates since the sample before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerSecond {
     /// Connections that came to stand.
@@ -89,7 +89,7 @@ pub struct PerSecond {
 /// Cost of this side, all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientSample {
-    /// CPUs that were busy, since the sample before. None where a server in the same process cannot be told from it.
+    /// CPUs that were busy, since the sample before. None where a server in the process of the clients cannot be told from it.
     pub cpu: Option<f64>,
     /// Memory.
     pub rss_bytes: Option<u64>,
@@ -97,13 +97,13 @@ pub struct ClientSample {
     pub processes: u32,
 }
 
-/// Where a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
-    /// Since the first connect; serialized, in seconds.
+    /// Time since the first connect; serialized, in seconds.
     #[serde(serialize_with = "as_seconds")]
     pub elapsed: Duration,
-    /// When its time is over, since the first connect, as far as that is known; in seconds.
+    /// Time from the first connect to the end of the run's time, as far as that is known; in seconds.
     #[serde(serialize_with = "as_seconds_where_known")]
     pub ends: Option<Duration>,
     /// Phase of the run.
@@ -118,7 +118,7 @@ pub struct Progress {
     pub reconnected: u64,
     /// Times that operations took in the last whole second, in microseconds.
     pub operation: Percentiles,
-    /// Nothing begins until somebody says so.
+    /// Nothing begins until an order says so.
     pub suspended: bool,
 }
 
@@ -133,7 +133,7 @@ fn as_seconds_where_known<S: Serializer>(time: &Option<Duration>, to: S) -> Resu
 /// The times that a [`Sample`] summarizes, whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval<'a> {
-    /// When it began, since the first connect.
+    /// Begin of the interval, since the first connect.
     pub from: Duration,
     /// Length of the interval.
     pub length: Duration,

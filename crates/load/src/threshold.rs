@@ -27,12 +27,12 @@ pub struct Threshold {
     bound: Bound,
 }
 
-/// Why an expression is no threshold.
+/// Reason why an expression is no threshold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadThreshold {
     /// There is no such number in a result.
     UnknownName(String),
-    /// All else, in words.
+    /// Any other reason, in words.
     Malformed(String),
 }
 
@@ -51,11 +51,11 @@ enum Operator {
 enum Bound {
     /// The number itself, in the unit of the JSON.
     Value(f64),
-    /// Its share of what it is a part of, in percent.
+    /// Share of the number in what it is a part of, in percent.
     Percent(f64),
     /// Growth of the number since before.
     Change(f64),
-    /// The same in percent of what it was.
+    /// Growth of the number in percent of what it was before.
     ChangePercent(f64),
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     if change == 0.0 { 0.0 } else { 100.0 * change / before.abs() }
 }
 
-/// Returns whether no run of one side lies among those of the other. None: of one run on each side nobody knows how far apart two are.
+/// Returns whether no run of one side lies among those of the other. None: with one run on each side it is not known how far apart two are.
 pub(crate) fn is_outside_spread(before: &[f64], after: &[f64]) -> Option<bool> {
     let ends = |values: &[f64]| Some((values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?));
     let (first, second) = (ends(before)?, ends(after)?);
@@ -245,7 +245,7 @@ pub(crate) fn is_outside_spread(before: &[f64], after: &[f64]) -> Option<bool> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Judgement {
-    /// As it was written.
+    /// Expression as it was written.
     pub expr: String,
     /// Value that was measured, in the unit of the result; None when nothing was.
     pub value: Option<f64>,

@@ -10,7 +10,7 @@ use crate::series::Sample;
 use crate::workload::Errors;
 use serde::{Deserialize, Serialize};
 
-/// From this part of what there is on, something is full: the rest goes to others of the machine.
+/// Part of what there is from which on something is full: the rest goes to others of the machine.
 const FULL: f64 = 0.9;
 /// CPUs that a thread that is busy all the time shows as.
 const ONE_THREAD: std::ops::RangeInclusive<f64> = 0.93..=1.05;
@@ -21,7 +21,7 @@ const SOME_LAG: f64 = 1_000.0;
 const BUSY: f64 = 0.5;
 /// Minimum number of operations for their 99th percentile: of fewer it is a few operations.
 const MANY: u64 = 1_000;
-/// From this part of its periods on in which a quota is used up, it shows in what is measured.
+/// Part of its periods from which on a quota that is used up shows in what is measured.
 const THROTTLED: f64 = 0.05;
 /// Fewer periods may be those of a start.
 const LEAST_THROTTLED: u64 = 2;
@@ -33,7 +33,7 @@ const MANY_AGAIN: f64 = 0.01;
 const LITTLE_MEMORY: f64 = 0.03;
 /// A process that has so few descriptors left accepts no more.
 const FEW_DESCRIPTORS: u64 = 4;
-/// In less time the start of a run is most of what is seen.
+/// Minimum length of a run in seconds: in less time the start of a run is most of what is seen.
 const LEAST_SECONDS: f64 = 1.0;
 /// Errors that load does not explain, of all operations: more are what the run is about.
 const FEW_ERRORS: f64 = 0.01;
@@ -44,7 +44,7 @@ const HANDSHAKE_AGAIN: f64 = 1_000_000.0;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wall {
-    /// Which.
+    /// Name of the limit.
     pub name: String,
     /// Evidence for the limit.
     pub why: String,

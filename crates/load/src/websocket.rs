@@ -73,7 +73,7 @@ pub(crate) struct Opens {
 }
 
 enum Reached {
-    /// Nothing: layers below shake hands.
+    /// The layer waits: layers below shake hands.
     Waits,
     Asked(Instant),
     Open,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const PARTS: u64 = 4;
 const SAMPLES: u64 = 40_000;
-/// Which part the child of a test is.
+/// Variable with the part that the child of a test is.
 const PART: &str = "SOCKDRAWER_PART";
 
 /// Returns every `PARTS`th of the samples, from this one on: times spread over nine decades.

@@ -1,5 +1,5 @@
-//! The page of a run, in a browser: it needs no network and has no errors, it shows every chart, also to who has no script. Where
-//! there is no Chromium these tests say that they are skipped; what they need it for is in their names.
+//! The page of a run, in a browser: it needs no network and has no errors, it shows every chart, also to readers without scripts. Where there is no
+//! Chromium these tests say that they are skipped; what they need it for is in their names.
 
 #[path = "page/run.rs"]
 mod run;
@@ -185,7 +185,7 @@ fn in_chromium_a_moment_that_is_pointed_at_is_read_in_every_chart() {
 fn in_chromium_it_has_a_picture_in_light_and_dark_wide_and_narrow() {
     let folder = Folder::new("pictures");
     record(&folder.0, 180, false);
-    // For those who want to look at them.
+    // Keeps them for people that want to look at them.
     let keep = std::env::var_os("SOCKDRAWER_PICTURES");
     if let Some(keep) = &keep {
         fs::copy(folder.0.join("report.html"), Path::new(keep).join("report.html")).expect("the folder is there");

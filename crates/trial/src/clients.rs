@@ -13,7 +13,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum pause between exchanges of most connections that stay, so that the churn gets the processor. One in eight has a tenth of it, so
 /// that at any moment some exchanges are under way.
 const LONG_PAUSE: Duration = Duration::from_millis(40);
-/// By this the pause is longer for each connection that stays: all of them have about 4,000 exchanges per second.
+/// Time by which the pause is longer for each connection that stays: all of them have about 4,000 exchanges per second.
 const PAUSE_OF_EACH: Duration = Duration::from_millis(1);
 /// The share of requests of a connection that stays, one in so many, that comes in two pieces, with a pause between: a change finds the first half of some.
 const IN_PIECES: u64 = 4;
@@ -34,7 +34,7 @@ pub enum Phase {
     End,
 }
 
-/// Why a client's connection failed.
+/// Reason why a client's connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// A system call failed with this errno.
@@ -293,9 +293,9 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
 /// Result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// In order, because the trial ends.
+    /// It ended in order, because the trial ends.
     Stopped,
-    /// By a failure of this cause.
+    /// It ended by a failure of this cause.
     Failed(Cause),
 }
 

@@ -31,7 +31,7 @@ pub struct Delivered {
     pub beside_kills: u64,
     /// Messages that a client heard once more.
     pub doubled: u64,
-    /// Messages that a client heard after a later one of the same sender.
+    /// Messages that a client heard after a later one of its sender.
     pub out_of_order: u64,
 }
 
@@ -252,8 +252,8 @@ struct Book {
 }
 
 impl Book {
-    /// Returns the last message of a sender that each client must have heard: all of one that is there; of one that is gone those that came to
-    /// somebody, or had the time to, because nothing tells how many of the others reached the server.
+    /// Returns the last message of a sender that each client must have heard: all of one that is there; of one that is gone those that came to any
+    /// client, or had the time to, because nothing tells how many of the others reached the server.
     fn last(sender: &Sender) -> u64 {
         if sender.is_gone { sender.known } else { sender.counts.published }
     }
@@ -376,7 +376,7 @@ impl Deliveries {
         Some(Deliveries::number(self.first + sender, one.counts.published))
     }
 
-    /// Counts a message as heard by this connection. Returns false if nobody published it.
+    /// Counts a message as heard by this connection. Returns false if it was not published.
     pub(crate) fn hears(&self, listener: usize, number: u64) -> bool {
         let mut book = self.book();
         let (sender, count) = ((number / SENDER).checked_sub(1).and_then(|sender| usize::try_from(sender).ok()), number % SENDER);

@@ -77,7 +77,7 @@ pub struct Progress {
     pub seen: Seen,
 }
 
-/// When a trial ends.
+/// End of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After this number of changes.

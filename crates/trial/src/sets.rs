@@ -120,7 +120,7 @@ impl Clients {
     /// Returns the number of kept connections that are established now.
     pub fn standing(&self) -> usize {
         let left = self.tally.stood(Group::Kept).saturating_sub(self.tally.total().lost());
-        // Connections that gave up after wrong bytes are not lost, and gone all the same.
+        // Connections that gave up after wrong bytes are not lost, and gone nevertheless.
         let there = self.kept.as_ref().map_or(0, |kept| kept.status().connections);
         usize::try_from(left).unwrap_or(usize::MAX).min(there)
     }

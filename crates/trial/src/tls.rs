@@ -61,7 +61,7 @@ impl<W: Witness> Filtering for Secured<W> {
 /// State of the handshake of a connection's TLS.
 pub(crate) struct Shaking<W: Witness> {
     tls: Tls,
-    /// Is told when the handshake does not end well: the clients inside are opened after it. None: it is over.
+    /// Witness that is told when the handshake does not end well: the clients inside are opened after it. None: it is over.
     handshake: Option<Arc<W>>,
     cause: Cause,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Opening<W: Witness> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing: layers below shake hands, and tell of it themselves.
+    /// The layer waits: layers below shake hands, and tell of it themselves.
     Waits,
     Asked,
     Open,

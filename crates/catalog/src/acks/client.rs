@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A larger block of prepared messages is appended in parts.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// The most batches under way; more wait as if the window were full. By a schedule a batch may be a single message, and those
-/// that wait become one.
+/// Maximum of batches under way; more wait as if the window were full. By a schedule a batch may be a single message, and those that wait become one.
 const MAX_BATCHES: u64 = 65_536;
 const MAX_SCHEDULED: u64 = 1_024;
 /// A batch has no more bytes, but for a single message.
@@ -31,13 +30,13 @@ pub struct Options {
     pub size: u32,
     /// Messages that are sent in one write, at least 1. No more than fit the window, or 1 MiB.
     pub batch: u64,
-    /// The most messages that are unacknowledged, at least 1. Sending goes on when a batch fits again.
+    /// Maximum of messages that are unacknowledged, at least 1. Sending goes on when a batch fits again.
     pub window: u64,
-    /// From one message to the next on each connection; zero is back to back. Each connection begins at a random point of its
-    /// first interval. Late messages are sent by batches and do not shift the schedule.
+    /// Time from one message to the next on each connection; zero is back to back. Each connection begins at a random point of its first interval.
+    /// Late messages are sent by batches and do not shift the schedule.
     pub interval: Duration,
-    /// For the oldest unacknowledged message, from when it was sent; and for the server's end after the last ack. Then the
-    /// connection is aborted.
+    /// Timeout of the oldest unacknowledged message, from when it was sent; and of the server's end after the last ack. Then the connection is
+    /// aborted.
     pub timeout: Duration,
     /// Number of messages that may be sent. When it is spent, a connection says that no more comes, and expects every ack, then the end.
     pub budget: Budget,
@@ -138,7 +137,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
 #[derive(Debug)]
 struct Stream {
     options: Options,
-    /// In nanoseconds; 0 is back to back.
+    /// Interval in nanoseconds; 0 is back to back.
     interval: u64,
     /// Bytes of a message.
     message: usize,
@@ -197,14 +196,14 @@ enum State {
 pub struct Streaming<M> {
     stream: Arc<Stream>,
     connect_time: Duration,
-    /// When the first message is scheduled; None before the connection is open.
+    /// Moment at which the first message is scheduled; None before the connection is open.
     start: Option<Instant>,
     /// Batches under way, oldest first. Allocated once, for the maximum that the window can hold.
     batches: VecDeque<Batch>,
     /// Messages written, which is the next id; and those acknowledged.
     written: u64,
     acked: u64,
-    /// When the last ack came.
+    /// Moment of the last ack.
     heard: Option<Instant>,
     /// Time that the timer is set to: never later than it must be, and looked at when it is due.
     armed: Option<Instant>,
@@ -257,7 +256,7 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
-    /// Sends the next batch if there may be one, and sees to it that somebody calls again.
+    /// Sends the next batch if there may be one, and sees to it that it is called again.
     fn send_on(&mut self, cx: &mut Context<'_>) -> Step {
         if self.state != State::Sending {
             self.arm(cx);
@@ -390,7 +389,7 @@ impl<M: Meter> Protocol for Streaming<M> {
         }
         let (due, before) = (self.scheduled(self.written, now), self.written);
         let step = self.send_on(cx);
-        // While the window is full nothing is sent by the timer: who waits for acks is late because of the server.
+        // While the window is full nothing is sent by the timer: a message that waits for acks is late because of the server.
         if self.stream.interval > 0 && self.written > before {
             meter::<M>(cx).lag(now - due);
         }

@@ -13,7 +13,7 @@ pub struct Part<'a> {
     pub size: u32,
     /// Number of the payload's bytes that came in earlier parts.
     pub begin: u32,
-    /// These.
+    /// Bytes of the part.
     pub bytes: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Messages out of bytes, at the speed of memory: nothing is copied, and payloads are looked at by who wants to.
+//! Messages out of bytes, at the speed of memory: nothing is copied, and payloads are looked at by consumers that want to.
 
 use super::consume::{Consumer, Part};
 
@@ -25,8 +25,8 @@ impl SizeOrder {
     }
 }
 
-/// Where a connection is in its stream. A payload is counted down as it comes, so that it may be larger than what a connection may
-/// leave untaken; only a part of a header is left.
+/// Place of a connection in its stream. A payload is counted down as it comes, so that it may be larger than what a connection may leave untaken;
+/// only a part of a header is left.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     /// The message whose payload is under way.

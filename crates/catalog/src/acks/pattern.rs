@@ -1,26 +1,26 @@
-//! When messages are acknowledged.
+//! Patterns by which messages are acknowledged.
 
 use crate::time;
 use std::time::Duration;
 
-/// When a server of `acks` acknowledges. Written `reply`, `timer=5ms`, `read`, `async=20,5ms`, `every=100`.
+/// Pattern by which a server of `acks` acknowledges. Written `reply`, `timer=5ms`, `read`, `async=20,5ms`, `every=100`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AckPattern {
-    /// Each message, by its id alone.
+    /// An ack of each message, by its id alone.
     Reply,
-    /// All that came, this long after the first of them; up to 71 minutes.
+    /// An ack of all that came, this long after the first of them; up to 71 minutes.
     Timer(Duration),
-    /// All that a read brought, after each read.
+    /// An ack of all that a read brought, after each read.
     #[default]
     Read,
-    /// After so many reads or so much time, whichever is first.
+    /// An ack after this number of reads or this time, whichever is first.
     Async {
         /// Reads, at least 1.
         reads: u32,
         /// The time a message waits at most; up to 71 minutes.
         after: Duration,
     },
-    /// After so many messages, at least 1; or 5 ms, so that the last ones are acknowledged too.
+    /// An ack after this number of messages, at least 1; or 5 ms, so that the last ones are acknowledged too.
     Every(u32),
 }
 

@@ -33,7 +33,7 @@ pub fn two_reads(after: Duration) -> Behaviour {
 struct Reader<'a> {
     connection: &'a mut Connection,
     after: Duration,
-    /// When what waits is acknowledged; None: nothing waits.
+    /// Moment at which the messages that wait are acknowledged; None: none waits.
     due: Option<Instant>,
     last: u64,
     unacked: u32,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         let mut filled = 0;
         while filled < into.len() {
             let idle = begins && filled == 0;
-            // Who is within a message may wait in the read; who is not must hear what else there is.
+            // A reader within a message may wait in the read; between messages it must hear what else there is.
             self.connection.set_read_timeout(if idle { Some(Duration::ZERO) } else { self.patience() });
             match self.connection.read(&mut into[filled..]) {
                 Ok(0) => return Ok(false),

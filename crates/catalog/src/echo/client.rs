@@ -1,12 +1,12 @@
-//! The client that measures: a block out, the same block back.
+//! The client that measures: a block out, and that block back.
 
 use super::WINDOW;
 use crate::numbers::Numbers;
 use crate::pace::{Answer, Ask};
 use sockdrawer::{ConnectionId, Context, Input};
 
-/// Blocks of one stream of numbered bytes: each, sent and received whole, is one operation of a [`Client`](crate::Client). Every byte is
-/// compared. The program's default is 4 bytes back to back with a time-out of 1 s.
+/// Blocks of one stream of numbered bytes: each, sent and received whole, is one operation of a [`Client`](crate::Client). Every byte is compared.
+/// The program's default is 4 bytes back to back with a timeout of 1 s.
 #[derive(Clone, Debug)]
 pub struct Block {
     size: u32,

@@ -12,7 +12,7 @@ const GREETING: &[u8] = b"Hello\n";
 /// The client: one operation is a connection. It speaks first, expects exactly [`ANSWER`] and then the end of the stream.
 #[derive(Clone, Debug)]
 pub struct Client<F> {
-    /// From the connect until the end of the stream; 30 s is the program's default.
+    /// Time from the connect until the end of the stream; 30 s is the program's default.
     pub timeout: Duration,
     /// Makes the meter of a loop.
     pub meter: F,

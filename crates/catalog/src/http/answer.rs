@@ -24,7 +24,7 @@ const MAX_NAME: usize = 256;
 /// An answer that is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status, such as 200.
+    /// Status of the answer, such as 200.
     pub status: u16,
     /// Bytes of its body.
     pub body: u64,
@@ -37,11 +37,11 @@ pub struct Answer {
 pub enum Progress {
     /// More is to come.
     Part,
-    /// All; the reader is ready for the next one.
+    /// The whole answer; the reader is ready for the next one.
     Whole(Answer),
 }
 
-/// Why bytes are no answer.
+/// Reason why bytes are no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreadable {
@@ -54,7 +54,7 @@ pub enum Unreadable {
     /// Its `Content-Length` is no number, or there are two that differ.
     #[error("its Content-Length is no number, or there are two that differ")]
     Lengths,
-    /// No hexadecimal number where a chunk should begin, or no line end where it should end.
+    /// There is no hexadecimal number where a chunk should begin, or no line end where it should end.
     #[error("its chunks have no sizes")]
     Chunks,
 }
@@ -63,18 +63,18 @@ pub enum Unreadable {
 enum State {
     #[default]
     Status,
-    /// At the start of a line of the head.
+    /// The reader is at the start of a line of the head.
     Field,
-    /// Within a line of the head that says nothing of the body or the connection.
+    /// The reader is within a line of the head that says nothing of the body or the connection.
     RestOfField,
     /// Number of bytes of the body that are left.
     Body(u64),
-    /// To the end of the connection.
+    /// The body goes on to the end of the connection.
     Rest,
     ChunkSize,
     Chunk(u64),
     ChunkEnd,
-    /// At the start of a line behind the last chunk; an empty one ends them.
+    /// The reader is at the start of a line behind the last chunk; an empty one ends them.
     Trailer,
     RestOfTrailer,
 }

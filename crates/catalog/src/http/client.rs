@@ -18,22 +18,22 @@ use std::time::{Duration, Instant};
 /// Pages to ask for, and how.
 #[derive(Clone, Debug)]
 pub struct Visits {
-    /// At least one, of which each request takes one.
+    /// Pages, at least 1, of which each request takes one.
     pub pages: Vec<Page>,
     /// Parts that all requests have besides their paths.
     pub request: Request,
     /// Number of requests of a connection, and the side that ends it.
     pub manner: Manner,
-    /// From a request to the end of its answer, and to the end of the stream where that is awaited; 30 s is the program's default.
+    /// Timeout from a request to the end of its answer, and to the end of the stream where that is awaited; 30 s is the program's default.
     pub timeout: Duration,
-    /// Chooses among the pages, and the random points of intervals: the same seed asks for as many of each.
+    /// Seed of the choice among the pages, and of the random points of intervals: equal seeds ask for as many of each.
     pub seed: u64,
 }
 
 /// Something to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
-    /// As it stands in the request, beginning with a slash.
+    /// Path as it stands in the request, beginning with a slash.
     pub path: String,
     /// Frequency, in proportion to the weights of the others.
     pub weight: u32,
@@ -51,13 +51,13 @@ pub enum Manner {
     KeepAlive {
         /// Number of requests that may be sent.
         budget: Budget,
-        /// From one request of a connection to the next, on schedule whatever the server does; zero is back to back. Each connection begins
-        /// at a random point of its first interval.
+        /// Time from one request of a connection to the next, on schedule whatever the server does; zero is back to back. Each connection begins at a
+        /// random point of its first interval.
         interval: Interval,
     },
 }
 
-/// Who ends a connection of one request. Whoever does it first keeps the pair of ports in TIME_WAIT for a minute.
+/// Side that ends a connection of one request. The side that does it first keeps the pair of ports in TIME_WAIT for a minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Close {
     /// The server, which is asked to; its end is awaited, and belongs to the operation.
@@ -72,20 +72,20 @@ pub enum Close {
 /// A request that was answered well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visited {
-    /// Which of the pages.
+    /// Number of the page.
     pub page: usize,
-    /// When the request was due. Back to back: when the connect was due, and for a request on a connection that stood already, when it was
+    /// Moment at which the request was due. Back to back: when the connect was due, and for a request on a connection that stood already, when it was
     /// sent.
     pub scheduled: Instant,
-    /// When the connect began, or the request was sent.
+    /// Moment at which the connect began, or the request was sent.
     pub began: Instant,
     /// Time that connecting took, for the first request of a connection.
     pub connect: Option<Duration>,
-    /// When the request was sent.
+    /// Moment at which the request was sent.
     pub sent: Instant,
-    /// When the first byte of the answer came.
+    /// Moment at which the first byte of the answer came.
     pub first_byte: Instant,
-    /// When the answer was whole; with [`Close::Server`], when the stream had ended.
+    /// Moment at which the answer was whole; with [`Close::Server`], at which the stream had ended.
     pub ended: Instant,
     /// Bytes of the answer.
     pub bytes: u64,
@@ -217,7 +217,7 @@ pub struct Session<M> {
     reader: Reader,
     state: State,
     answers: u64,
-    /// When the next request is due; None: there is none, or it follows back to back.
+    /// Moment at which the next request is due; None: there is none, or it follows back to back.
     next: Option<Instant>,
     stopping: bool,
     end: Option<End>,

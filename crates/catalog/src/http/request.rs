@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 pub enum After {
     /// The server is to end it after the answer.
     Close,
-    /// It is to stay.
+    /// The connection is to stay.
     KeepAlive,
 }
 
 /// Parts of requests besides their path.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Request {
-    /// Such as `GET`.
+    /// Method, such as `GET`.
     pub method: String,
     /// Lines of the head without their ends, such as `Accept: text/html`. One of these names takes the place of a field that requests have
     /// by themselves: `Host` with the address that the connection goes to, `User-Agent`, `Connection`, `Content-Length`.

@@ -4,8 +4,7 @@ use super::{PING, PONG};
 use crate::pace::{Answer, Ask};
 use sockdrawer::{Context, Input};
 
-/// `Ping`: with its `Pong` it is one operation of a [`Client`](crate::Client). The program's default is one every 5 s with a time-out
-/// of 1 s.
+/// `Ping`: with its `Pong` it is one operation of a [`Client`](crate::Client). The program's default is one every 5 s with a timeout of 1 s.
 #[derive(Clone, Copy, Debug)]
 pub struct Question;
 

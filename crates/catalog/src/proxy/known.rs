@@ -73,7 +73,7 @@ pub(super) struct TargetState {
 #[derive(Default)]
 pub(super) struct Process {
     pub(super) queue: Queue,
-    /// The next build counts the places: none is given that nobody had.
+    /// The next build counts the places: no free one is given here.
     handed_over: AtomicBool,
     observer: Option<Observer>,
 }
@@ -128,7 +128,7 @@ impl TargetState {
         self.open() < limit && !self.is_closed(limit)
     }
 
-    /// Returns whether the next build alone gives places that nobody has. Without a limit they need no count.
+    /// Returns whether the next build alone gives places that are free. Without a limit they need no count.
     fn is_closed(&self, limit: usize) -> bool {
         limit != usize::MAX && self.shared.handed_over.load(SeqCst)
     }
@@ -222,7 +222,7 @@ impl TargetState {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Health {
-    /// Connects that failed since the last that did not. Of those that were under way at the same time, one.
+    /// Connects that failed since the last that did not. Those that were under way at one time count once.
     pub(super) failures: u32,
     /// Time of the last failure that was counted.
     pub(super) counted: Option<Instant>,

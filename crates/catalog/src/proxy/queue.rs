@@ -10,7 +10,7 @@ use std::time::Instant;
 /// A target at which a waiting client takes a place.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// Its number among the client's targets; None of one that a change has brought.
+    /// Number of the target among the client's targets; None of one that a change has brought.
     pub(super) number: Option<usize>,
     pub(super) target: Target,
     pub(super) state: Arc<TargetState>,

@@ -424,13 +424,13 @@ fn a_limit_holds_for_this_process_and_the_next_build_together() {
     let before = Targets::new(vec![target("10.0.0.1:1,limit=3")], Balance::Least, known.clone());
     let mut places = [(); 2].map(|()| before.take(None, &[], now).expect("a place"));
     let (next, after) = taken_over(&known, ",limit=3");
-    // The place that is left is the next build's to give; there is none here that nobody has.
+    // The place that is left is the next build's to give; none is free here.
     assert_eq!(before.take(None, &[], now).expect_err("it is handed over"), NoPlace::Full);
     let waiting = before.wait(&[], now, || {});
     let own = after.take(None, &[], now).expect("the third place");
     assert_eq!(after.take(None, &[], now).expect_err("two are taken elsewhere"), NoPlace::Full);
-    // A client moves, with its place: nobody gets one by that.
-    // A state that is restored, and whose client does not come, has no place to give.
+    // A client moves, with its place: no other client gets one by that. A state that is restored, and whose client does not come, has no place to
+    // give.
     drop(after.place_of(&target("10.0.0.1:1").address, true));
     assert!(after.take(None, &[], now).is_err());
     let mut moved = after.place_of(&target("10.0.0.1:1").address, true);
@@ -528,7 +528,7 @@ fn clients_that_wait_have_the_limits_and_the_targets_of_a_change() {
         assert_eq!((number, &*at), (None, address));
         place
     };
-    // There is one place more, and another pool of the same name's beginning has nothing to do with it.
+    // There is one place more, and another pool whose name begins alike has nothing to do with it.
     let _other = of("dbs", &["10.0.0.1:1,limit=9"]);
     let more = of("db", &["10.0.0.1:1,limit=2", "10.0.0.2:1,sni=a,limit=1", "10.0.0.3:1,backup"]);
     assert!(has(&waiting[0]).is_none(), "it is not in force");

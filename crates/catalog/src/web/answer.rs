@@ -28,9 +28,9 @@ enum Body {
 
 /// Extent to which an answer is written.
 pub(super) enum Written {
-    /// All of it.
+    /// The whole answer.
     Sent,
-    /// Nothing: these bytes are the connection's to send.
+    /// Nothing is written: these bytes are the connection's to send.
     Unsent(Vec<u8>),
     /// The head: what this group is told follows.
     Group(Group),
@@ -148,7 +148,7 @@ impl Answer {
     }
 }
 
-/// Each write is a chunk.
+/// Writer of which each write is a chunk.
 struct Chunks<'a, W: Write>(&'a mut W);
 
 impl<W: Write> Write for Chunks<'_, W> {

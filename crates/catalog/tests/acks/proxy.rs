@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Time that bytes are held back for more to be sent with them.
 const HELD: Duration = Duration::from_millis(1);
 
-/// Random numbers that are the same in each run.
+/// Random numbers that are equal in each run.
 struct Random(u64);
 
 impl Random {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Nothing on this machine takes longer, however busy it is.
+/// Maximum time of waits: nothing on this machine takes longer, however busy it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const PATTERNS: [&str; 5] = ["reply", "timer=5ms", "read", "async=20,5ms", "every=100"];
 
@@ -53,7 +53,7 @@ struct Counts {
     told: Mutex<Told>,
     changed: Condvar,
     received: AtomicU64,
-    /// When so many messages were received, somebody waits for it.
+    /// Number of received messages that a test waits for.
     awaited: AtomicU64,
 }
 

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// No pattern below lets a message wait longer.
+/// Time of the patterns below: none lets a message wait longer.
 const AFTER: Duration = Duration::from_millis(5);
 pub(super) const PATTERNS: [AckPattern; 5] = [
     AckPattern::Reply,
@@ -22,7 +22,7 @@ const EVERY: u32 = 3;
 const WATER: Bounds = Bounds { max_partial: 12, high_water: 40, low_water: 20, inbox: 1 };
 /// Zeros for the rest of a payload: up to as many bytes in a step, so that large payloads need no large inputs.
 static ZEROS: [u8; 31 * 4096] = [0; 31 * 4096];
-/// All steps together: one payload of the largest size, and then some.
+/// Maximum of zeros in all steps together: one payload of the largest size, and then some.
 const ZEROS_LIMIT: usize = 1_100_000;
 
 /// The format of design and documentation, byte by byte, as simple as can be.
@@ -83,7 +83,7 @@ impl Reference {
 /// A connection beside what it should do.
 struct Pair {
     pattern: AckPattern,
-    /// None while it is moved.
+    /// Connection; None while it is moved.
     connection: Option<Driver<Acks>>,
     reference: Reference,
     sent: Vec<u8>,

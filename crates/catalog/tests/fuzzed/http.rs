@@ -18,7 +18,7 @@ enum Verdict {
     Open,
     Answered {
         slow: bool,
-        /// Where the head ends.
+        /// Place where the head ends.
         end: usize,
     },
     /// The request is for another page.

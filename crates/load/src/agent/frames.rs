@@ -33,15 +33,15 @@ impl Aim {
 /// Command to an agent besides its aim.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// From one operation of a connection to the next.
+    /// Time from one operation of a connection to the next.
     Interval(Duration),
-    /// Nothing begins.
+    /// Begin nothing.
     Suspend,
-    /// It does again.
+    /// Begin again.
     Resume,
 }
 
-/// Where an agent is.
+/// State of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// Connects begun.
@@ -54,13 +54,13 @@ pub(crate) struct State {
     pub(crate) connections: u64,
     /// Connections that stand.
     pub(crate) standing: u64,
-    /// The most that stood at once; of several agents the sum of what was the most in each.
+    /// Maximum of connections that stood at once; of several agents the sum of what was the most in each.
     pub(crate) peak: u64,
     /// All operations that were asked for ended.
     pub(crate) spent: bool,
     /// Number of aims that the agent has heard of since the first.
     pub(crate) aims: u32,
-    /// Why it cannot go on.
+    /// Reason why it cannot go on.
     pub(crate) stopped: Option<String>,
 }
 
@@ -113,7 +113,7 @@ pub(super) enum Request {
     },
     /// The run is over: no more connects.
     Halt,
-    /// It says when nothing is under way any more.
+    /// Waits until nothing is under way any more, and says so.
     Settle,
     /// Cuts off soon the operations that are under way.
     Hurry,
@@ -141,7 +141,7 @@ pub(super) enum Look {
     Sample { standing: u64, done: Numbers },
     /// Measures what the server takes once nothing begins any more, with `standing` connections.
     Weigh { standing: u64 },
-    /// All that came of it, after so many operations that ended well.
+    /// Returns all that came of it, after this number of operations that ended well.
     End { operations: u64 },
 }
 
@@ -158,35 +158,35 @@ pub(super) enum Seen {
 pub struct Examined {
     /// Nothing lacks.
     pub ok: bool,
-    /// For people.
+    /// Text for people.
     pub text: String,
-    /// For programs.
+    /// JSON for programs.
     pub json: String,
 }
 
 /// Part of an agent in a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Start {
-    /// Its part of it.
+    /// Part of the plan.
     pub(super) plan: Plan,
     pub(super) targets: Vec<Address>,
     pub(super) aim: Aim,
     pub(super) clients: Clients,
 }
 
-/// Which processes run the clients of an agent.
+/// Processes that run the clients of an agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Clients {
     /// The agent's own, which shares the machine's CPUs with so many, itself among them.
     Here(usize),
-    /// As many as descriptors ask for. What the machine has too little for is refused, unless it is forced.
+    /// Processes, as many as descriptors ask for. What the machine has too little for is refused, unless it is forced.
     Processes { force: bool },
 }
 
 /// Message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
-    /// Which program it is and where; the first word of an agent of another machine.
+    /// Program and machine of the agent; the first word of an agent of another machine.
     Hello(Box<Hello>),
     Ready(Result<(), String>),
     Begun(Result<(), String>),
@@ -206,7 +206,7 @@ pub(super) enum Told {
     },
 }
 
-/// Which program an agent is, and on which machine.
+/// Program and machine of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: String,

@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 const SLICE: Duration = Duration::from_millis(50);
 /// Between two looks whether all was answered.
 const ANSWERED: Duration = Duration::from_millis(5);
-/// After a [`Stop`], what is under way may take this long.
+/// Maximum time after a [`Stop`] for what is under way.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 /// Time in which connections that are cut off take what was written already.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
 /// Time in which at least one of many connections that were cut off ends.
 const CLOSES_SOME: Duration = Duration::from_secs(2);
 /// Time that a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server still sends then is
-/// nobody's.
+/// of no use.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// The clients.
@@ -42,7 +42,7 @@ pub(crate) struct Here {
     renews: bool,
     /// Connections look at the interval again when they are told to.
     has_interval: bool,
-    /// Somebody said that nothing shall begin.
+    /// True where an order said that nothing shall begin.
     suspended: bool,
     /// Connects in all.
     total: Option<u64>,
@@ -174,7 +174,7 @@ impl Here {
                 }
             }
         };
-        // Without a thread for it nobody ends, which the numbers show.
+        // Without a thread for it no connection ends, which the numbers show.
         let _ = thread::Builder::new().name("fewer".to_owned()).spawn(end);
     }
 
@@ -245,7 +245,7 @@ impl Here {
     /// Halts the clients: no more connects, and no more questions of clients at rest.
     pub(crate) fn halt(&self) -> Result<(), Error> {
         self.shared.interval().suspend();
-        // Who ends connections has no more to do.
+        // The thread that ends connections has no more to do.
         *lock(&self.ending.0) = Aim { connections: usize::MAX, rate: None };
         self.pool.update(|config| config.connecting(|connecting| connecting.total = Some(0)))?;
         Ok(())
@@ -254,7 +254,7 @@ impl Here {
     /// Waits, once halted, for the end of the connects and of the operations under way. Every operation begun is counted: one that does not end in
     /// time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
     pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
-        // Clients give up after the time-out by themselves: the second more is for a loaded machine.
+        // Clients give up after the timeout by themselves: the second more is for a loaded machine.
         let within = self.timeout + IMPATIENCE;
         let mut patience = Patience::new(stop, within);
         self.wait(&mut patience, |status| self.settled(status) >= status.counts.connects);
@@ -262,7 +262,7 @@ impl Here {
             handshakes.ends();
         }
         patience.renew(within);
-        // To close many connections keeps both ends busy: who waits for an answer has it first.
+        // To close many connections keeps both ends busy: connections that wait for an answer have it first.
         while patience.left().is_some() && self.under_way() > 0 {
             thread::sleep(ANSWERED);
         }

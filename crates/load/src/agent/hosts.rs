@@ -50,7 +50,7 @@ pub struct Hosts {
     missing: AgentLost,
     /// Results of lost agents whose place another took.
     replaced: Vec<AgentPart>,
-    /// Where others may still come.
+    /// Port where others may still come.
     port: Option<AgentPort>,
 }
 

@@ -39,10 +39,10 @@ const LONGEST_WORD: u64 = 200;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 0;
 
-/// Where an agent stands among those of its run.
+/// Place of an agent among those of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// From 0 on.
+    /// Number of the agent, from 0 on.
     pub index: u32,
     /// Number of agents of the run.
     pub of: u32,

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// From one sign of life to the next that is asked for.
+/// Time from one sign of life to the next that is asked for.
 const BEAT: Duration = Duration::from_millis(500);
 /// An agent whose input has ended ends by itself in this time, or is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const LINES: usize = 32;
 
 /// A conversation with an agent.
 pub(super) struct Link {
-    /// None once its input has ended.
+    /// Way of requests; None once its input has ended.
     to: Option<Sender<Request>>,
     /// Messages of the agent, and when each arrived by the clock of this process.
     pub(super) from: Receiver<(Duration, Told)>,
@@ -31,7 +31,7 @@ pub(super) struct Link {
 }
 
 enum End {
-    /// Its last lines of standard error, where they are not for this program's own.
+    /// The process, and its last lines of standard error where they are not for this program's own.
     Process(Child, Option<Receiver<String>>),
     /// A connection that an agent made, and how it is told to end.
     Joined(Handle),
@@ -104,7 +104,7 @@ impl Link {
 pub(super) struct Ended {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
-    /// Its last line of standard error.
+    /// Last line of standard error.
     pub(super) line: Option<String>,
 }
 

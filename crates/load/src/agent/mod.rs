@@ -31,15 +31,15 @@ use std::time::{Duration, Instant};
 
 /// A process of clients that does not end in so many times what it may take is stuck.
 const PATIENCE: u32 = 6;
-/// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
+/// Time that closing a connection may take that keeps both ends busy, on few CPUs for many processes.
 const CLOSING: Duration = Duration::from_micros(200);
 /// Time that is added to a timeout.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All that run clients of a run.
+/// Agents that run the clients of a run.
 pub(crate) enum Agents<'a> {
     Here(Here),
-    /// At least one other process of this machine.
+    /// Other processes of this machine, at least 1.
     Processes(Vec<Remote>),
     Hosts(&'a mut Hosts),
 }

@@ -1,4 +1,4 @@
-//! Which program this is: an agent must be of this very one, because the two speak in forms that are of one build.
+//! The identity of this program: an agent must be of this very one, because the two speak in forms that are of one build.
 
 use super::frames::Hello;
 use crate::machine::Machine;

@@ -19,11 +19,11 @@ use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// For a program to start, and for its pool.
+/// Maximum time for a program to start, and for its pool.
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 /// An agent that is busy for longer is added up the next time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// At the end, all must have answered: to close many connections takes long.
+/// Maximum time for all to answer at the end: to close many connections takes long.
 const ANSWERS_AT_LAST: Duration = Duration::from_secs(60);
 /// Between two looks at a stop, and at the time, while an agent is awaited.
 const SLICE: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const FIRST_BEATS: u32 = 8;
 /// An agent that gives no sign of life for so long is lost: it is asked for one each half second.
 const SILENT_FOR: Duration = Duration::from_millis(2_500);
 
-/// Such a process.
+/// Agent in another process.
 pub(crate) struct Remote {
     name: String,
     link: Link,
@@ -40,7 +40,7 @@ pub(crate) struct Remote {
     clock: Option<Clock>,
     /// Number of measurements of the clock.
     beats: u32,
-    /// For how long this process has listened since it heard something of it; and when it listened last.
+    /// Time for which this process has listened since it heard something of it; and when it listened last.
     silence: Duration,
     listened: Instant,
     /// The agent has said something: silence means that it is gone.
@@ -52,7 +52,7 @@ pub(crate) struct Remote {
     share: f64,
     /// Connections that it was told to have besides its equal part; None: it was told to have none.
     more: Option<isize>,
-    /// All that it said.
+    /// Sum of all that it said.
     total: Tally,
     ready: Option<Result<(), String>>,
     begun: Option<Result<(), String>>,
@@ -69,7 +69,7 @@ pub(crate) struct Remote {
     cpu: Duration,
     /// It was started, and has not said that the run is over for it.
     is_busy: bool,
-    /// Why it is gone, or takes no part in the run.
+    /// Reason why it is gone, or takes no part in the run.
     lost: Option<String>,
     is_gone: bool,
     /// End of the program that it was, or that it was reached by.

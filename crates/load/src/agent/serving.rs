@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The argument by which a program knows that it was started to run clients. Nobody types it.
+/// The argument by which a program knows that it was started to run clients. It is not for people.
 pub(super) const CHILD: &str = "--clients-of-load";
 /// Between two words about where it is.
 const TELLS_EACH: Duration = Duration::from_millis(100);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Starts at once: an ssh server turns away what comes in greater numbers before it has authenticated.
 const AT_ONCE: usize = 8;
-/// For ssh to connect; what it does after that is bounded by [`STARTS_WITHIN`].
+/// Option for the time that ssh has to connect; what it does after that is bounded by [`STARTS_WITHIN`].
 const CONNECTS_WITHIN: &str = "ConnectTimeout=10";
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 /// ssh says by this exit code that it failed itself, by those of shells a program is not there, or not executable.

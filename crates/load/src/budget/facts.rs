@@ -7,7 +7,7 @@ use crate::{proc, server};
 use rustix::param::page_size;
 use sockdrawer::Address;
 
-/// None: the kernel does not tell.
+/// Facts about this machine; None: the kernel does not tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
     /// Descriptors that this process may have, soft limit raised.

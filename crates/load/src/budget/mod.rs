@@ -33,9 +33,9 @@ const PAUSE: f64 = 0.1;
 pub struct Budget {
     /// Needs, one after the other.
     pub needs: Vec<Need>,
-    /// The most connects per second that the run must keep to, because of ports that rest.
+    /// Maximum of connects per second that the run must keep to, because of ports that rest.
     pub rate: Option<f64>,
-    /// Its ports; None without TCP.
+    /// Ports of the run; None without TCP.
     #[serde(skip)]
     pub room: Option<Room>,
 }

@@ -34,7 +34,7 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
-    /// It is there, or not.
+    /// Presence: it is there, or not.
     Presence,
 }
 
@@ -42,11 +42,11 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fit {
-    /// There is, or nobody can know.
+    /// There is enough, or it cannot be known.
     Enough,
-    /// It depends: on how fast the server is, or on estimates.
+    /// There may be enough: that depends on how fast the server is, or on estimates.
     Doubtful,
-    /// There is not: the run cannot work.
+    /// There is too little: the run cannot work.
     Lacking,
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// TCP_TIMEWAIT_LEN of the kernel, which no setting changes.
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
-/// When a pair of ports in TIME_WAIT may be used again before its time.
+/// Condition for the use of a pair of ports in TIME_WAIT before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reuse {
     Never,
@@ -40,7 +40,7 @@ pub struct Ports {
     /// Ranges that are left out.
     reserved: Vec<(u16, u16)>,
     reuse: Reuse,
-    /// From when on one may be used again.
+    /// Time after which a pair may be used again.
     delay: Duration,
 }
 
@@ -155,9 +155,9 @@ pub struct Room {
 /// Shortage of ports for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shortage {
-    /// It has more connections at once than pairs.
+    /// The run has more connections at once than pairs.
     AtOnce,
-    /// It may make so many connects while the first of them still rests.
+    /// The run may make this number of connects while the first of them still rests.
     Resting {
         /// Connects.
         connects: u64,

@@ -41,7 +41,7 @@ struct Run {
     plan: Option<String>,
 }
 
-/// Side of a comparison: a run, or several of the same plan.
+/// Side of a comparison: a run, or several of one plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     runs: Vec<Run>,
@@ -49,12 +49,12 @@ pub struct Side {
     interrupted: Vec<PathBuf>,
 }
 
-/// Why two sides are not compared.
+/// Reason why two sides are not compared.
 #[derive(Debug)]
 pub enum NoComparison {
     /// The directory of a run cannot be read.
     Unreadable(DirectoryError),
-    /// They are no runs of the same thing.
+    /// The runs measured different things.
     Different(String),
 }
 
@@ -79,11 +79,11 @@ pub struct Comparison {
 /// A figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name, as for thresholds.
+    /// Name of the figure, as for thresholds.
     pub name: &'static str,
-    /// On the first side; None where nothing was measured.
+    /// Figure on the first side; None where nothing was measured.
     pub before: Option<Spread>,
-    /// On the second.
+    /// Figure on the second side; None where nothing was measured.
     pub after: Option<Spread>,
     /// The change of the median in percent of the first; None where it was 0 or nothing was measured.
     pub change_percent: Option<f64>,
@@ -99,7 +99,7 @@ pub struct Spread {
     pub median: f64,
     /// The least.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// For people.
+/// Name of the page for people.
 const PAGE: &str = "report.html";
 /// Name of the file with the result of a search, as `find --json` prints it.
 const SEARCH: &str = "search.json";
@@ -26,7 +26,7 @@ pub struct Directory {
     path: PathBuf,
     series: File,
     connect: Log,
-    /// Under TLS.
+    /// Log of handshakes, under TLS.
     handshake: Option<Log>,
     operation: Log,
     /// A write failed. Nothing is written to these files after it, so that they have no gap: they end.
@@ -170,7 +170,7 @@ fn replace(path: &Path, text: &str) -> Result<(), DirectoryError> {
     let unfinished = path.with_extension("unfinished");
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // The rest of the unfinished file is in nobody's way, but says nothing.
+        // The rest of the unfinished file does no harm, but says nothing.
         let _ = fs::remove_file(&unfinished);
     }
     written.map_err(unwritable(path))

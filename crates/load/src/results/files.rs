@@ -15,10 +15,10 @@ pub(crate) const OPERATIONS: &str = "operation.hlog";
 /// The plan, in the form that `--plan` takes.
 pub(crate) const PLAN: &str = "plan.toml";
 
-/// Why a directory of a run cannot be written or read.
+/// Reason why a directory of a run cannot be written or read.
 #[derive(Debug)]
 pub enum DirectoryError {
-    /// It has a run already.
+    /// The directory has a run already.
     Taken(PathBuf),
     /// A file in it cannot be written.
     Unwritable(PathBuf, io::Error),

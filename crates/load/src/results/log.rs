@@ -11,7 +11,7 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
-    /// It says when the first interval began.
+    /// The log says when the first interval began.
     is_dated: bool,
 }
 

@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 /// Content of a run's directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// Its result; None: it was ended before it had one.
+    /// Result of the run; None: it was ended before it had one.
     pub report: Option<Report>,
-    /// Its samples, as far as they were written.
+    /// Samples of the run, as far as they were written.
     pub samples: Vec<Sample>,
     /// All times of the whole run, by what took them, as far as they were written.
     pub times: Vec<(&'static str, Latency)>,
-    /// Its plan.
+    /// Plan of the run.
     pub plan: Option<String>,
 }
 

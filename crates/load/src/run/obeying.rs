@@ -82,7 +82,7 @@ impl Run<'_> {
         false
     }
 
-    /// Tells all who run clients how many connections there are to be.
+    /// Tells all agents how many connections there are to be.
     pub(super) fn aim(&mut self) -> Result<(), Error> {
         let aim = self.schedule.aim();
         let before = std::mem::replace(&mut self.aimed, aim.connections as u64);

@@ -1,14 +1,14 @@
-//! Why a run is over, and how long it was.
+//! Reason why a run is over, and how long it was.
 
 use crate::plan::{End, Plan};
 use crate::report::Report;
 use sockdrawer_catalog::time;
 use std::time::Instant;
 
-/// Why a run is over.
+/// Reason why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Its time has passed.
+    /// The time of the run has passed.
     Time,
     /// There is nothing left to do.
     Done,
@@ -18,7 +18,7 @@ pub(super) enum Over {
     Stopped,
     /// No connection was left, and none is replaced.
     NoneLeft,
-    /// Each handshake of TLS failed, for a reason that does not change.
+    /// Each handshake of TLS or WebSocket failed, for a reason that does not change.
     Refused,
     /// An agent was lost, and the run does not go on without it.
     AgentLost,

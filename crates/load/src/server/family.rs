@@ -11,9 +11,9 @@ const ESRCH: i32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
     pub(super) parent: u32,
-    /// When it was started, in ticks of the kernel.
+    /// Moment at which it was started, in ticks of the kernel.
     pub(super) started: u64,
-    /// Its CPU time, and that of the processes that it waited for, in ticks.
+    /// CPU time of the process, and of those that it waited for, in ticks.
     pub(super) ticks: u64,
     pub(super) waited_for: u64,
     /// Page faults of those: more than none of each.
@@ -38,11 +38,11 @@ pub(super) fn stat(id: u32) -> Option<Stat> {
     })
 }
 
-/// All that is there now, by its number.
+/// Processes that are there now, by their numbers.
 pub(super) type Family = BTreeMap<u32, Stat>;
 
 /// Returns these processes and all their descendants. Processes outside of the family are added to `others`, and are not asked for again while they
-/// are there: to ask for all of a machine's processes takes milliseconds, for which requests wait where clients have the same CPU.
+/// are there: to ask for all of a machine's processes takes milliseconds, for which requests wait where clients share the CPU.
 pub(super) fn of(roots: &[u32], others: &mut BTreeSet<u32>) -> Family {
     let here: BTreeSet<u32> = ids("/proc").collect();
     others.retain(|id| here.contains(id));

@@ -24,7 +24,7 @@ const LEAST_CPU: Duration = Duration::from_secs(1);
 pub(super) enum Who {
     /// Threads of this process, by their folders.
     Threads(Vec<String>),
-    /// These, and all that they started.
+    /// Processes, and all that they started.
     Processes(Vec<u32>),
     Unknown,
 }
@@ -44,7 +44,7 @@ pub(super) struct Follow {
     switches: BTreeMap<String, u64>,
     sample: ServerSample,
     done: Numbers,
-    /// When memory may be asked for again, and when processes.
+    /// Moments at which memory may be asked for again, and processes.
     memory_due: Instant,
     processes_due: Instant,
     largest: Option<Growth>,
@@ -76,7 +76,7 @@ fn rest(took: Duration) -> Duration {
 }
 
 /// Returns the pause after a look at memory. Memory is asked for less often, at 0.1 % of a core or every 10 s: the kernel counts it for milliseconds,
-/// for which requests wait where clients have the same CPU, and 1 % of the time is their p99.
+/// for which requests wait where clients share the CPU, and 1 % of the time is their p99.
 fn memory_rest(took: Duration) -> Duration {
     (1_000 * took).min(Duration::from_secs(10)).max(rest(took))
 }

@@ -56,8 +56,8 @@ pub(crate) struct Cost {
     pub(crate) server: Option<Duration>,
 }
 
-/// Who is watched, and what each had used when that began. Everything in this process that is not the server is the client: two runs
-/// at once in one process are counted together.
+/// Watch of a server: the threads or processes of each end, and what each had used when it began. Everything in this process that is not the server
+/// is the client: two runs at once in one process are counted together.
 #[derive(Debug)]
 pub(crate) struct Watch {
     server: Watched,
@@ -71,14 +71,14 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 enum Watched {
     Here(Threads),
-    /// These processes, and all that they started.
+    /// Processes, and all that they started.
     There {
         roots: Vec<u32>,
         before: BTreeMap<u32, Process>,
     },
-    /// Not told from the client.
+    /// The server is not told from the client.
     Mixed,
-    /// Not known.
+    /// The server is not known.
     Elsewhere,
 }
 
@@ -95,7 +95,7 @@ impl Watch {
 
     /// Servers that have been there before: these processes, or none: those that listen at the targets.
     pub(crate) fn there(targets: &[Address], named: &[u32]) -> Watch {
-        // Looking for who listens takes long where many connections stand: it is done once.
+        // Looking for the processes that listen takes long where many connections stand: it is done once.
         let listening = || processes::of(targets).map(|processes| processes.into_keys().collect());
         let roots: Option<Vec<u32>> = if named.is_empty() { listening() } else { Some(named.to_vec()) };
         let before = roots.as_deref().and_then(processes::these);

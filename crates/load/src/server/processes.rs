@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 /// Usage of a process, counted twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
-    /// When it was started, in ticks of the kernel: another one may get its number.
+    /// Moment at which it was started, in ticks of the kernel: another one may get its number.
     started: u64,
-    /// Its threads, those that ended too; in ticks.
+    /// CPU time of its threads, those that ended too; in ticks.
     ticks: u64,
     /// The processes that it waited for: their ticks and page faults.
     waited_for: (u64, u64),
-    /// Its threads that are there, exactly.
+    /// CPU time of its threads that are there, exactly.
     threads: BTreeMap<u32, Duration>,
 }
 

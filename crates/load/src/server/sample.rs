@@ -21,11 +21,11 @@ pub struct ServerSample {
     pub context_switches_per_second: Option<f64>,
     /// IP bits per second of its network, of all programs in it. Where both ends are in it each bit comes in and goes out.
     pub bits_in: Option<f64>,
-    /// As `bits_in`.
+    /// IP bits per second that go out, as `bits_in`.
     pub bits_out: Option<f64>,
     /// TCP segments per second of its network, as `bits_in`.
     pub packets_in: Option<f64>,
-    /// As `packets_in`.
+    /// TCP segments per second that go out, as `packets_in`.
     pub packets_out: Option<f64>,
     /// Connections that wait to be accepted now.
     pub queued: Option<u64>,
@@ -33,7 +33,7 @@ pub struct ServerSample {
     pub listen_overflows: Option<u64>,
     /// Descriptors that the process with the fewest may still open. Read as seldom as `pss_bytes`.
     pub descriptors_left: Option<u64>,
-    /// Its processes; 0 where it is in this one.
+    /// Number of its processes; 0 where it is in this one.
     pub processes: u32,
 }
 

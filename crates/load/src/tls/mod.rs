@@ -36,7 +36,7 @@ pub enum Trust {
     System(PemFile),
     /// Servers that these authorities signed, PEM.
     Authorities(PemFile),
-    /// All.
+    /// All servers.
     Anybody,
 }
 
@@ -73,7 +73,7 @@ impl PemFile {
     }
 }
 
-/// It may be a key.
+/// Overwrites the bytes: they may be a key.
 impl Drop for PemFile {
     fn drop(&mut self) {
         self.bytes.zeroize();
@@ -87,7 +87,7 @@ impl fmt::Debug for PemFile {
     }
 }
 
-/// Where distributions have the authorities of the system, the first that is there: Debian, Fedora, openSUSE, Alpine and BSDs.
+/// Paths where distributions have the authorities of the system, the first that is there: Debian, Fedora, openSUSE, Alpine and BSDs.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",

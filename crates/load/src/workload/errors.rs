@@ -47,8 +47,8 @@ pub struct Errors {
     pub errno: String,
     /// Number of such errors.
     pub count: u64,
-    /// When the first one came, in seconds since the run began; null where that is not kept.
+    /// Seconds from the begin of the run to the first one; null where that is not kept.
     pub first: Option<f64>,
-    /// When the last one came.
+    /// Seconds from the begin of the run to the last one; null where that is not kept.
     pub last: Option<f64>,
 }

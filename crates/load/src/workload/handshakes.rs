@@ -17,12 +17,12 @@ const OTHER: &str = "another reason";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Handshakes {
     pub(crate) counts: HandshakeCounts,
-    /// From connected to established.
+    /// Times from connected to established.
     pub(crate) took: Latency,
     /// CPU time of the handshakes that were established.
     cpu: Duration,
     agreed: BTreeMap<(bool, String, Option<String>), u64>,
-    /// Why handshakes failed, and why connections ended that were established.
+    /// Reasons why handshakes failed, and why connections ended that were established.
     failed: BTreeMap<String, Seen>,
     broken: BTreeMap<String, Seen>,
 }
@@ -31,11 +31,11 @@ pub(crate) struct Handshakes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HandshakeCounts {
-    /// With certificates and a signature.
+    /// Handshakes with certificates and a signature.
     pub full: u64,
-    /// By the ticket of an earlier connection, without.
+    /// Handshakes by the ticket of an earlier connection, without certificates.
     pub resumed: u64,
-    /// That failed; the connections are among those that failed.
+    /// Handshakes that failed; the connections are among those that failed.
     pub failed: u64,
 }
 
@@ -151,7 +151,7 @@ pub struct Agreed {
     pub handshakes: u64,
 }
 
-/// For people.
+/// Writes the report for people.
 impl fmt::Display for TlsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HandshakeCounts { full, resumed, failed } = self.handshakes;

@@ -24,7 +24,7 @@ pub(crate) trait Kind {
 /// Properties of the runs of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Properties {
-    /// As it is named on the command line and in results.
+    /// Name on the command line and in results.
     pub name: &'static str,
     /// Time that a connection stays.
     pub life: Life,
@@ -32,7 +32,7 @@ pub struct Properties {
     pub ends_first: bool,
     /// True where the server in this process has answers that wait, each in a worker.
     pub has_slow_answers: bool,
-    /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
+    /// Time from one operation of a connection to the next; zero where they are back to back, or come otherwise.
     pub interval: Duration,
     /// Connections begun in a second, on schedule whatever the server does; None: another begins when there is a place for it.
     pub schedule: Option<f64>,
@@ -48,14 +48,14 @@ impl Properties {
 /// Time that a connection of a workload stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// To the end, with one round trip after the other; the interval between them may change while the run goes on.
+    /// It stays to the end, with one round trip after the other; the interval between them may change while the run goes on.
     RoundTrips,
-    /// To the end, with many operations under way.
+    /// It stays to the end, with many operations under way.
     Stream,
-    /// Until the server ends it after an operation; then another takes its place. With one round trip after the other; the interval between
+    /// It stays until the server ends it after an operation; then another takes its place. With one round trip after the other; the interval between
     /// them may change while the run goes on.
     Kept,
-    /// For one operation; then another takes its place.
+    /// It stays for one operation; then another takes its place.
     Short,
 }
 

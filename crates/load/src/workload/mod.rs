@@ -36,14 +36,14 @@ use std::time::Duration;
 /// Work of connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Workload {
-    /// Each asks and waits for the answer, again and again. An operation is a round trip.
+    /// Each connection asks and waits for the answer, again and again. An operation is a round trip.
     RoundTrips(RoundTrips),
-    /// Each reads a greeting and ends; another takes its place. An operation is a connection.
+    /// Each connection reads a greeting and ends; another takes its place. An operation is a connection.
     Hello(Hello),
-    /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
-    /// request after the other, which are the operations.
+    /// Each connection has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one request after
+    /// the other, which are the operations.
     Http(Wanted),
-    /// Each sends messages and verifies their acks. An operation is a message.
+    /// Each connection sends messages and verifies their acks. An operation is a message.
     Acks(Messages),
 }
 

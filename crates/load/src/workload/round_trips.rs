@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A question and when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrips {
-    /// From one question to the next; zero is back to back.
+    /// Time from one question to the next; zero is back to back.
     pub interval: Duration,
     /// The question.
     pub question: Question,
@@ -31,11 +31,11 @@ pub enum Question {
     },
     /// Bytes for a server that speaks something else.
     Other {
-        /// In place of the question of `echo`, not of that of `ping`.
+        /// True where the question takes the place of that of `echo`, not of `ping`.
         of_echo: bool,
         /// The question.
         send: Vec<u8>,
-        /// Its answer; None: whatever comes first.
+        /// Answer that is expected; None: whatever comes first.
         expect: Option<Expect>,
     },
 }

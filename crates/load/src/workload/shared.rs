@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// No order with other memory is needed anywhere here: each number is read for itself.
+/// State that the clients of a run share. No order with other memory is needed anywhere here: each number is read for itself.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Maximum time of a connect, and of an answer.
@@ -14,10 +14,10 @@ pub(crate) struct Shared {
     /// A connection ends by itself so long after it stands.
     pub(crate) lifetime: Option<Duration>,
     pub(crate) seed: u64,
-    /// None: as many as there is time for, which costs no shared counter.
+    /// Number of operations to do; None: as many as there is time for, which costs no shared counter.
     operations: Option<u64>,
     left: Arc<AtomicU64>,
-    /// From one operation of a connection to the next, where there is one.
+    /// Time from one operation of a connection to the next, where there is one.
     pub(crate) interval: Interval,
     finished: AtomicU64,
     standing: AtomicU64,

@@ -47,13 +47,13 @@ pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
     pub(crate) connect: Latency,
     pub(crate) first_byte: Latency,
-    /// From when an operation was due.
+    /// Times of operations from when they were due.
     pub(crate) operation: Latency,
-    /// From when it began, of those that began later than they were due: the others took as long as `operation` says.
+    /// Times from when they began, of operations that began later than they were due: the others took as long as `operation` says.
     pub(crate) late_begun: Latency,
-    /// From when they were due, of the same.
+    /// Times from when they were due, of these operations that began later.
     pub(crate) late_due: Latency,
-    /// From when a question was due until this side came to ask it.
+    /// Times from when a question was due until this side came to ask it.
     pub(crate) lag: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), Seen>,
     /// Failed operations that this side cut off at the end of the run.
@@ -63,14 +63,14 @@ pub(crate) struct Tally {
     pub(crate) acks: u64,
     /// Figures of the workload `http` only.
     pub(crate) http: Option<Box<Figures>>,
-    /// Where the clients speak TLS.
+    /// Handshakes of TLS, where the clients speak it.
     pub(crate) tls: Option<Box<Handshakes>>,
-    /// Where the clients speak WebSocket.
+    /// WebSockets, where the clients speak it.
     pub(crate) websocket: Option<Box<WebSockets>>,
-    /// When the last operation ended well.
+    /// Moment at which the last operation ended well.
     #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
-    /// When the last connection was established.
+    /// Moment at which the last connection was established.
     #[serde(with = "crate::moment")]
     pub(crate) connected: Option<Instant>,
 }
@@ -182,9 +182,9 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Operations {
-    /// That ended well.
+    /// Operations that ended well.
     pub ok: u64,
-    /// That did not.
+    /// Operations that did not.
     pub failed: u64,
     /// Operations that ended well, per second.
     pub per_second: f64,
@@ -194,15 +194,15 @@ pub struct Operations {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latencies {
-    /// From the start of a connect until the connection was established.
+    /// Time from the start of a connect until the connection was established.
     pub connect: Percentiles,
-    /// From the start of a handshake of TLS until it was established; only where the clients speak TLS.
+    /// Time from the start of a handshake of TLS until it was established; only where the clients speak TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Percentiles>,
-    /// From the request for a WebSocket until it was open; only where the clients speak it.
+    /// Time from the request for a WebSocket until it was open; only where the clients speak it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub websocket: Option<Percentiles>,
-    /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
+    /// Time from a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,
     /// Response time: from when the question was due, or the connect began where an operation is a connection, to the whole answer.
@@ -216,9 +216,9 @@ pub struct Latencies {
 /// A run that is over, as results of one workload alone need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// The most that there were to be at once.
+    /// Maximum of connections that there were to be at once.
     pub(crate) connections: u64,
-    /// The most operations that there were to be.
+    /// Maximum of operations that there were to be.
     pub(crate) operations: Option<u64>,
     pub(crate) seconds: f64,
     /// CPU seconds of client and server.

@@ -85,7 +85,7 @@ pub struct ClosedWith {
     pub connections: u64,
 }
 
-/// For people.
+/// Writes the report for people.
 impl fmt::Display for WebSocketReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [opened, failed] = [self.opened, self.failed].map(thousands);

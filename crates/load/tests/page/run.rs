@@ -53,7 +53,7 @@ pub(crate) fn record_samples(path: &Path, seconds: u32) {
 fn sample(second: u32, seconds: u32) -> Sample {
     let (ramp, stall) = (seconds / 6, seconds / 2);
     let (is_ramp, is_stalled) = (second <= ramp, (stall..stall + 3).contains(&second));
-    // Some unrest, the same each time.
+    // Some unrest, equal each time.
     let noise = |of: f64| of * (1.0 + 0.13 * (f64::from(second) * 1.7).sin() + 0.05 * (f64::from(second) * 9.1).cos());
     let target = u64::from(100_000 * second.min(ramp) / ramp);
     let lost = if second >= stall { 40 } else { 0 };

@@ -154,8 +154,8 @@ fn every_model_that_changes_alive_is_tried() {
     }
 }
 
-/// Wants a login first, once, then answers `PING number` by `PONG number`: each `mixes`-th question gets the number of the one before it,
-/// whoever asked that; 0 for none.
+/// Wants a login first, once, then answers `PING number` by `PONG number`: each `mixes`-th question gets the number of the one before it, of any
+/// client; 0 for none.
 struct Lines {
     mixes: u64,
     asked: Arc<Mutex<(u64, String)>>,

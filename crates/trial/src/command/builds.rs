@@ -35,7 +35,7 @@ const NONE_SERVES: &str = "no build served any more, and the last one was starte
 /// The time that an upgrade is taken to need until one has shown how long.
 const AT_FIRST: Duration = Duration::from_millis(300);
 
-/// Two builds of a program, and how both are started.
+/// Builds of a program, two of them, and how both are started.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The programs: the trial begins with the first.
@@ -65,7 +65,7 @@ enum Step {
 /// The change in which the new build takes over from itself.
 pub(crate) const NEW_AGAIN: &str = "new again";
 
-/// A process has one set of children: tests that run at the same time take turns.
+/// A process has one set of children: tests that run at once take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The processes of a program whose builds replace each other. All of them end with it. Another waits until this one is dropped.

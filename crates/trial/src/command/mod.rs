@@ -86,7 +86,7 @@ pub struct Options {
     pub command: String,
     /// The time from the start of a command to the start of the next; a longer command is waited for.
     pub every: Duration,
-    /// When the trial ends.
+    /// End of the trial.
     pub until: Until,
     /// The number of clients that connect, exchange and end all the time.
     pub connections: usize,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The number of answers on a connection that show that connections can be kept.
 const ANSWERS: u64 = 2;
 
-/// Why a trial does not begin.
+/// Reason why a trial does not begin.
 #[derive(Debug)]
 pub enum Refused {
     /// The server is not there, or does not answer as expected: a line that says what, why and what to do.
@@ -41,7 +41,7 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
     }
     let tally = Arc::new(Tally::new());
     let deliveries = Arc::new(Deliveries::of_check());
-    // A client that is to hear others hears nobody alone.
+    // A client that is to hear others hears nothing alone.
     let count = if plan.broadcast.is_some() { CHECKS } else { 1 };
     let plan = &Plan { kept: count, ..plan.clone() };
     let keep = plan.keep(kept, &tally.witness(Group::Kept), &deliveries);

@@ -18,7 +18,7 @@ const WAYS: usize = 3;
 pub struct Change {
     /// The number of the run, from 1 on.
     pub number: u64,
-    /// When it began, since the first.
+    /// Time at which it began, since the first.
     pub at: Duration,
     /// The command.
     pub ran: Ran,
@@ -94,8 +94,8 @@ impl Report {
         assert!(Verdict::of(self) == Verdict::Good, "{self}");
     }
 
-    /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if
-    /// it alone listened, any connect may fail. A time-out is none of these: what belonged to a killed process ends at once.
+    /// Holds losses against killed processes. The connections of a process may be seen to be lost until the end of the next change; if it alone
+    /// listened, any connect may fail. A timeout is none of these: what belonged to a killed process ends at once.
     pub(crate) fn bill(&self) -> Bill {
         let idle = self.options.allow_idle_close;
         let mut bill = Bill { failed: self.before.failed(), lost: self.before.lost_unless_allowed(idle), ..Bill::default() };

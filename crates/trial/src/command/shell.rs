@@ -86,7 +86,7 @@ pub struct Ran {
     pub promise: Option<Promise>,
 }
 
-/// The most that an upgrade costs in which a process may be killed.
+/// Maximum cost of an upgrade in which a process may be killed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// The change, in two words.
@@ -99,7 +99,7 @@ pub struct Promise {
     pub moved: u64,
     /// Connections that stayed in the process before.
     pub stayed: u64,
-    /// Why connections stayed, each reason once.
+    /// Reasons why connections stayed, each once.
     pub left_behind: Vec<String>,
     /// State that connections share which the next build does not take, a line each.
     pub dropped: Vec<String>,

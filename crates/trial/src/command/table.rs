@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// In 80 columns. Upgrades have a column more, and a name of their own for the second.
+/// Heads of the columns, for 80 columns of text. Upgrades have a column more, and a name of their own for the second.
 const HEAD: [&str; 11] =
     ["change", "exit", "took ms", "connects", "refused", "reset", "late", "other", "lost", "wrong", "gap ms"];
 /// The place of the column behind what was lost: what may be, because a process was killed.

@@ -108,7 +108,7 @@ fn a_kill_excuses_messages_of_connections_that_came_beside_it() {
     let deliveries = subscribed(2);
     deliveries.next_change();
     deliveries.change_ends(false);
-    // In change 2 a process is killed: one more client comes, and nobody hears anything from then on.
+    // In change 2 a process is killed: one more client comes, and no client hears anything from then on.
     deliveries.next_change();
     let late = deliveries.comes();
     deliveries.subscribes(late);
@@ -166,7 +166,7 @@ fn a_connection_of_a_killed_process_owes_nothing_from_the_kill_on_though_its_end
     // waits because: as above.
     std::thread::sleep(ARRIVES + SPAN);
     deliveries.goes(2);
-    // The last one ends too late for the kill, but what the others published was due to nobody.
+    // The last one ends too late for the kill, but what the others published was due to no client.
     assert_eq!(counts(&deliveries), [(0, 0, 0); 3]);
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Secure {
     authorities: Vec<u8>,
 }
 
-/// Which certificates the clients were shown.
+/// Certificates that the clients were shown.
 struct Book {
     certificates: Vec<Vec<u8>>,
     /// The number of the one in force.

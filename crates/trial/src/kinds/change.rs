@@ -29,7 +29,7 @@ const CONNECTS_PER_CHANGE: u64 = 20;
 /// The timeout of these connects. If the load is lower, the verdict says so.
 const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Why a change counts as not made: the server refused it, or it did not show. One line.
+/// Reason why a change counts as not made: the server refused it, or it did not show. One line.
 pub(crate) type Unseen = String;
 
 /// Applies changes to a scene.

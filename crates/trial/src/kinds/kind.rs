@@ -66,17 +66,17 @@ pub enum Kind {
 /// Way in which a kind of change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By a new configuration, in this way.
+    /// A new configuration, in this way.
     Configured(How),
-    /// At once, by an operation.
+    /// An operation, at once.
     Operation,
-    /// By save and restore.
+    /// Save and restore.
     Adopted,
-    /// By asking connections of the second set to end.
+    /// A request to connections of the second set to end.
     Asked,
-    /// By another process, or another pool in the place of one.
+    /// A handover to another process, or to another pool in the place of one.
     HandedOver,
-    /// By a fault on purpose.
+    /// A fault on purpose.
     Sabotaged,
 }
 

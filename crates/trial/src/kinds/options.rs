@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The options of a trial by kinds of change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// When the trial ends.
+    /// End of the trial.
     pub until: Until,
     /// The model of the server: any that runs many connections at once and can change them while they live.
     pub model: Model,

@@ -19,7 +19,7 @@ pub struct Report {
     pub absent: Vec<(Kind, String)>,
     /// The seed of random choices.
     pub seed: u64,
-    /// When the trial was to end.
+    /// Planned end of the trial.
     pub until: Until,
     /// The trial was interrupted before that.
     pub interrupted: bool,

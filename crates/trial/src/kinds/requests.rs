@@ -103,11 +103,11 @@ impl Service for Requests {
 /// Result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// In order, because the trial ends.
+    /// It ended in order, because the trial ends.
     Stopped,
     /// Ended by the server, which owed no answer.
     Ended,
-    /// By a failure of this cause.
+    /// It ended by a failure of this cause.
     Failed(Cause),
 }
 

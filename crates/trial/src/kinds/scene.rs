@@ -33,9 +33,9 @@ const REQUESTS: usize = 8;
 
 /// A server and its clients.
 pub(crate) struct Scene {
-    /// Another one after each upgrade.
+    /// Server in force; another one after each upgrade.
     server: Mutex<Pool>,
-    /// Where a server meets the next.
+    /// Place where a server meets the next.
     pub(crate) place: Place,
     pub(crate) churn: Pool,
     pub(crate) kept: Pool,

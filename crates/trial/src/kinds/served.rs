@@ -97,23 +97,23 @@ pub(crate) trait Flavour: Default + Send + 'static {
     fn answer(&mut self, group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
 }
 
-/// At once.
+/// Echo that answers at once.
 #[derive(Default)]
 pub(crate) struct Plain;
 
-/// At once, with a larger state.
+/// Echo that answers at once, with a larger state.
 #[derive(Default)]
 pub(crate) struct Counted {
     /// The number of inputs by the power of two of their length.
     sizes: [u32; 17],
 }
 
-/// By jobs, piece by piece; kept connections at once, because a connection is not adopted while its job runs, and probes, of which some have
-/// much to be sent.
+/// Echo that answers by jobs, piece by piece; kept connections at once, because a connection is not adopted while its job runs, and probes, of which
+/// some have much to be sent.
 #[derive(Default)]
 pub(crate) struct Worked;
 
-/// At once, but for [`MARKER`].
+/// Echo that answers at once, but for [`MARKER`].
 #[derive(Default)]
 pub(crate) struct Crashing;
 
@@ -226,7 +226,7 @@ pub(crate) struct Connection<F> {
     flavour: F,
     group: Option<Group>,
     leak: Option<Arc<Leak>>,
-    /// For connections that send requests.
+    /// Ledger for connections that send requests.
     ledger: Option<Arc<Ledger>>,
     /// Callbacks with input so far, of all services that had this connection.
     inputs: u64,

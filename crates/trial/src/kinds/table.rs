@@ -6,7 +6,7 @@ use crate::table::aligned;
 use crate::verdict::failures;
 use std::fmt;
 
-/// In 80 columns.
+/// Heads of the columns, for 80 columns of text.
 const HEAD: [&str; 10] = ["change", "times", "p50 µs", "p99 µs", "connects", "failed", "lost", "wrong", "asked/clean/cut", ""];
 
 /// The table of a report and its counts, ready to print. The verdict is not part of it.

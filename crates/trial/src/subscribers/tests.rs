@@ -20,7 +20,7 @@ enum Fault {
     Doubles,
     /// It is passed on after the next one of its sender.
     Swaps,
-    /// All but the first are told that they have subscribed with the first message that comes to them, in one piece.
+    /// All clients but the first are told that they have subscribed with the first message that comes to them, in one piece.
     AnswersLate,
     /// Its number is changed to that of a message that will be published later, if ever.
     Invents,

@@ -15,13 +15,13 @@ const ROWS: usize = 24;
 pub(super) struct Times {
     /// Samples that are one point.
     points: Vec<Range<usize>>,
-    /// When each point ended.
+    /// Moment at which each point ended.
     pub(super) at: Vec<f64>,
     /// The end of the axis.
     pub(super) end: f64,
-    /// Where a run was not about holding its connections: from, to and why.
+    /// Stretches in which a run was not about holding its connections: from, to and why.
     phases: Vec<(f64, f64, &'static str)>,
-    /// When it was told something.
+    /// Moments at which it was told something.
     actions: Vec<f64>,
 }
 

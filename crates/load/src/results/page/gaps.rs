@@ -24,14 +24,14 @@ pub struct Gaps {
     pub is_good: bool,
     /// Length of the trial, in seconds.
     pub seconds: f64,
-    /// In the order in which they were made.
+    /// Changes, in the order in which they were made.
     pub changes: Vec<Gap>,
 }
 
 /// Change of a trial.
 #[derive(Clone, Debug)]
 pub struct Gap {
-    /// When it began, in seconds.
+    /// Moment at which it began, in seconds.
     pub at: f64,
     /// The longest time until the next change in which no connect led to an answer, in microseconds.
     pub us: f64,

@@ -19,7 +19,7 @@ use super::recorded::Recorded;
 use chart::Times;
 use serde_json::json;
 
-/// Nothing is loaded, and no address is known where anything could be.
+/// Policy of the page: nothing is loaded, and no address is known where anything could be.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 const STYLE: &str = include_str!("style.css");

@@ -21,7 +21,7 @@ pub(super) struct Words<'a> {
     pub(super) title: &'a str,
     pub(super) note: &'a str,
     pub(super) legend: &'a str,
-    /// For readers that do not see it.
+    /// Description for readers that do not see it.
     pub(super) describe: &'a str,
     /// Classes and attributes of the whole.
     pub(super) class: &'a str,

@@ -1,4 +1,4 @@
-//! From numbers to places on an axis, and the round numbers that are written at it.
+//! Scale of an axis: from numbers to places on it, and the round numbers that are written at it.
 
 use super::unit::Unit;
 
@@ -10,7 +10,7 @@ const TICKS: f64 = 5.0;
 pub(super) struct Scale {
     low: f64,
     high: f64,
-    /// None: linear, from 0 on. Else by powers of this.
+    /// Base of the powers; None: linear, from 0 on.
     powers: Option<f64>,
     step: f64,
 }

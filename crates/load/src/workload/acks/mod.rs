@@ -19,7 +19,7 @@ const HEADER: u64 = 12;
 /// Messages of one run, alike on each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Messages {
-    /// When the server acknowledges. A server elsewhere decides that for itself: what counts for it is whether this is
+    /// Pattern by which the server acknowledges. A server elsewhere decides that for itself: what counts for it is whether this is
     /// [`AckPattern::Reply`], because sizes and acks are written differently then.
     pub pattern: AckPattern,
     /// Manner in which the server in this process reads. Other servers cannot be told.
@@ -28,20 +28,20 @@ pub struct Messages {
     pub size: u32,
     /// Messages in one write.
     pub batch: u64,
-    /// The most messages without ack; no less than `batch`.
+    /// Maximum of messages without ack; no less than `batch`.
     pub window: u64,
-    /// From one message to the next; zero is back to back.
+    /// Time from one message to the next; zero is back to back.
     pub interval: Duration,
 }
 
 /// Manner in which a server in this process takes messages out of its socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reading {
-    /// As many as there are in each read.
+    /// Whole reads: as many messages as there are in each.
     #[default]
     Whole,
-    /// With a read for each header and a read for each payload, by blocking code in a thread for each connection. Only with
-    /// [`AckPattern::Timer`]; there is no such server for the others.
+    /// A read for each header and a read for each payload, by blocking code in a thread for each connection. Only with [`AckPattern::Timer`]; there
+    /// is no such server for the others.
     TwoPerMessage,
 }
 

@@ -36,7 +36,7 @@ pub struct Acks {
     pub size: u32,
     /// Messages in one write.
     pub batch: u64,
-    /// The most messages of a connection without ack.
+    /// Maximum of messages of a connection without ack.
     pub window: u64,
     /// Messages per second that were asked for; null: as many as possible.
     pub rate: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Acks {
     pub messages_per_ack: Option<f64>,
     /// Nanoseconds of the client's CPU for each acknowledged message, where it is known.
     pub client_cpu_ns: Option<f64>,
-    /// The same of the server's CPU.
+    /// Nanoseconds of the server's CPU for each acknowledged message, where it is known.
     pub server_cpu_ns: Option<f64>,
     /// Share of the acknowledged messages that waited as long as a delayed TCP ACK takes, when these stand out and the pattern does not explain them.
     pub delayed_ack: Option<f64>,

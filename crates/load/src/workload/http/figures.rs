@@ -7,16 +7,16 @@ use std::time::Instant;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// When the first connect was due.
+    /// Moment at which the first connect was due.
     #[serde(with = "crate::moment")]
     pub(crate) first_due: Option<Instant>,
-    /// From when a connect was due until it began.
+    /// Times from when a connect was due until it began.
     pub(crate) lag: Latency,
-    /// From the request to the first byte of the answer.
+    /// Times from the request to the first byte of the answer.
     pub(crate) first_byte: Latency,
-    /// From the request to the end.
+    /// Times from the request to the end.
     pub(crate) processing: Latency,
-    /// From when the connect began, whenever it was due, to the end.
+    /// Times from when the connect began, whenever it was due, to the end.
     pub(crate) total: Latency,
     pub(crate) bytes: u64,
     pub(crate) body_bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Figures {
     pub(crate) other_lengths: u64,
     pub(crate) announced: u64,
     pub(crate) unannounced: u64,
-    /// By the number of the page; as many as there was something of.
+    /// Figures of the pages, by their numbers; as many as there was something of.
     pub(crate) pages: Vec<PageFigures>,
 }
 

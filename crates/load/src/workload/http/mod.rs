@@ -1,4 +1,4 @@
-//! `http`: what is asked for, who ends connections, and the figures that people compare.
+//! `http`: the requests, the side that ends connections, and the figures that people compare.
 
 pub(super) mod figures;
 mod report;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 /// Requests of a run of `http`: what it asks for, and how.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted {
-    /// At least one, with a weight above 0; each request takes one.
+    /// Pages, at least 1, with a weight above 0; each request takes one.
     pub pages: Vec<Page>,
     /// Parts that all requests have besides their paths.
     pub request: Request,
-    /// Who ends a connection, which has one request; None: connections are kept and have one request after the other.
+    /// Side that ends a connection, which has one request; None: connections are kept and have one request after the other.
     pub close: Option<Close>,
     /// Connections begun in a second, on schedule whatever the server does, and not with connections that are kept; None: another
     /// begins when one has ended.
     pub rate: Option<f64>,
-    /// From one request of a kept connection to the next, on schedule whatever the server does; zero is back to back.
+    /// Time from one request of a kept connection to the next, on schedule whatever the server does; zero is back to back.
     pub interval: Duration,
 }
 

@@ -16,14 +16,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Http {
-    /// Who ended connections: `server`, `fin`, `rst`, or `keep-alive`.
+    /// Side and way in which connections ended: `server`, `fin`, `rst`, or `keep-alive`.
     pub close: Cow<'static, str>,
     /// Requests answered well, per second.
     pub requests_per_second: f64,
     /// Mean time of a request, in microseconds: connections at once, times the run's time, by requests. By a schedule, where there
     /// are as many at once as it takes, the mean of what was measured.
     pub time_per_request_us: Option<f64>,
-    /// The same across all at once: the run's time by requests.
+    /// Mean time of a request across all at once, in microseconds: the run's time by requests.
     pub time_per_request_across_all_us: Option<f64>,
     /// Bytes that came.
     pub transfer: Transfer,
@@ -35,7 +35,7 @@ pub struct Http {
     pub other_lengths: u64,
     /// Microseconds that so many percent of the requests did not exceed.
     pub served_within_us: Vec<Within>,
-    /// Where the time went.
+    /// Parts of the time of requests.
     pub times_us: Times,
     /// Connections begun by a schedule; None in a closed loop.
     pub schedule: Option<Schedule>,
@@ -49,11 +49,11 @@ pub struct Http {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Transfer {
-    /// All of them.
+    /// All bytes.
     pub bytes: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
-    /// All of them per second.
+    /// All bytes per second.
     pub bytes_per_second: f64,
 }
 
@@ -65,7 +65,7 @@ pub struct Failures {
     pub connect: u64,
     /// The answer, or the end of the stream behind it, did not come.
     pub receive: u64,
-    /// All else: what came was no answer, or more than one; cut off at the end of the run.
+    /// Any other failure: what came was no answer, or more than one; cut off at the end of the run.
     pub exceptions: u64,
     /// A status other than 2xx and 3xx.
     pub status: u64,
@@ -92,13 +92,13 @@ pub struct Within {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Times {
-    /// Until the connection stood.
+    /// Time until the connection stood.
     pub connect: Spread,
-    /// From the request to the end.
+    /// Time from the request to the end.
     pub processing: Spread,
-    /// From the request to the first byte of the answer.
+    /// Time from the request to the first byte of the answer.
     pub waiting: Spread,
-    /// From when the connect began, whenever it was due, to the end.
+    /// Time from when the connect began, whenever it was due, to the end.
     pub total: Spread,
 }
 
@@ -112,9 +112,9 @@ pub struct Spread {
     pub mean: Option<f64>,
     /// The standard deviation.
     pub sd: Option<f64>,
-    /// Half of them took no longer.
+    /// The median: half of the times were no longer.
     pub median: Option<f64>,
-    /// The most.
+    /// The maximum.
     pub max: Option<f64>,
 }
 
@@ -140,7 +140,7 @@ pub struct Schedule {
 pub struct Renewed {
     /// The answer said so.
     pub announced: u64,
-    /// It did not: what had been asked meanwhile was asked again on another connection.
+    /// The answer did not say so: what had been asked meanwhile was asked again on another connection.
     pub unannounced: u64,
 }
 
@@ -154,11 +154,11 @@ pub struct PageReport {
     pub weight: u32,
     /// Answered well.
     pub ok: u64,
-    /// Not.
+    /// Requests that were not answered well.
     pub failed: u64,
     /// Requests answered well, per second.
     pub per_second: f64,
-    /// From the request to the first byte, in microseconds.
+    /// Times from the request to the first byte, in microseconds.
     pub first_byte_us: Percentiles,
     /// The operation, in microseconds.
     pub operation_us: Percentiles,
