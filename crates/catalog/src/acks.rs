@@ -94,9 +94,9 @@ impl Service for Acks {
 enum Plan {
     Reply,
     Read,
-    /// An ack when so many messages wait.
+    /// An ack when this number of messages waits.
     Every(u32),
-    /// An ack when so many reads were made, or so much time has passed.
+    /// An ack when this number of reads was made, or this time has passed.
     Reads(u32, u32),
 }
 

@@ -24,7 +24,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Takes up to `wanted` operations of a connection that has begun so many. Returns how many it got.
+    /// Takes up to `wanted` operations of a connection that has begun `begun` operations. Returns how many it got.
     pub(crate) fn take(&self, begun: u64, wanted: u64) -> u64 {
         match self {
             Budget::Unlimited => wanted,

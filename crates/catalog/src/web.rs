@@ -194,7 +194,7 @@ impl Conversation {
         Step::Close
     }
 
-    /// Waits for a request, for so long.
+    /// Waits for a request, for this time.
     fn wait(&mut self, within: Duration, cx: &mut Context<'_>) {
         cx.set_timer(within);
         let (silence, oldest) = self.web.silent.add(cx.handle(), self.web.max_silent);

@@ -175,7 +175,7 @@ impl fmt::Display for Tries {
 }
 
 impl Try {
-    /// Returns whether so many were reached, as far as chance lets a number of this size be: of few, some more may be missing.
+    /// Returns true where `amount` was reached, as far as chance lets a number of this size be: of few, some more may be missing.
     pub fn is_reached(amount: u64, reached: f64, seconds: f64) -> bool {
         let wanted = float(amount) * seconds;
         reached * seconds + 2.0 * wanted.sqrt() >= REACHED * wanted && reached > 0.0

@@ -32,19 +32,19 @@ pub struct Plan {
     pub local_ports: Option<(u16, u16)>,
     /// The header of the PROXY protocol with which each connection begins.
     pub proxy_header: Option<ProxyHeader>,
-    /// Maximum of connections at once; without stages there are to be so many from the first moment.
+    /// Maximum of connections at once; without stages there are to be as many from the first moment.
     pub connections: usize,
     /// Stages of the number of connections, one after the other, from none on.
     pub stages: Vec<Stage>,
-    /// The run ends after so many operations of all connections.
+    /// Number of operations of all connections after which the run ends.
     pub operations: Option<u64>,
-    /// The run ends after this time.
+    /// Time after which the run ends.
     pub end: End,
     /// Maximum of connects per second.
     pub connect_rate: Option<f64>,
     /// Maximum time of a connect, and of an answer.
     pub timeout: Duration,
-    /// A connection ends by itself so long after it stands, and another takes its place.
+    /// Time after which a connection that stands ends by itself, and another takes its place.
     pub lifetime: Option<Duration>,
     /// A connection of round trips that ends before its time is replaced by another.
     pub reconnect: bool,
@@ -73,7 +73,7 @@ impl ProxyHeader {
     }
 }
 
-/// A way from the connections there were to so many, at a constant rate.
+/// Way from the connections there were to another number, at a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
     /// Time that the stage takes.

@@ -61,7 +61,7 @@ impl Due {
         Due { interval, per_second, planned: per_second, ..Due::default() }
     }
 
-    /// Sets the rate of a plan that has so many connections from begin to end.
+    /// Sets the rate of a plan that has this number of connections from begin to end.
     pub(crate) fn of_all(mut self, connections: u64) -> Due {
         if !self.interval.is_zero() {
             self.planned = Some(float(connections) / self.interval.as_secs_f64());

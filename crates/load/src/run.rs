@@ -27,16 +27,16 @@ use sockdrawer::{Address, Config, Drain, Error, Pool};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Between two calls of the progress callback.
+/// Time between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
 /// Time from one sample to the next.
 const SECOND: Duration = Duration::from_secs(1);
 /// A run that ends so soon after a sample has no sample of the rest alone: its end takes some milliseconds of CPU and packets, which would be
 /// told as many times as much per second.
 const SHORT: Duration = Duration::from_millis(250);
-/// Between two looks there is so much time where this process was stopped, and not where its machine is busy.
+/// Minimum time between two looks that shows that this process was stopped: a busy machine does not make it as long.
 const STOPPED_FOR: Duration = Duration::from_millis(250);
-/// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
+/// Time between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
@@ -485,7 +485,7 @@ impl<'a> Run<'a> {
         self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }
 
-    /// Returns the growth of the clients' memory per connection at the peak, of so many connections that what is not theirs weighs little.
+    /// Returns the growth of the clients' memory per connection at the peak; None below 1,000: what is not theirs would weigh too much.
     fn bytes_per_connection(&self) -> Option<f64> {
         (self.peak >= LEAST_CONNECTIONS).then(|| float(self.grown_bytes) / float(self.peak))
     }

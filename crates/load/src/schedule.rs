@@ -12,9 +12,9 @@ const STEP: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Schedule {
     stages: Vec<Stage>,
-    /// The one that comes after the one under way.
+    /// Number of the stage after the one under way.
     next: usize,
-    /// The stage under way: from so many to so many, since when and until when.
+    /// The stage under way: its connections at its begin and at its end, since when and until when.
     from: usize,
     to: usize,
     began: Duration,

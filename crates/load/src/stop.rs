@@ -23,7 +23,7 @@ impl Stop {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for it, so long at most; whether it came.
+    /// Waits for it, for at most this time. Returns true where it came.
     pub fn wait(&self, within: Duration) -> bool {
         let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         *self.0.1.wait_timeout_while(set, within, |set| !*set).unwrap_or_else(PoisonError::into_inner).0

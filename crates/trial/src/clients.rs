@@ -250,7 +250,8 @@ impl<E: Exchange, W: Witness> Keep<E, W> {
         Keep { exchange, witness, seed, in_pieces: false, longest_pause: LONG_PAUSE, next: AtomicU64::new(0) }
     }
 
-    /// Lets so many connections pause for longer, that all of them together do not keep this machine, and the server's, from everything else.
+    /// Lets this number of connections pause for longer, so that all of them together do not keep this machine, and
+    /// the server's, from everything else.
     pub(crate) fn of(mut self, connections: usize) -> Keep<E, W> {
         let share = PAUSE_OF_EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX));
         self.longest_pause = LONG_PAUSE.max(share).min(PATIENCE);

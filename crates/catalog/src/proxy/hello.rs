@@ -111,13 +111,13 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// Returns the number that so many bytes are.
+    /// Returns the number that the first `width` bytes are.
     fn length(&self, width: usize) -> Option<usize> {
         let number = self.0.get(..width)?;
         Some(number.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// Takes bytes that stand behind their length, which has so many bytes. None: they are not all there, and none is taken.
+    /// Takes bytes that stand behind their length, which has `width` bytes. None: they are not all there, and none is taken.
     fn vector(&mut self, width: usize) -> Option<&'a [u8]> {
         let taken = self.0.get(width..)?.get(..self.length(width)?)?;
         self.take(width + taken.len())?;

@@ -38,7 +38,7 @@ pub enum TargetEvent {
     WaitsNoMore,
     /// A client that waited for a place there, and perhaps at others, got none in time.
     TimedOut,
-    /// A pair has ended that carried so many bytes to the target, and so many from it.
+    /// A pair has ended that carried these numbers of bytes to the target, and from it.
     Carried(u64, u64),
     /// Nothing names the target any more, and no client has a place there.
     Gone,

@@ -3,9 +3,9 @@
 use super::Answer;
 use sockdrawer::Input;
 
-/// The head of a request may be this long, in bytes.
+/// Maximum length of a request's head, in bytes.
 pub(super) const MAX_HEAD: usize = 8 * 1024;
-/// And have so many fields.
+/// Maximum number of fields of a request's head.
 const MAX_FIELDS: usize = 64;
 
 /// A request with its whole body.

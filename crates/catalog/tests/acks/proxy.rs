@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// Takes so many connections, and makes one onwards for each.
+/// Takes this number of connections, and makes one onwards for each.
 pub(crate) struct Proxy {
     at: SocketAddr,
     accepting: JoinHandle<()>,

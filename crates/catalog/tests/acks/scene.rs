@@ -206,14 +206,14 @@ impl Scene {
         assert_eq!((self.received(), counts.bytes_in, counts.panics), (all, all * (12 + u64::from(case.size)), 0), "{case:?}");
     }
 
-    /// Waits until so many more messages were received.
+    /// Waits until this number of messages more was received.
     pub(crate) fn wait_for_messages(&self, more: u64) {
         let until = self.received() + more;
         self.counts.awaited.store(until, Ordering::SeqCst);
         self.counts.wait("messages", |_| self.received() >= until);
     }
 
-    /// Waits until so many more messages were acknowledged.
+    /// Waits until this number of messages more was acknowledged.
     pub(crate) fn wait_for_acks(&self, more: u64) {
         let until = self.clients().acknowledged + more;
         self.counts.wait("acks", |told| told.acknowledged >= until);
@@ -238,7 +238,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Waits until so many have ended.
+    /// Waits until this number of connections has ended.
     #[track_caller]
     pub(crate) fn wait_for_ends(&self, connections: usize) {
         self.counts.wait("an end", |told| told.ends.len() >= self.ended + connections);

@@ -18,7 +18,7 @@ pub(super) const PATTERNS: [AckPattern; 5] = [
     AckPattern::Every(EVERY),
 ];
 const EVERY: u32 = 3;
-/// Reached by a few acks, so that connections are held back by a peer that does not read.
+/// Bounds that a few acks reach, so that connections are held back by a peer that does not read.
 const WATER: Bounds = Bounds { max_partial: 12, high_water: 40, low_water: 20, inbox: 1 };
 /// Zeros for the rest of a payload: up to as many bytes in a step, so that large payloads need no large inputs.
 static ZEROS: [u8; 31 * 4096] = [0; 31 * 4096];

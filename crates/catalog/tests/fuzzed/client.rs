@@ -11,7 +11,7 @@ use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// Reached by a few messages, so that the server's not reading holds the client back.
+/// Bounds that a few messages reach, so that the server's not reading holds the client back.
 const WATER: Bounds = Bounds { max_partial: 12, high_water: 100, low_water: 50, inbox: 4 };
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const ANSWER: &[u8; 57] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 const SERVER: Http = Http { slow_duration: Duration::ZERO, in_worker: true };
-/// A step brings up to so much of one byte, so that long heads need no long inputs.
+/// Maximum number of equal bytes that a step brings, so that long heads need no long inputs.
 const FILL: usize = 31 * 32;
 
 /// Verdict of the format on the first bytes of a connection.

@@ -137,7 +137,7 @@ pub(super) enum Request {
 /// Kind of look at a server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Look {
-    /// While so many connections stand and this has been done.
+    /// Takes a sample while `standing` connections stand and `done` has been done.
     Sample { standing: u64, done: Numbers },
     /// Measures what the server takes once nothing begins any more, with `standing` connections.
     Weigh { standing: u64 },
@@ -177,7 +177,7 @@ pub(super) struct Start {
 /// Processes that run the clients of an agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Clients {
-    /// The agent's own, which shares the machine's CPUs with so many, itself among them.
+    /// The agent's own process, which shares the machine's CPUs with this number of processes, itself among them.
     Here(usize),
     /// Processes, as many as descriptors ask for. What the machine has too little for is refused, unless it is forced.
     Processes { force: bool },

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the pool while its end is awaited.
+/// Time between two looks at the pool while its end is awaited.
 const SLICE: Duration = Duration::from_millis(50);
-/// Between two looks whether all was answered.
+/// Time between two looks whether all was answered.
 const ANSWERED: Duration = Duration::from_millis(5);
 /// Maximum time after a [`Stop`] for what is under way.
 const IMPATIENCE: Duration = Duration::from_secs(1);

@@ -14,9 +14,9 @@ use sockdrawer::{Address, Error};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// An agent that came says what it is in this time.
+/// Maximum time until an agent that came says what it is.
 const SAYS_WITHIN: Duration = Duration::from_secs(3);
-/// Beyond the longest way to an agent, a run begins so much later than it was asked for: a busy agent is to hear of it in time.
+/// Time beyond the longest way to an agent by which a run begins later than it was asked for: a busy agent is to hear of it in time.
 const LEAD: Duration = Duration::from_millis(50);
 
 /// Reaction of a run to the loss of an agent.
@@ -160,7 +160,7 @@ impl Hosts {
         self.remotes.iter_mut().filter(|remote| remote.name() == name).for_each(|remote| remote.tell(word));
     }
 
-    /// Changes the connections of one of them, where all have so many; returns how many all are to have.
+    /// Changes the connections of one of them, where all have `all`. Returns how many all are to have.
     pub(crate) fn change(&mut self, name: &str, order: Order, all: usize) -> usize {
         let parts = Remote::parts(&self.remotes, all);
         let one = self.remotes.iter_mut().zip(parts).find(|(remote, _)| remote.name() == name);

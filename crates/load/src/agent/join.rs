@@ -26,7 +26,7 @@ const NONCE: usize = 32;
 const CODE: usize = 32;
 /// An agent's nonce, number, how many there are to be, and code.
 const ANSWER: usize = NONCE + 8 + CODE;
-/// A peer that proves nothing for so long is no agent.
+/// Maximum time for the proof: a peer that proves nothing in it is no agent.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
 /// Connections at once besides those of agents.
 const OTHERS: usize = 64;
@@ -134,7 +134,7 @@ pub struct AgentPort {
 }
 
 impl AgentPort {
-    /// Lets so many agents in. Each proves that it has the secret, and is shown that this side has it; what is said then is not encrypted.
+    /// Lets this number of agents in. Each proves that it has the secret, and is shown that this side has it; what is said then is not encrypted.
     ///
     /// # Errors
     /// When nothing can listen there.

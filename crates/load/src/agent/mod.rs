@@ -29,7 +29,7 @@ use crate::stop::Stop;
 use sockdrawer::{Address, Error};
 use std::time::{Duration, Instant};
 
-/// A process of clients that does not end in so many times what it may take is stuck.
+/// Factor of the time that clients may take to end: a process that needs longer is stuck.
 const PATIENCE: u32 = 6;
 /// Time that closing a connection may take that keeps both ends busy, on few CPUs for many processes.
 const CLOSING: Duration = Duration::from_micros(200);

@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 
 /// Maximum time for a program to start, and for its pool.
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
-/// An agent that is busy for longer is added up the next time.
+/// Maximum time for an account: an agent that is busy for longer is added up the next time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time for all to answer at the end: to close many connections takes long.
 const ANSWERS_AT_LAST: Duration = Duration::from_secs(60);
-/// Between two looks at a stop, and at the time, while an agent is awaited.
+/// Time between two looks at a stop, and at the time, while an agent is awaited.
 const SLICE: Duration = Duration::from_millis(50);
 /// Number of measurements of a clock before a run begins: the best of so many, one after the other, is near the truth.
 const FIRST_BEATS: u32 = 8;
-/// An agent that gives no sign of life for so long is lost: it is asked for one each half second.
+/// Time after which an agent that gives no sign of life is lost: it is asked for one each half second.
 const SILENT_FOR: Duration = Duration::from_millis(2_500);
 
 /// Agent in another process.
@@ -293,7 +293,7 @@ impl Remote {
         shares(all, &remotes.iter().map(|remote| remote.more).collect::<Vec<_>>())
     }
 
-    /// Changes what it has besides its equal part, by an order to it alone, when it has so many connections; returns by how much.
+    /// Changes what it has besides its equal part, by an order to it alone, when it has `has` connections. Returns by how much.
     pub(super) fn change(&mut self, order: Order, has: usize) -> isize {
         let signed = |count: usize| isize::try_from(count).unwrap_or(isize::MAX);
         let by = match order {
@@ -428,7 +428,7 @@ impl Remote {
         self.seen.take()
     }
 
-    /// Asks it what so many connections need beside what its machine has. It answers after a connect to the target.
+    /// Asks it what `connections` connections need beside what its machine has. It answers after a connect to the target.
     pub(super) fn examine(
         remotes: &mut [Remote],
         target: Option<&Address>,

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// The argument by which a program knows that it was started to run clients. It is not for people.
 pub(super) const CHILD: &str = "--clients-of-load";
-/// Between two words about where it is.
+/// Time between two words about where it is.
 const TELLS_EACH: Duration = Duration::from_millis(100);
-/// An agent of another machine that hears nothing for so long is alone: its connections end with it.
+/// Time after which an agent of another machine that hears nothing is alone: its connections end with it.
 const ALONE_AFTER: Duration = Duration::from_secs(30);
 
 /// Runs clients and does not return, when this process was started for that by [`Run::start`](crate::Run::start), which starts the

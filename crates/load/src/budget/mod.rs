@@ -260,7 +260,7 @@ fn allowed(plan: &Plan, facts: &Facts) -> Vec<Need> {
     memory.into_iter().chain(tasks).chain(cpu).collect()
 }
 
-/// Returns what so many connections need of the memory that a cgroup allows.
+/// Returns what this number of connections needs of the memory that a cgroup allows.
 pub(crate) fn memory_of(end: &'static str, connections: u64, each: u64, room: &cgroup::Room) -> Need {
     let how = format!("{} bytes for each connection, by {}; estimated", thousands(each), room.file.display());
     Need::new(end, "memory", (connections.saturating_mul(each), Some(room.left)), how)

@@ -21,7 +21,7 @@ pub(super) struct Costs {
 const LEAST_APART: f64 = 0.05;
 
 impl Fit {
-    /// Adds a stretch with so many accepts and operations, and what it cost in microseconds.
+    /// Adds a stretch with these numbers of accepts and operations, and what it cost in microseconds.
     pub(super) fn add(&mut self, accepts: f64, operations: f64, cost: f64) {
         self.aa += accepts * accepts;
         self.ao += accepts * operations;

@@ -14,7 +14,7 @@ use sockdrawer::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Growth is told of so many connections at least: with fewer, what a server takes for other reasons weighs more.
+/// Minimum number of connections of which growth is told: with fewer, what a server takes for other reasons weighs more.
 pub(crate) const LEAST_CONNECTIONS: u64 = 1_000;
 /// CPU time that accepts and operations are told apart by: it is counted in 10 ms.
 const LEAST_CPU: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(super) struct Follow {
     memory_due: Instant,
     processes_due: Instant,
     largest: Option<Growth>,
-    /// Looked at for the last time.
+    /// True where memory was looked at for the last time.
     weighed: bool,
     fit: Fit,
     fitted: Duration,
@@ -140,7 +140,7 @@ impl Follow {
         Some(self.sample)
     }
 
-    /// Looks at the memory once more, whenever it was due, while so many stand.
+    /// Looks at the memory once more, whenever it was due, while `standing` connections stand.
     pub(super) fn weigh(&mut self, standing: u64) {
         let family = if let Who::Processes(roots) = &self.who { family::of(roots, &mut self.others) } else { Family::new() };
         self.see_kernel_memory();

@@ -72,7 +72,7 @@ fn file_of(answer: &[u8]) -> Option<(u32, u32)> {
     None
 }
 
-/// Takes a message or an attribute off the front: its kind, after a length of so many bytes, and what follows its header. None if no whole
+/// Takes a message or an attribute off the front: its kind, after a size of `length` bytes, and what follows its header. None if no whole
 /// one is left.
 fn next<'a>(rest: &mut &'a [u8], length: usize, header: usize) -> Option<(u16, &'a [u8])> {
     let whole = *rest;

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) struct Shared {
     /// Maximum time of a connect, and of an answer.
     pub(crate) timeout: Duration,
-    /// A connection ends by itself so long after it stands.
+    /// Time after which a connection that stands ends by itself.
     pub(crate) lifetime: Option<Duration>,
     pub(crate) seed: u64,
     /// Number of operations to do; None: as many as there is time for, which costs no shared counter.

@@ -27,7 +27,7 @@ impl Drop for Folder {
     }
 }
 
-/// Writes a run of so many seconds to this directory; without a result when it was interrupted.
+/// Writes a run of this number of seconds to this directory; without a result when it was interrupted.
 pub(crate) fn record(path: &Path, seconds: u32, is_interrupted: bool) {
     let mut directory = Directory::create(path, PLAN, false).expect("the directory can be written");
     let mut latency = Latency::new();

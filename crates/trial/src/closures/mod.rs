@@ -44,7 +44,8 @@ impl Change {
         Change { name: name.into(), apply: Box::new(apply), may_lose: 0 }
     }
 
-    /// Allows that so many clients lose their connection, or fail to connect, each time that the change is applied: as where the backend of a proxy dies under them.
+    /// Allows this number of clients to lose their connection, or to fail to connect, each time that the change is applied: as where the
+    /// backend of a proxy dies under them.
     #[must_use]
     pub fn may_lose(self, clients: u64) -> Change {
         Change { may_lose: clients, ..self }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const BUFFER: usize = 16 * 1024;
 /// The size of a block.
 const BLOCK: u64 = 4096;
-/// A server that takes nothing for so long takes no more before the client reads.
+/// Time after which a server that takes nothing takes no more before the client reads.
 const TAKES_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// The client, with all that it sent.

@@ -101,7 +101,7 @@ fn a_visit_fails_by_its_phase_and_cause() {
     }
 }
 
-/// Exchanges blocks until so many round trips were made.
+/// Exchanges blocks until this number of round trips was made.
 fn converse<F: super::served::Flavour>(client: &mut Driver<Keep>, server: &mut Driver<Served<F>>, tally: &Tally, rounds: u64) {
     for _ in 0..rounds {
         server.receive(&client.sent());

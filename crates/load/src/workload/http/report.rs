@@ -33,7 +33,7 @@ pub struct Http {
     pub redirected: u64,
     /// Answers whose bodies were not as long as the first one of their page, which are right.
     pub other_lengths: u64,
-    /// Microseconds that so many percent of the requests did not exceed.
+    /// Microseconds that these percentages of the requests did not exceed.
     pub served_within_us: Vec<Within>,
     /// Parts of the time of requests.
     pub times_us: Times,
