@@ -87,7 +87,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Returns the descriptors of the clients in all their processes; a server in this process needs its own.
+/// Returns the need of descriptors of the clients in all their processes; a server in this process needs its own.
 fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     let connections = plan.connections as u64;
     let each = facts.descriptors.saturating_sub(OTHERS as u64).max(1);
@@ -112,7 +112,7 @@ fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     })
 }
 
-/// Returns the descriptors of the process that starts those of the clients, two pipes to each, where that is too many. None: it is not.
+/// Returns the need of descriptors of the process that starts those of the clients, two pipes to each, where that is too many. None: it is not.
 fn pipes(plan: &Plan, facts: &Facts) -> Option<Need> {
     let others = plan.processes(usize::try_from(facts.descriptors).unwrap_or(usize::MAX)) as u64;
     let needed = others.saturating_mul(2).saturating_add(facts.open + SPARE);
@@ -125,7 +125,7 @@ fn pipes(plan: &Plan, facts: &Facts) -> Option<Need> {
     (others > 0 && need.fit == Fit::Lacking).then_some(need)
 }
 
-/// Returns the command that raises fs.nr_open, in parentheses, where it is less than `descriptors`: no process may have more, whatever its limit.
+/// Returns the command that raises `fs.nr_open`, in parentheses, where it is less than `descriptors`: no process may have more, whatever its limit.
 pub(crate) fn above_nr_open(descriptors: u64) -> String {
     match crate::proc::number("fs.nr_open") {
         Some(most) if most < descriptors => format!(" (first sysctl -w fs.nr_open={descriptors})"),
@@ -133,7 +133,7 @@ pub(crate) fn above_nr_open(descriptors: u64) -> String {
     }
 }
 
-/// Returns the open files of the whole machine: both ends where the server is on it.
+/// Returns the need of open files of the whole machine: both ends where the server is on it.
 fn files(plan: &Plan, facts: &Facts) -> Need {
     let ends = if facts.servers_are_here { 2 } else { 1 };
     let needed = (plan.connections as u64).saturating_mul(ends);
