@@ -26,22 +26,22 @@ pub fn http(input: &[u8]) {
     fuzzed::http::check(input);
 }
 
-/// The header of the PROXY protocol.
+/// Checks a header of the PROXY protocol.
 pub fn proxy_header(input: &[u8]) {
     fuzzed::proxy_header::check(input);
 }
 
-/// What a peer sends to an end of TLS.
+/// Gives an end of TLS what a peer sends.
 pub fn tls(input: &[u8]) {
     sockdrawer_tls::take_bytes(input);
 }
 
-/// A client of a WebSocket after its handshake.
+/// Checks a client of a WebSocket after its handshake.
 pub fn websocket(input: &[u8]) {
     websocket_fuzzed::check(input);
 }
 
-/// What another process says in an upgrade: one message.
+/// Takes what another process says in an upgrade: one message.
 pub fn upgrade(input: &[u8]) {
     sockdrawer::testing::take_message(input);
 }

@@ -1,8 +1,8 @@
-//! What alerts say.
+//! Words for alerts.
 
 use rustls::AlertDescription;
 
-/// The name of an alert, as rustls writes it, and what the peer most likely means.
+/// Returns the name of an alert, as rustls writes it, and what the peer most likely means.
 pub(crate) fn words(alert: u8) -> String {
     let alert = AlertDescription::from(alert);
     format!("{alert:?}{}", hint(alert))

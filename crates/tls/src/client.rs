@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Those that these authorities signed, PEM; and each of these certificates itself, for its names and until it expires.
+    /// Certificates that these authorities signed, PEM; and each of these certificates itself, for its names and until it expires.
     Authorities(Vec<u8>),
     /// All: the peer may be anybody. For tests and measurements.
     Anybody,

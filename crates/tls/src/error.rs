@@ -11,7 +11,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says, and what to do.
+        /// Error of the system, and what to do.
         why: String,
     },
     /// A file or text has not what it should have.
@@ -19,7 +19,7 @@ pub enum Error {
     Pem {
         /// The file, or what the text is.
         source_name: String,
-        /// What is wrong.
+        /// Description of what is wrong.
         why: String,
     },
     /// Certificate and key do not go together, or rustls cannot use them.
@@ -28,7 +28,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Of a file that was to be read.
+    /// Makes the error about a file that was to be read.
     pub fn unreadable(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
         Error::File { path: path.into(), why: format!("{error}: name a file that is there and may be read") }
     }

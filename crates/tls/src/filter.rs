@@ -54,7 +54,7 @@ struct Shaking {
     cpu: Duration,
 }
 
-/// What a worker brings back.
+/// Result that a worker brings back.
 struct Worked {
     shaking: Box<Shaking>,
     back: Output,
@@ -154,7 +154,7 @@ impl TlsFilter {
         if let Stage::Open(session) = &mut self.stage { Some(session) } else { None }
     }
 
-    /// What came of a step of the handshake.
+    /// Goes on after a step of the handshake, by its outcome.
     fn shaken(
         &mut self,
         mut shaking: Box<Shaking>,
@@ -221,7 +221,7 @@ impl Filter for TlsFilter {
                 back.push(&[Content::ALERT.0, 3, 3, 0, 2, FATAL, DECODE_ERROR]);
                 self.shaken(shaking, Err(Refused::because("the peer does not speak TLS")))
             }
-            // What a client says first needs no worker.
+            // A client's first message needs no worker.
             Stage::Handshake(shaking) if shaking.on_workers && !wire.is_empty() => self.work(shaking, wire),
             Stage::Handshake(shaking) if !shaking.records.is_empty() => {
                 self.stage = Stage::Handshake(shaking);

@@ -1,4 +1,4 @@
-//! What both ends agreed on.
+//! Handshakes: what both ends agreed on.
 
 use rustix::time::{ClockId, clock_gettime};
 use sockdrawer::layer::{HandshakeKind, Refused};
@@ -7,13 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What came of a handshake.
+/// Outcome of a handshake that succeeded.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Handshake {
     /// The version of TLS.
     pub protocol: Protocol,
-    /// Whether it was resumed.
+    /// Kind of the handshake: full or resumed.
     pub kind: HandshakeKind,
     /// The name of the cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub suite: String,
@@ -83,7 +83,7 @@ pub enum Protocol {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HandshakeDone<'h> {
-    /// What was agreed on, or why nothing was.
+    /// Handshake as both ends agreed on it, or the reason why it failed.
     pub outcome: Result<&'h Handshake, &'h Refused>,
     /// The time since the connection was there.
     pub took: Duration,

@@ -1,5 +1,5 @@
-//! What a hostile peer sends, with the keys of the connection and without: no end panics, what it holds is bounded, what it sends its peer can
-//! open, and one that failed stays failed. For the fuzz target `tls`, and for the tests below, which change and cut seeds.
+//! Input of a hostile peer, with the keys of the connection and without: no end panics, what it holds is bounded, what it sends its peer can open,
+//! and one that failed stays failed. For the fuzz target `tls`, and for the tests below, which change and cut seeds.
 //!
 //! An input is a byte that chooses the end, the number of steps (at most 15), a byte for each, and the stream that the steps take bytes of. A
 //! step's upper three bits say what happens, its lower five how much of it.
@@ -13,10 +13,10 @@ use sockdrawer::{Input, Output, Saved, Saver, Side};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What an event loop keeps of bytes that are not taken.
+/// Maximum number of bytes that an event loop keeps because they are not taken.
 const MAX_WIRE: usize = 64 * 1024;
 
-/// One end, and all that its peer knows.
+/// End that is under test, and all that its peer knows.
 struct Victim {
     filter: TlsFilter,
     wire: Vec<u8>,
@@ -136,7 +136,7 @@ impl Victim {
         assert!(self.filter.save(&mut Saver::default()).is_err());
     }
 
-    /// What an established end sends is in order and of its keys.
+    /// Checks that what an established end sends is in order and of its keys.
     fn hear(&mut self, said: &[u8]) {
         let Some((cipher, opens)) = &mut self.opens else { return };
         let mut said = said.to_vec();

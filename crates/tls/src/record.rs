@@ -19,7 +19,7 @@ pub(crate) mod tests;
 pub(crate) const HEADER: usize = 5;
 /// The most bytes of data in a record: RFC 8446, section 5.1.
 pub(crate) const MAX_PLAIN: usize = 1 << 14;
-/// What a record may be longer than its data: RFC 8446, section 5.2, and RFC 5246, section 6.2.3.
+/// Maximum number of bytes by which a record is longer than its data: RFC 8446, section 5.2, and RFC 5246, section 6.2.3.
 const MAX_EXTRA_13: usize = 256;
 const MAX_EXTRA_12: usize = 2048;
 /// The most bytes of a record with its header.
@@ -101,7 +101,7 @@ impl Aead {
     }
 }
 
-/// How the records of a connection are sealed.
+/// Way in which the records of a connection are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cipher {
     pub(crate) version: Version,
@@ -131,7 +131,7 @@ impl Drop for Keys {
     }
 }
 
-/// What is secret is not printed.
+/// Prints no secrets.
 impl std::fmt::Debug for Direction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Direction").field("sequence", &self.sequence).finish_non_exhaustive()
@@ -220,7 +220,7 @@ impl Cipher {
         direction.sequence = 0;
     }
 
-    /// How many more records the keys of a direction are good for.
+    /// Returns how many more records the keys of a direction are good for.
     pub(crate) fn records_left(self, direction: &Direction) -> u64 {
         self.aead.most_records().saturating_sub(direction.sequence)
     }

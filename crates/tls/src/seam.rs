@@ -34,7 +34,7 @@ const KINDS: RangeInclusive<u8> = 20..=23;
 pub(crate) struct Pending {
     connection: Connection,
     captured: Captured,
-    /// So many wire bytes were offered to rustls, whole records: what follows the handshake is not rustls's.
+    /// Number of wire bytes that were offered to rustls, whole records: what follows the handshake is not rustls's.
     offered: usize,
 }
 
@@ -43,7 +43,7 @@ enum Connection {
     Client(UnbufferedClientConnection),
 }
 
-/// What one call of rustls came to.
+/// Result of one call of rustls.
 enum Turn {
     /// It goes on at once.
     Again,
@@ -150,7 +150,7 @@ pub(crate) fn next_record(wire: &[u8]) -> Option<usize> {
     if is_record { (wire.len() >= length).then_some(length) } else { Some(wire.len()) }
 }
 
-/// Whether these bytes, too few for a record's header, cannot become one: a peer that says `ping` would wait for its answer.
+/// Returns whether these bytes, too few for a record's header, cannot become one: a peer that says `ping` would wait for its answer.
 pub(crate) fn is_no_record(wire: &[u8]) -> bool {
     wire.len() < crate::record::HEADER && wire.first().is_some_and(|kind| !KINDS.contains(kind))
 }
@@ -248,7 +248,7 @@ impl std::fmt::Debug for TicketTaker {
     }
 }
 
-/// What encrypts: ring.
+/// Returns the cryptography that TLS uses: ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     #[cfg(test)]
     if let Some(only) = crate::tests::provider_of_one_suite() {

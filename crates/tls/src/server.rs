@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether clients show certificates.
+/// Choice whether clients show certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientCertificates {
@@ -73,7 +73,7 @@ impl Server {
         &self.options.end.identities
     }
 
-    /// Whether both serve alike: equal certificates, keys, authorities and options. Tickets and observers are not looked at.
+    /// Returns whether both serve alike: equal certificates, keys, authorities and options. Tickets and observers are not looked at.
     pub fn is_same(&self, other: &Server) -> bool {
         let pem = |server: &Server| server.options.end.identities.iter().map(|identity| identity.pem.clone()).collect::<Vec<_>>();
         let [one, two] = [self, other].map(|server| &server.options);

@@ -36,7 +36,7 @@ pub(crate) enum End {
     Client = 1,
 }
 
-/// Whether this end has said the last that it says.
+/// Last word of this end: none yet, its goodbye, or that its keys were used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     No = 0,
@@ -45,7 +45,7 @@ enum Said {
     UsedUp = 2,
 }
 
-/// One end of an established connection. About 250 bytes, and no buffer.
+/// End of an established connection, server or client. About 250 bytes, and no buffer.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) cipher: Cipher,
@@ -58,17 +58,17 @@ pub(crate) struct Session {
     rare: Option<Box<Rare>>,
 }
 
-/// What takes a client's tickets: rustls, which resumes by them.
+/// Taker of a client's tickets: rustls, which resumes by them.
 pub(crate) trait TakesTickets: Send + std::fmt::Debug {
     fn take(&mut self, ticket: &[u8]) -> Result<(), Refused>;
 }
 
-/// What few connections have.
+/// State that few connections have.
 #[derive(Default)]
 struct Rare {
     /// The start of a message that comes in several records.
     message: Vec<u8>,
-    /// Of a client, until the first data.
+    /// Taker of the tickets of a client, until the first data.
     tickets: Option<Box<dyn TakesTickets>>,
 }
 
@@ -252,7 +252,7 @@ impl Session {
             return;
         }
         let records = plain.len().div_ceil(crate::record::MAX_PLAIN) as u64;
-        // One for the key update, one for the goodbye.
+        // Two records are kept: one for the key update, one for the goodbye.
         if self.cipher.records_left(&self.sends) < records + 2 {
             if self.cipher.version == Version::Tls12 {
                 // Not a goodbye: bytes are missing.

@@ -106,7 +106,7 @@ type ClientEnd = Driver<Layer<Client, Says>>;
 
 thread_local!(static ONLY: Cell<Option<CipherSuite>> = const { Cell::new(None) });
 
-/// What is built on this thread from now on speaks one cipher suite, or all.
+/// Makes all that is built on this thread from now on speak one cipher suite. None: every suite.
 fn only(suite: Option<CipherSuite>) {
     ONLY.set(suite);
 }

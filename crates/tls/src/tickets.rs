@@ -83,7 +83,7 @@ fn period() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) / PERIOD
 }
 
-/// One way only: the label is not secret, and nothing leads back.
+/// Derives a key from another one, one way only: the label is not secret, and nothing leads back.
 fn follows(key: &Secret, label: &[u8]) -> Box<Secret> {
     let mut next = Box::<Secret>::default();
     let derived = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &key[..]);

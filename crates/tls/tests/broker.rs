@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Members of each topic.
 const MEMBERS: usize = 10;
 
-/// One build of the broker.
+/// Build of the broker.
 #[derive(Clone)]
 struct Broker {
     topics: Groups,
@@ -180,7 +180,7 @@ impl Books {
         self.answered.iter().all(|(topic, answered)| self.heard[topic].iter().all(|heard| heard.len() >= answered.len()))
     }
 
-    /// How much was lost, and in how many topics the order differs.
+    /// Tells how much was lost, and in how many topics the order differs.
     fn tell(&self) -> String {
         let misses = |topic: &usize, number: &u64| self.heard[topic].iter().any(|heard| !heard.contains(number));
         let lost = self.answered.iter().flat_map(|(topic, all)| all.iter().filter(move |number| misses(topic, number))).count();
@@ -203,7 +203,7 @@ impl Drop for Place {
     }
 }
 
-/// How a build listens: the port under TLS is the second.
+/// Function that starts the pools of a build: the port under TLS is the second.
 type Pools = fn(&Upgrade, Broker, &Server, &[Address; 2]) -> Result<Vec<Pool>, Error>;
 
 fn two_pools(upgrade: &Upgrade, broker: Broker, tls: &Server, at: &[Address; 2]) -> Result<Vec<Pool>, Error> {

@@ -56,7 +56,7 @@ pub(super) fn seals(key: &[u8], iv: &[u8], number: u64) {
         std::env::var_os(FILE).map(open)
     });
     if let Some(mut file) = APPENDED.as_ref() {
-        // One write, which the kernel puts at the end: other processes append too.
+        // A single write, which the kernel puts at the end: other processes append too.
         file.write_all(&sealed).expect("the file of what sealed takes it");
     }
 }

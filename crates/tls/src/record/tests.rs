@@ -54,7 +54,7 @@ fn server() -> Direction {
     )
 }
 
-/// Whether the client sends, the content, what it says where that is printed, and the record.
+/// Record of a trace: whether the client sends it, its content, what it says where that is printed, and its bytes.
 type Traced = (bool, Content, Option<Vec<u8>>, Vec<u8>);
 
 /// The records of RFC 8448, section 3, in order.

@@ -1,5 +1,5 @@
-//! What rustls tells while it works and not afterwards, on the thread that advances the handshake: traffic secrets, from which TLS 1.3 makes
-//! the next keys, to the key log of its configuration; and the name that a client asked for, to what chooses certificates.
+//! Secrets and names that rustls tells while it works and not afterwards, on the thread that advances the handshake: traffic secrets, from which TLS
+//! 1.3 makes the next keys, to the key log of its configuration; and the name that a client asked for, to what chooses certificates.
 
 use crate::Error;
 use rustix::fs::{Access, access};
@@ -20,14 +20,14 @@ const SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
 pub(crate) struct Captured {
     client: Zeroizing<Vec<u8>>,
     server: Zeroizing<Vec<u8>>,
-    /// Of a server: rustls tells it to what chooses certificates, and not afterwards.
+    /// Name that a server's client asked for: rustls tells it to what chooses certificates, and not afterwards.
     pub(super) server_name: Option<String>,
 }
 
 thread_local!(static TOLD: RefCell<Captured> = RefCell::default());
 
 impl Captured {
-    /// What is told from now on, on this thread, is of this connection.
+    /// Begins to take what rustls tells on this thread as being of this connection.
     pub(super) fn listen(&mut self) {
         TOLD.set(std::mem::take(self));
     }
@@ -36,13 +36,13 @@ impl Captured {
         *self = TOLD.take();
     }
 
-    /// Of the client and of the server.
+    /// Returns the secrets of the client and of the server. None: one of them is not known.
     pub(super) fn both(&self) -> Option<(&[u8], &[u8])> {
         (!self.client.is_empty() && !self.server.is_empty()).then_some((&self.client, &self.server))
     }
 }
 
-/// The client of the handshake that is advanced asks for this name.
+/// Notes the name that the client of the handshake that is advanced asks for.
 pub(crate) fn tell_server_name(name: Option<&str>) {
     TOLD.with_borrow_mut(|told| told.server_name = name.map(str::to_owned));
 }

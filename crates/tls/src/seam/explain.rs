@@ -1,4 +1,4 @@
-//! One line for each way in which a handshake fails: what, why, what to do.
+//! Explanations of failures: a line for each way in which a handshake fails, with what failed, why, and what to do.
 
 use rustls::{CertificateError, Error, HandshakeType, InvalidMessage, PeerIncompatible};
 use sockdrawer::layer::Refused;

@@ -30,7 +30,7 @@ pub(crate) fn servers(pem: Option<&[u8]>) -> Result<Arc<dyn ServerCertVerifier>,
         return Ok(Arc::new(Trusted { certificates: Vec::new(), signed: None }));
     };
     let (certificates, mut roots) = (certificates(pem, "the authorities")?, RootCertStore::empty());
-    // Of the system's authorities some may be of a form that is not known here.
+    // Some of the system's authorities may be of a form that is not known here.
     let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
     if added == 0 {
         return Err(Error::Unusable("none of the authorities can be used".to_owned()));
@@ -53,7 +53,7 @@ pub(crate) fn clients(pem: &[u8], are_required: bool) -> Result<Arc<dyn ClientCe
 }
 
 impl<V> Trusted<V> {
-    /// Whether this certificate is one of those that are trusted themselves, and is valid now.
+    /// Returns whether this certificate is one of those that are trusted themselves; fails where it is, and is not valid now.
     fn has(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> Verified<bool> {
         if !self.certificates.contains(certificate) {
             return Ok(false);

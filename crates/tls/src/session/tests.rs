@@ -21,7 +21,7 @@ fn ciphers(version: Version) -> impl Iterator<Item = Cipher> {
     CIPHERS.into_iter().filter(move |cipher| cipher.version == version)
 }
 
-/// What a session makes of bytes.
+/// Output of a session for bytes that it was given.
 #[derive(Debug, Default, PartialEq)]
 struct Made {
     plain: Vec<u8>,

@@ -1,11 +1,11 @@
-//! One clear line at each end for each way in which a handshake fails.
+//! Failures of the handshake: each end has one clear line for each way in which it fails.
 
 use super::*;
 use crate::{ClientCertificates, Protocol as Version};
 use rcgen::date_time_ymd;
 use sockdrawer::Closed;
 
-/// What both ends report of a handshake that fails: the server and the client.
+/// Returns what both ends report of a handshake that fails: the server and the client.
 fn reports(server: ServerOptions, client: ClientOptions) -> [String; 2] {
     failed(&server.build().expect("a server"), &client.build().expect("a client"))
 }
@@ -149,11 +149,11 @@ fn ends_with_nothing_in_common_say_what() {
     }
 }
 
-/// What is said to both ends in the place of a handshake, what they report, and the alert that they answer.
+/// Bytes that both ends get in the place of a handshake, the line that they report, and the alert that they answer.
 const NOT_TLS: [(&[u8], &str, Option<u8>); 9] = [
     (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "the peer does not speak TLS", Some(50)),
     (b"SSH-2.0-OpenSSH_9.2\r\n", "the peer does not speak TLS", Some(50)),
-    // Of SSL 2.
+    // The hello of a client of SSL 2.
     (&[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0], "the peer does not speak TLS", Some(50)),
     (&[22, 3, 1, 255, 255], "the TLS handshake failed: received corrupt message of type MessageTooLarge", Some(50)),
     (&[22, 3, 1, 0, 0], "the TLS handshake failed: received corrupt message of type InvalidEmptyPayload", Some(50)),
@@ -246,7 +246,7 @@ fn a_certificate_that_is_itself_trusted_is_trusted_for_its_names_and_dates() {
             (signed_by_itself(&expired).identity, None, "localhost", EXPIRED),
             (signed_by_itself(&early).identity, None, "localhost", EARLY),
             (another.identity.clone(), None, "other.test", "the peer's certificate is for localhost, not for other.test"),
-            // Of equal names and another key.
+            // The trusted authority has equal names and another key.
             (signed_by_itself(&an_authoritys).identity, Some(another.pem.as_bytes()), "localhost", AUTHORITY),
         ];
         for (identity, trusted, name, line) in &cases {

@@ -1,4 +1,4 @@
-//! What both ends agree on.
+//! Handshakes that succeed: what both ends agree on.
 
 use super::*;
 use crate::{ClientCertificates, Handshake, HandshakeKind, Tickets, TlsFilter};
@@ -35,7 +35,7 @@ impl Seen {
         self.0.lock().expect("a test").last().cloned().expect("a handshake").expect("it was done")
     }
 
-    /// How many were resumed, of how many.
+    /// Returns how many handshakes were resumed, and how many there were.
     fn resumed(&self) -> (usize, usize) {
         let seen = self.0.lock().expect("a test");
         let resumed = |outcome: &&Result<Handshake, String>| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);

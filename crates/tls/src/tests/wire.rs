@@ -16,7 +16,7 @@ impl Numbers {
     }
 }
 
-/// What one end sent and the other has not got.
+/// Bytes that one end sent and the other has not got.
 #[derive(Default)]
 struct Road(Vec<u8>);
 
@@ -86,7 +86,7 @@ fn a_stream_that_is_cut_off_is_no_end() {
 /// The peer is told by an alert: RFC 8446, section 6.2.
 #[test]
 fn garbage_after_the_handshake_ends_the_connection() {
-    // What is taken for the header of a record of 8,239 bytes.
+    // `GET /` is taken for the header of a record of 8,239 bytes.
     let http = [b"GET /", &[b'x'; 8239][..]].concat();
     for (garbage, line, alert) in [
         (&[23, 3, 3, 0xff, 0xff][..], "a record of 65535 bytes, more than TLS allows", "RecordOverflow"),

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Nothing on this machine takes longer, however busy it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether tests may take minutes: see `ci/long tls-interop`.
+/// Returns whether tests may take minutes: see `ci/long tls-interop`.
 pub(crate) fn is_long() -> bool {
     std::env::var_os("SOCKDRAWER_LONG").is_some()
 }
@@ -193,10 +193,10 @@ impl Protocol for Asking {
     }
 }
 
-/// What came of a handshake.
+/// Outcome of a handshake.
 type Outcome = Result<Handshake, String>;
 
-/// What one pool saw.
+/// Handshakes and reports that one pool saw.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     handshakes: Arc<(Mutex<Vec<Outcome>>, Condvar)>,
@@ -253,7 +253,7 @@ impl Seen {
         self.reports.lock().expect("nobody panicked").clone()
     }
 
-    /// How many were resumed.
+    /// Returns how many handshakes were resumed.
     pub(crate) fn resumed(&self) -> usize {
         let resumed = |outcome: &&Outcome| outcome.as_ref().is_ok_and(|of| of.kind == HandshakeKind::Resumed);
         self.handshakes().iter().filter(resumed).count()
@@ -290,7 +290,7 @@ pub(crate) struct Talk {
     child: Child,
     stdin: Option<ChildStdin>,
     says: mpsc::Receiver<Vec<u8>>,
-    /// What was not waited for.
+    /// Text that the program said and that was not waited for.
     heard: String,
 }
 

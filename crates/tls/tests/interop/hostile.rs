@@ -138,10 +138,10 @@ fn plain(certificates: &Certificates) -> SocketAddr {
     at
 }
 
-/// Whether testssl sees one by ID in TLS 1.3 depends on whether a ticket came before its client ended.
+/// Name of a line that differs: whether testssl sees one by ID in TLS 1.3 depends on whether a ticket came before its client ended.
 const RESUMPTION: &str = "Session Resumption";
 
-/// What a scanner says of a server, without what differs between two runs.
+/// Returns what a scanner says of a server, without what differs between two runs.
 fn found(scanner: &std::path::Path, words: &[&str], at: SocketAddr) -> Vec<String> {
     let end = Command::new(scanner).args(words).arg(at.to_string()).output().expect("it runs");
     let text = String::from_utf8_lossy(&end.stdout).replace(&at.to_string(), "ADDRESS").replace(&at.port().to_string(), "PORT");

@@ -358,7 +358,7 @@ fn its_server_with_a_wrong_certificate_is_refused() {
         let line =
             "the peer's certificate is signed by no trusted authority: it is self-signed, or its authority has to be named";
         assert_eq!(seen.next(), Err(line.to_owned()));
-        // One that has no version in common.
+        // The server has no version in common with the client.
         let other_version = if version == "-tls1_2" { Protocol::Tls13 } else { Protocol::Tls12 };
         let (_server, at) = self::server(&openssl, &certificates, &[version]);
         let (_pool, seen) = connect(certificates.client().versions(other_version..=other_version), at, Echo);
