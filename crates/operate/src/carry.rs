@@ -1,4 +1,4 @@
-//! What goes from one build to the next beside connections: the revision, the configurations before it, what was counted, and the keys of
+//! State that goes from one build to the next beside connections: the revision, the configurations before it, what was counted, and the keys of
 //! session tickets.
 
 use crate::document::{Document, Format};
@@ -72,7 +72,7 @@ fn newest<T: Serialize>(all: impl DoubleEndedIterator<Item = T>) -> Vec<T> {
     newest
 }
 
-/// What this build does not understand is left out: it goes on without.
+/// Takes over what the build before has sent. What this build does not understand is left out: it goes on without.
 fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     let (Some(operator), Ok(bag)) = (operator.upgrade(), serde_json::from_slice::<Bag>(bytes)) else { return };
     if bag.version != VERSION {
@@ -83,7 +83,7 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     let current = server.state().document;
     let parse = |(revision, document): &(u64, Value)| {
         let document = operator.parse(&document.to_string(), Format::Json).ok()?;
-        // What concerns the whole program is not changed while it runs, by a rollback either.
+        // Settings of the whole program are not changed while it runs, by a rollback either.
         let document = Arc::new(Document { program: current.program.clone(), ..document });
         Some(Kept { revision: *revision, document })
     };

@@ -1,4 +1,4 @@
-//! What a change of the configuration would do, step by step, and what came of it.
+//! Plans of changes of the configuration, step by step, and what came of them.
 
 use serde::{Deserialize, Serialize};
 use sockdrawer::changing::How;
@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// One step of a plan.
+/// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// None: the whole program.
+    /// Name of the pool. None: the whole program.
     pub(crate) pool: Option<String>,
     pub(crate) setting: String,
     pub(crate) how: Cow<'static, str>,
@@ -32,7 +32,7 @@ impl Step {
     }
 }
 
-/// How a change is not carried out.
+/// Word for a change that is not carried out.
 pub(crate) const REFUSED: &str = "refused";
 
 impl fmt::Display for Step {
@@ -45,12 +45,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// What a change did, or would do.
+/// Plan and outcome of a change that was carried out, or could be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Changed {
     /// The revision in force.
     pub(crate) revision: u64,
-    /// Whether it was carried out.
+    /// True where the change was carried out.
     pub(crate) committed: bool,
     pub(crate) plan: Vec<Step>,
     #[serde(rename = "took_us", serialize_with = "micros")]
@@ -82,7 +82,7 @@ pub(crate) enum Unchanged {
     /// The configuration is wrong: each mistake in a line.
     #[error("{}", lines(.0))]
     Wrong(Vec<String>),
-    /// What it asks for cannot be had while the program runs, or the system refuses it.
+    /// The change asks for something that cannot be had while the program runs, or the system refuses it.
     #[error("{0}")]
     Refused(String),
     /// Another change was faster.

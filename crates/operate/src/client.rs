@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a server may be silent, unless told otherwise.
+/// Maximum time for which a server may be silent, unless told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the head of an answer, and of a line between its chunks.
 const MAX_HEAD: usize = 16 * 1024;
@@ -46,18 +46,18 @@ pub enum ClientError {
     TimedOut {
         /// The socket.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Time for which the client has waited.
         within: Duration,
     },
     /// The connection ended before the answer did.
     #[error("{} closed the connection before it had answered: the server may have ended", .0.display())]
     Ended(PathBuf),
-    /// What answers is something else.
+    /// The answer comes from something other than a control socket.
     #[error("what answers at {} is no control socket of sockdrawer: {why}", .path.display())]
     Wrong {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// Reason why the answer is wrong.
         why: String,
     },
     /// Any other error of the system.
@@ -109,9 +109,9 @@ pub struct Answer<'a> {
 
 #[derive(Debug)]
 enum Body {
-    /// So many bytes are left.
+    /// Number of bytes of the body that are left.
     Length(u64),
-    /// So many bytes of the chunk are left.
+    /// Number of bytes of the chunk that are left.
     Chunk(u64),
     /// The first chunk has to begin. It may come much later than the head.
     Chunks,
@@ -303,7 +303,7 @@ impl Read for Answer<'_> {
     }
 }
 
-/// What follows an answer on the connection is the next one only if this one was read to its end.
+/// Keeps the connection only where the answer was read to its end: otherwise what follows on it is not the next answer.
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
         if self.closes || !matches!(self.body, Body::Over) {

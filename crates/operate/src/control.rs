@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of the socket's file: only this user and root connect.
+/// Mode of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
 pub(crate) const PLACES: Places = Places { clients: 1_024, of_peer: 1_024, silent: 992, answers: 32 };
-/// What each connection may be asked for.
+/// Description in OpenAPI of the requests that each connection may make.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
@@ -53,7 +53,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
 /// the user's own, and in that of the system.
 pub(crate) fn places(program: &str) -> Vec<PathBuf> {
     let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
-    // Of several folders of a service, the first.
+    // A service may have several folders: the first is taken.
     let folders =
         of_environment.filter_map(|folders| std::env::split_paths(&folders).next()).filter(|folder| folder.is_absolute());
     let of_system = Path::new("/run").join(program);
@@ -121,7 +121,7 @@ struct Asked<'a> {
     by: &'a str,
 }
 
-/// What may be asked for.
+/// Request that operators may make.
 struct Route {
     method: &'static str,
     path: &'static str,
@@ -314,7 +314,7 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     let told = asked.request.field("Content-Type");
     let kind = told.unwrap_or(JSON).split(';').next().unwrap_or_default().trim().to_owned();
     let format = match kind.as_str() {
-        // What curl says unless told otherwise.
+        // curl sends the last of these unless told otherwise.
         JSON | "text/json" | "application/x-www-form-urlencoded" => Format::Json,
         "application/toml" | "text/toml" => Format::Toml,
         other => return Err(Answer::error(415, format_args!("{other} is no configuration: send {JSON} or application/toml"))),
@@ -336,7 +336,7 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     changed(asked, "change", result)
 }
 
-/// What came of a change, and its event.
+/// Returns the answer about what came of a change, and tells its event.
 fn changed(asked: &Asked<'_>, what: &str, result: Result<Changed, Unchanged>) -> Result<Answer, Refusal> {
     asked.operator.told(asked.cause(what), &result);
     match result {
@@ -430,7 +430,7 @@ fn stop(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     Ok(json_answer(200, &json!({"draining": connections})))
 }
 
-/// How connections of the control socket end when the program does.
+/// Maximum time in which connections of the control socket end when the program does.
 pub(crate) const ENDS: Duration = Duration::from_secs(1);
 
 /// Ends the control socket: answers that are under way are given a moment.

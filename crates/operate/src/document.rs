@@ -37,7 +37,7 @@ const POOL: &str = "pool";
 const PROTOCOL: &str = "protocol";
 const LISTEN: &str = "listen";
 
-/// How a configuration is written.
+/// Form in which a configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// As in files.
@@ -122,7 +122,7 @@ impl Serialize for PoolDocument {
 pub struct Mistake {
     /// The line and column, both from 1, where the text has them.
     pub at: Option<(usize, usize)>,
-    /// What is wrong, why, and what to write instead.
+    /// Description of the mistake: what is wrong, why, and what to write instead.
     pub what: String,
 }
 
@@ -162,7 +162,7 @@ impl Document {
     }
 }
 
-/// Whether a pool has this key in the place of its protocol.
+/// Returns whether a pool has this key in the place of its protocol.
 fn is_protocol_misspelt(entries: &[Entry], key: &str) -> bool {
     let known = |name: &&str| SETTINGS.iter().all(|one| one.setting.name != *name);
     let has = entries.iter().any(|(key, ..)| key == PROTOCOL);
@@ -241,7 +241,7 @@ impl Reader<'_> {
         };
         let protocol = self.protocol(name, name_at, entries);
         let before = self.mistakes.len();
-        // Of a protocol that is not known any setting may be right.
+        // Any protocol's setting may be right where the protocol is not known.
         let of_protocol = match &protocol {
             Some(protocol) => std::slice::from_ref(protocol),
             None => &self.known.protocols,

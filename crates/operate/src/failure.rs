@@ -10,18 +10,18 @@ use std::fmt;
 pub struct Failure {
     /// The line.
     pub line: String,
-    /// What is at fault.
+    /// Part that is at fault.
     pub fault: Fault,
     /// The log, whose lines are objects, has it: a line on standard error would not be one.
     pub is_told: bool,
 }
 
-/// What is at fault where a service could not be run to its end in order.
+/// Part that is at fault where a service could not be run to its end in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A setting: nothing was run.
     Setting,
-    /// What the settings ask for cannot be had here, such as an address that is in use: nothing was run.
+    /// Something that the settings ask for and that cannot be had here, such as an address that is in use: nothing was run.
     Configuration,
     /// The run.
     Run,

@@ -107,7 +107,7 @@ impl Hub {
         self.emit(Some(pool), "Checked".to_owned(), json!(news), news.to_owned());
     }
 
-    /// What a pool did, at its end.
+    /// Tells what a pool did, at its end.
     pub(crate) fn sum_up(&self, pool: &str, counts: &Counts) {
         self.emit(Some(pool), "InAll".to_owned(), json!(counts), words::in_all(counts));
     }

@@ -1,4 +1,4 @@
-//! What lies between a pool's sockets and its protocol, by the pool's settings.
+//! Layers that lie between a pool's sockets and its protocol, by the pool's settings.
 
 use crate::setting::{Kind, Setting, Text, Values, Wrong};
 use crate::tls::{self, PoolTls};

@@ -7,7 +7,7 @@ use sockdrawer::Address;
 use sockdrawer::listening::{ListenOptions, Listening};
 use sockdrawer_catalog::count;
 
-/// Of sockets that systemd has made.
+/// Prefix of the names of sockets that systemd has made.
 const SYSTEMD: &str = "systemd:";
 /// The options of an address.
 const KEYS: [&str; 7] = ["limit", "v6-only", "freebind", "transparent", "device", "mode", "owner"];
@@ -21,7 +21,7 @@ pub(crate) struct At {
     pub(crate) place: Place,
     limit: Option<usize>,
     options: ListenOptions,
-    /// What its layers are made of.
+    /// Settings that its layers are made of.
     pub(crate) layers: Values,
 }
 

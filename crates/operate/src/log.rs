@@ -1,6 +1,6 @@
-//! What a server says on standard error while it runs, in lines of one form. Lines are written by a thread that may be left behind: when its reader hangs, they
-//! are dropped and counted, and neither a connection nor a signal waits for it. Of each kind of event of a pool a few lines per second are
-//! written, and then how many more there were.
+//! Lines of one form that a server writes on standard error while it runs. Lines are written by a thread that may be left behind: when its reader
+//! hangs, they are dropped and counted, and neither a connection nor a signal waits for it. Of each kind of event of a pool a few lines per second
+//! are written, and then how many more there were.
 
 use crate::lock::lock;
 use crate::{print, words};
@@ -20,7 +20,7 @@ const MAX_OF_A_KIND: u32 = 10;
 const MAX_RECORDS: u32 = 1_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How events are logged.
+/// Form in which events are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The text alone: of one pool, for the person that started it.
@@ -40,7 +40,7 @@ impl Form {
     }
 }
 
-/// Whether standard error is the journal of systemd, which knows when a line came: `JOURNAL_STREAM` is then the device and inode of it.
+/// Returns whether standard error is the journal of systemd, which knows when a line came: `JOURNAL_STREAM` is then the device and inode of it.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     rustix::fs::fstat(io::stderr().as_fd()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
@@ -97,7 +97,7 @@ impl Entry {
         line
     }
 
-    /// Of a number of entries that are not written.
+    /// Makes the entry about a number of entries that are not written.
     fn of_left_out(event: &str, pool: Option<String>, (count, of): (u64, Option<&str>), text: String) -> Entry {
         let data = json!({"count": count, "event": of});
         Entry { pool, ..Entry::of_program(event, data, text) }
@@ -124,7 +124,7 @@ struct Queue {
     dropped: u64,
     /// Lines that could not be written, since the last that was, and why.
     unwritten: Option<(u64, io::Error)>,
-    /// What was written of each kind since its second began.
+    /// Counts of what was written of each kind since its second began.
     kinds: BTreeMap<Key, Told>,
     /// All that were not written: because they did not fit or could not be written, and because there were too many of a kind.
     left_out: (u64, u64),
@@ -158,7 +158,7 @@ impl Log {
         self.0.form != Form::Errors || words::level(event) == "error"
     }
 
-    /// One entry more; never waits for the reader.
+    /// Takes one entry more; never waits for the reader.
     pub(crate) fn tell(&self, entry: &Entry) {
         if !self.writes(&entry.event) {
             return;
@@ -240,7 +240,7 @@ impl Queue {
         self.lines.push_back(Entry::of_left_out("LinesDropped", None, (dropped, None), text).line(form));
     }
 
-    /// What became of a line. Where there is room again after a failure, that is told.
+    /// Notes what became of a line. Where there is room again after a failure, that is told.
     fn note_written(&mut self, form: Form, written: io::Result<()>) {
         self.writing = false;
         match (written, self.unwritten.take()) {
@@ -290,7 +290,7 @@ impl Shared {
         loop {
             let line = self.next();
             let begin = if is_torn { "\n" } else { "" };
-            // One piece: lines of several threads and programs do not mix.
+            // A line is written in one piece: lines of several threads and programs do not mix.
             let (length, written) = write_counted(&mut to, format!("{begin}{line}\n").as_bytes());
             is_torn = written.is_err() && (is_torn || length > 0);
             self.lock().note_written(self.form, written);

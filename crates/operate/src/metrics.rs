@@ -1,4 +1,4 @@
-//! What collectors and load balancers ask: `/metrics`, `/healthz` and `/readyz`, at an address of their own and at the control socket.
+//! Pages that collectors and load balancers ask for: `/metrics`, `/healthz` and `/readyz`, at an address of their own and at the control socket.
 
 mod table;
 
@@ -39,7 +39,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     operator.start_pool(program_settings::METRICS_POOL, web, Listening::new(at), &PLACES).map(Some)
 }
 
-/// What a page is made from.
+/// Data that a page is made from.
 struct View {
     version: String,
     ready: bool,
@@ -62,7 +62,7 @@ pub(crate) fn page(operator: &Operator, request: &Request) -> Answer {
     Answer::new(200, format.content_type(), writer.finish())
 }
 
-/// Whether new connections are to be sent here.
+/// Answers whether new connections are to be sent here.
 pub(crate) fn ready(server: &Server) -> Answer {
     match not_ready(server) {
         None => Answer::text(200, "ready\n"),
@@ -70,7 +70,7 @@ pub(crate) fn ready(server: &Server) -> Answer {
     }
 }
 
-/// Why the program is not ready, in a line; None: all of its pools take connections.
+/// Returns the reason why the program is not ready, in a line; None: all of its pools take connections.
 pub(crate) fn not_ready(server: &Server) -> Option<String> {
     if !server.hub.manager.is_main() {
         return Some("a new build has taken over".to_owned());

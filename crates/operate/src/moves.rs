@@ -23,7 +23,7 @@ impl Move {
     }
 }
 
-/// What a pool is to be, and what it is now.
+/// Pool as it is to be, and as it is now.
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
     /// None: it is to end.
@@ -39,7 +39,7 @@ fn listeners(config: &Config) -> &[Listening] {
     }
 }
 
-/// Whether sockets of both would be in each other's way: at the same address, or at a port where one takes all addresses.
+/// Returns whether sockets of both would be in each other's way: at one address, or at a port where one takes all addresses.
 fn meets(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) if one != other => {
@@ -123,7 +123,7 @@ impl UnderWay {
         Ok(())
     }
 
-    /// What the pool of this name is to be at once, and then.
+    /// Returns the configuration of the pool of this name with the sockets that it takes, and the one that follows it.
     pub(crate) fn taken_by(&self, name: &str, config: Config) -> (Config, Option<Config>) {
         let taken = self.0.iter().filter(|(one, _)| one.to == name);
         going_on(config, &taken.map(|(one, listening)| (one.new.clone(), listening.clone())).collect::<Vec<_>>())
@@ -137,15 +137,15 @@ impl UnderWay {
         }
     }
 
-    /// What the pool of this name was, with the sockets that it had.
+    /// Returns the configuration of the pool of this name as it was, with the sockets that it had, and the one that follows it.
     pub(crate) fn given_back(&self, name: &str, config: Config) -> (Config, Option<Config>) {
         let given = self.0.iter().filter(|(one, _)| one.from == name);
         going_on(config, &given.map(|(one, listening)| (one.old.clone(), listening.clone())).collect::<Vec<_>>())
     }
 }
 
-/// A configuration that goes on with sockets of other pools, and the one that follows it: sockets with other options, or at an address that is
-/// wider or narrower, are replaced once they are the pool's own.
+/// Returns a configuration that goes on with sockets of other pools, and the one that follows it: sockets with other options, or at an address that
+/// is wider or narrower, are replaced once they are the pool's own.
 fn going_on(config: Config, taken: &[(Address, Listening)]) -> (Config, Option<Config>) {
     if taken.is_empty() {
         return (config, None);

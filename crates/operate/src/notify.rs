@@ -1,4 +1,4 @@
-//! What a service manager such as systemd is told, by datagrams to the socket that the variable `NOTIFY_SOCKET` names
+//! Messages to a service manager such as systemd, by datagrams to the socket that the variable `NOTIFY_SOCKET` names
 //! ([sd_notify(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html)). Without the variable, nothing is sent.
 //!
 //! The watchdog is told that the program is alive while the status of each pool can be had and no loop is stuck. The manager restarts the
@@ -20,13 +20,13 @@ use std::time::Duration;
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// A manager has few places for what it has not read, 10 by the kernel's default: it gets this long to read, and misses a word after that.
 const READ_WITHIN: Duration = Duration::from_millis(100);
-/// What the end may take beside the drain.
+/// Maximum time of the end beside the drain.
 const END: Duration = Duration::from_secs(10);
 
 /// The manager of this service, if there is one.
 pub(crate) struct Manager {
     to: Option<SocketAddr>,
-    /// How often it is told that the program is alive.
+    /// Interval at which the manager is told that the program is alive.
     watchdog: Option<Duration>,
     is_main: AtomicBool,
     /// The manager follows a process that stays while builds change, whatever serves.
@@ -73,7 +73,7 @@ impl Manager {
         Manager { to, watchdog, is_main: AtomicBool::new(true), has_parent: variables.has_parent, failure: Mutex::default() }
     }
 
-    /// Whether this process is the service's main one: no new build has taken over from it.
+    /// Returns whether this process is the service's main one: no new build has taken over from it.
     pub(crate) fn is_main(&self) -> bool {
         self.is_main.load(Ordering::Acquire)
     }
@@ -155,7 +155,7 @@ impl Manager {
         if manager.to.is_none() {
             return Ok(());
         }
-        // What READY=1 came with.
+        // READY=1 came with this status.
         let mut told = look().map(|line| manager.with_failure(&line)).unwrap_or_default();
         let tell = move || {
             while let Some(line) = look() {
@@ -185,7 +185,7 @@ impl Manager {
     }
 }
 
-/// What a status says.
+/// Content of the status line.
 pub(crate) struct Line {
     pools: usize,
     connections: usize,
@@ -196,7 +196,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Of all pools.
+    /// Makes the line about all pools.
     pub(crate) fn of(pools: impl Iterator<Item = Status>, (revision, ending): (u64, bool)) -> Line {
         let mut line = Line { pools: 0, connections: 0, revision, ending, stuck: 0 };
         for status in pools {

@@ -1,4 +1,4 @@
-//! What signals and operators ask for, and the end that they bring about.
+//! Requests of signals and operators, and the end that they bring about.
 
 use crate::change::{Changed, Unchanged};
 use crate::document::{Document, Format};
@@ -27,10 +27,10 @@ use std::thread;
 use std::time::Duration;
 
 const NO_UPGRADE: &str = "no upgrade: the server was started without --upgrade PATH";
-/// How long a drain may take before it is told what it waits for.
+/// Time that a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// How long an answer may take once a new build has taken over; one that is about a drain, as long as that.
+/// Maximum time of an answer once a new build has taken over; one that is about a drain may take as long as that.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// News that the main thread waits for.
@@ -50,22 +50,22 @@ pub(crate) enum News {
     Stopped(String, Result<(), Error>),
 }
 
-/// Why a reload is made whose signal came.
+/// Cause of a reload that a signal asks for.
 const BY_SIGNAL: Cause<'static> = Cause { what: "reload", by: "SIGHUP" };
 
 /// Connections that operators and their programs may have at once.
 pub(crate) struct Places {
-    /// More are turned away.
+    /// Maximum number of clients: more are turned away.
     pub(crate) clients: usize,
-    /// Of one address. A Unix socket's peers have none.
+    /// Maximum number of connections of one address. A Unix socket's peers have none.
     pub(crate) of_peer: usize,
-    /// That have not asked yet: at one more the oldest gives way, so that those that ask find a place.
+    /// Maximum number of connections that have not asked yet: at one more the oldest gives way, so that those that ask find a place.
     pub(crate) silent: usize,
-    /// Requests that are being answered.
+    /// Maximum number of requests that are being answered.
     pub(crate) answers: usize,
 }
 
-/// What signals and operators ask for.
+/// State of the program that requests of signals and operators work on.
 pub(crate) struct Operator {
     pub(crate) server: Arc<Server>,
     pub(crate) origin: Origin,
@@ -77,7 +77,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Whether the configuration is in a file.
+    /// Returns whether the configuration is in a file.
     pub(crate) fn has_file(&self) -> bool {
         self.origin.is_file()
     }
@@ -98,7 +98,7 @@ impl Operator {
             .on_full(OnFull::Reject(turned_away(&format!("{clients} connections"))))
             .per_peer(PerPeer::address(of_peer).reject(turned_away(&format!("{of_peer} connections of an address"))));
         let (hub, of) = (self.server.hub.clone(), name.to_owned());
-        // Of what it does as the others do, they tell. A panic that no observer is told is not seen.
+        // Other events are not told: the pools of the configuration tell theirs. A panic that no observer is told of is not seen.
         let config = config.admission(limits).observer(move |event: &Event| match event {
             Event::ConnectionPanicked { .. } | Event::ServicePanicked { .. } | Event::AcceptStarved { .. } => {
                 hub.tell(&of, event)

@@ -18,7 +18,7 @@ pub(crate) struct Origin {
     /// The name of the program.
     pub(crate) name: &'static str,
     pub(crate) source: Source,
-    /// What the command line says of the whole program, whatever the file says.
+    /// Values of the whole program on the command line: they hold whatever the file says.
     pub(crate) overriding: Values,
     pub(crate) known: Known,
     pub(crate) version: String,
@@ -66,7 +66,7 @@ fn load(path: &Path, known: &Known, overriding: &Values) -> Result<Document, Vec
     Ok(document)
 }
 
-/// How long a file may take to be read: a file system of another machine may be dead.
+/// Maximum time for reading a file: a file system of another machine may be dead.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reads a file on a thread that may be left behind. Not a byte more than is taken: the file may be longer.

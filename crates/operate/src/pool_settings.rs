@@ -37,7 +37,7 @@ struct Draft<'a> {
 
 /// Sockets that were made before the program began.
 pub(crate) trait Sockets {
-    /// Those of this name: each with its address, and the socket unless it is the predecessor's, which passes it on.
+    /// Returns the sockets of this name: each with its address, and the socket unless it is the predecessor's, which passes it on.
     fn named(&self, name: &str) -> Result<Vec<Listening>, String>;
 }
 
@@ -399,7 +399,7 @@ pub(crate) static SETTINGS: [PoolSetting; 50] = [
     .of(TIMES),
 ];
 
-/// Of settings that are no part of the pool's configuration.
+/// Changes nothing: for settings that are no part of the pool's configuration.
 #[expect(clippy::unnecessary_wraps, reason = "as the others")]
 fn keeps(_draft: &mut Draft<'_>, _value: &Value) -> Result<(), String> {
     Ok(())
@@ -461,7 +461,7 @@ fn on_full(text: &str) -> Result<OnFull, String> {
     }
 }
 
-/// How a connection is turned away that is sent this text.
+/// Returns how a connection is turned away that is sent this text.
 fn reject(said: &str) -> Reject {
     match said.trim_start() {
         "" => Reject::Fin,
@@ -493,7 +493,7 @@ fn alarm(text: &str) -> Result<Alarm, String> {
     }
 }
 
-/// What is wrong with a setting, where an error of the library is about one.
+/// Returns what is wrong with a setting, where an error of the library is about one.
 pub(crate) fn wrong_of(error: &Error) -> Option<Wrong> {
     let (setting, why) = match error {
         Error::Invalid { setting, reason } => (in_files(setting).unwrap_or("protocol"), reason.clone()),
@@ -501,7 +501,7 @@ pub(crate) fn wrong_of(error: &Error) -> Option<Wrong> {
         Error::AddressInUse(_) | Error::PermissionDenied { .. } | Error::Listen { .. } => ("listen", error.to_string()),
         Error::LimitTooHigh { .. } => ("limit", error.to_string()),
         Error::NotInModel { .. } => ("model", error.to_string()),
-        // What the program lacks is no operator's to mend.
+        // The operator cannot mend what the program lacks.
         Error::NoRecipe { model, .. } => (
             "model",
             format!("this program cannot run the protocol in processes, as {model} does: write loops, threads or single"),
@@ -511,7 +511,7 @@ pub(crate) fn wrong_of(error: &Error) -> Option<Wrong> {
     Some((setting, why))
 }
 
-/// What files call a setting of the library. None: files have no such setting.
+/// Returns the name that files have for a setting of the library. None: files have no such setting.
 pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
     match setting.rsplit('.').next().unwrap_or_default() {
         "alarms" => Some("alarm"),
@@ -520,7 +520,7 @@ pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
         "rate" => Some("accept-rate"),
         "max" => Some("restarts"),
         "within" => Some("restarts-within"),
-        // Those of an address are written behind it.
+        // Settings of an address are written behind it.
         _ if setting.starts_with("listeners") => Some("listen"),
         name => {
             let name = name.replace('_', "-");
@@ -539,7 +539,7 @@ pub(crate) fn configure(
     tls: Option<&PoolTls>,
     sockets: &dyn Sockets,
 ) -> Result<Config, Wrong> {
-    // What the file says is applied to what the program has set.
+    // The values of the file are applied to what the program has set.
     let limits = begun.limits().cloned();
     if let (None, Some(name)) = (&limits, OF_LIMITS.into_iter().find(|name| values.has(name))) {
         return Err((

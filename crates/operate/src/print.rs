@@ -5,10 +5,10 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
-/// How long the end of a program waits for the last lines to be written.
+/// Maximum time for which the end of a program waits for the last lines to be written.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One line on standard output, there at once: other programs wait for it. A reader that went away is no error.
+/// Writes a line on standard output, there at once: other programs wait for it. A reader that went away is no error.
 ///
 /// # Errors
 /// When it cannot be written for another reason than a closed pipe, for example a full disk.
@@ -16,7 +16,7 @@ pub fn line(text: impl fmt::Display) -> io::Result<()> {
     write_line(io::stdout().lock(), text)
 }
 
-/// One line on standard error, unless that does not take it in this time: then it is left out. A pipe that takes something takes
+/// Writes a line on standard error, unless that does not take it in this time: then it is left out. A pipe that takes something takes
 /// [`PIPE_BUF`](https://man7.org/linux/man-pages/man7/pipe.7.html) bytes without waiting.
 pub fn tell_within(within: Duration, text: impl fmt::Display) {
     const PIPE_BUF: usize = 4096;

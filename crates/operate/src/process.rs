@@ -1,4 +1,4 @@
-//! What this process uses, as every client library of Prometheus tells it.
+//! Resources that this process uses, as every client library of Prometheus tells them.
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! What pools can run, by name: the protocols that a program registers, with settings of their own.
+//! Protocols that pools can run, by name: a program registers them, with settings of their own.
 
 use crate::layers;
 use crate::setting::{Setting, Values};
@@ -165,17 +165,17 @@ impl Protocol {
         self
     }
 
-    /// The name.
+    /// Returns the name of the protocol.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it does, in a few words.
+    /// Returns what the protocol does, in a few words.
     pub fn help(&self) -> &'static str {
         self.help
     }
 
-    /// The settings of this protocol alone.
+    /// Returns the settings of this protocol alone.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }

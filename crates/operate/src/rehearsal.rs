@@ -1,4 +1,4 @@
-//! What the system would refuse of a configuration, found by asking it.
+//! Rehearsal of a configuration: what the system would refuse of it is found by asking the system.
 
 use crate::document::{Document, Known, rehearsed};
 use crate::pool_settings::wrong_of;
@@ -11,7 +11,7 @@ pub(crate) fn wrong(document: &Document, known: &Known) -> Vec<String> {
     let mut found = Vec::new();
     for (name, pool) in &document.pools {
         let Some(protocol) = known.protocol(pool.protocol) else { continue };
-        // What is wrong with the settings themselves was found before.
+        // Mistakes of the settings themselves were found before.
         let Ok(config) = rehearsed(protocol, &pool.values) else { continue };
         if !matches!(&config.endpoint, Endpoint::Accept { listeners, .. } if !listeners.is_empty()) {
             continue;

@@ -1,4 +1,4 @@
-//! What a new build takes over, and what came of it: for people, and as JSON.
+//! Reports of what a new build takes over, and of what came of it: for people, and as JSON.
 
 use crate::OWN_POOLS;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What came of an upgrade, in words.
+/// Returns what came of an upgrade, in words.
 pub fn words(replaced: &Replaced) -> String {
     let Replaced { pid, prepared, gap, moved, moving, pauses: [median, p99, longest], staying, .. } = replaced;
     let short = |time: &Duration| time::short(time.as_secs_f64() * 1e6);
@@ -37,10 +37,10 @@ pub fn words(replaced: &Replaced) -> String {
         }
 }
 
-/// How many connections moved, or could. Those of operators are not counted: they ask the new build from then on.
+/// Number of connections that moved, or could. Those of operators are not counted: they ask the new build from then on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// That moved; before an upgrade, that can move.
+    /// Number of those that moved; before an upgrade, of those that can move.
     pub moved: u64,
     /// Number of those that moved and those that stay.
     pub of: u64,
@@ -52,7 +52,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of a plan, or of what came of it.
+    /// Returns the share of a plan, or of what came of it.
     pub fn of(plan: &Takeover, replaced: Option<&Replaced>) -> Share {
         match replaced {
             None => {
@@ -88,12 +88,12 @@ impl Share {
     }
 }
 
-/// What a new build takes over, in lines.
+/// Plan of what a new build takes over, shown in lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// The plan.
     pub of: &'a Takeover,
-    /// Of no new build: what could move.
+    /// True where there is no new build: what could move is shown.
     pub is_status: bool,
 }
 
@@ -189,7 +189,7 @@ struct Pauses {
 }
 
 impl<'a> Report<'a> {
-    /// Of a plan, a result, or both.
+    /// Makes the report of a plan, a result, or both.
     pub fn of(plan: Option<&'a Takeover>, replaced: Option<&'a Replaced>) -> Report<'a> {
         let share = plan.map(|plan| Share::of(plan, replaced));
         let build = |build: &'a Build| BuildReport { version: &build.version, pid: build.pid };

@@ -1,4 +1,4 @@
-//! What SECURITY.md says, held against the program.
+//! Limits that SECURITY.md names, held against the program.
 
 use crate::{control, document, log, metrics, pool_settings, revisions};
 use sockdrawer::layer::proxy_header::{Accepts, Header};

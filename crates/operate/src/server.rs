@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long connections may take to end by themselves, unless told otherwise.
+/// Maximum time that connections may take to end by themselves, unless told otherwise.
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 
 /// The maximum of what a second signal waits for loops that user code holds.
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     pub(crate) passed: Passed,
     pub(crate) began: Instant,
     of_command_line: bool,
-    /// Of all pools with TLS, through all changes.
+    /// Tickets of all pools with TLS, through all changes.
     pub(crate) tickets: Tickets,
     pub(crate) watched: Watched,
     /// Held while pools are changed: one change at a time.
@@ -57,13 +57,13 @@ pub(crate) struct Server {
 
 type Started = dyn Fn(&str, &Pool) + Send + Sync;
 
-/// What is in force.
+/// State that is in force.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
-    /// Of those pools that have it.
+    /// TLS of those pools that have it.
     pub(crate) tls: BTreeMap<String, PoolTls>,
     pub(crate) revisions: Revisions,
     /// The last change, and how long it took.
@@ -84,7 +84,7 @@ struct Removed {
     drain: Drain,
 }
 
-/// What a running pool is to be.
+/// Configuration that a running pool is to have.
 struct Reconfigured {
     config: Config,
     tls: Option<PoolTls>,
@@ -92,7 +92,7 @@ struct Reconfigured {
     outside: Option<(&'static str, &'static str)>,
 }
 
-/// How far a change has come.
+/// Progress of a change.
 #[derive(Default)]
 struct Done {
     pools: BTreeMap<String, Pool>,
@@ -152,7 +152,7 @@ impl Server {
         Ok(())
     }
 
-    /// What the service manager shows.
+    /// Returns the line that the service manager shows.
     pub(crate) fn line(&self) -> Line {
         let state = self.state();
         Line::of(state.pools.values().map(Pool::status), (state.revision, state.ending))
@@ -358,7 +358,7 @@ impl Server {
         *state = State { revision, revisions, changes, failed_changes, ..state.clone() };
     }
 
-    /// What is wrong with a setting of a pool. The command line knows no pools.
+    /// Returns the line about what is wrong with a setting of a pool. The command line knows no pools.
     fn named(&self, places: &Places, pool: &str, (setting, why): &Wrong) -> String {
         match (self.of_command_line, *setting) {
             (true, "protocol" | "listen") => why.clone(),
@@ -417,7 +417,7 @@ impl Server {
         }
     }
 
-    /// What the pools that changes have removed are now. Each that has ended is told of once, and freed.
+    /// Returns the status of each pool that changes have removed. Each that has ended is told of once, and freed.
     pub(crate) fn removed(&self) -> Vec<(String, Status)> {
         let mut told = Vec::new();
         // Dropped without the lock: the last state of a service may be among it.
@@ -529,7 +529,7 @@ fn end(pool: Pool, drain: Drain) {
     }
 }
 
-/// How the connections of a pool are asked to end.
+/// Returns how the connections of a pool are asked to end.
 pub(crate) fn drain_of(document: &Document, pool: &str) -> Drain {
     let values = document.pools.get(pool).map(|pool| &pool.values);
     let mut drain = Drain::within(values.and_then(|values| values.time("drain")).unwrap_or(DRAIN));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// What a setting's value is: how it is written and checked.
+/// Kind of a setting's value: how it is written and checked.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Kind {
@@ -19,20 +19,20 @@ pub enum Kind {
     Time,
     /// A time above 0.
     PositiveTime,
-    /// How many per second: `500`, `"10k"`.
+    /// A number per second: `500`, `"10k"`.
     Rate,
     /// Bytes: `65536`, `"64k"`, `"1m"`.
     Size,
-    /// One of these words.
+    /// A word, one of these.
     Choice(&'static [&'static str]),
     /// A text that `check` understands.
     Text(Text),
-    /// One text or several that `check` understands.
+    /// A text, or several, that `check` understands.
     List(Text),
 }
 
 impl Kind {
-    /// What a value of another kind is.
+    /// Returns the words for a value of another kind.
     pub(crate) fn no_such(&self) -> &'static str {
         match self {
             Kind::Switch => "neither true nor false",
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// What is wrong with a setting.
+/// Name of a setting, and what is wrong with it.
 pub(crate) type Wrong = (&'static str, String);
 
 /// Says in a sentence that a setting is wrong.
@@ -55,12 +55,12 @@ pub(crate) fn wrong_setting(name: &str, why: &str) -> String {
     format!("{name}{colon} {why}")
 }
 
-/// How a text is written.
+/// Form of a text, and its check.
 #[derive(Clone, Copy)]
 pub struct Text {
     /// Stands for the value in help: `PATH`.
     pub form: &'static str,
-    /// What is wrong with a text, and what to write instead.
+    /// Check of a text: its error says what is wrong, and what to write instead.
     pub check: fn(&str) -> Result<(), String>,
 }
 
@@ -75,11 +75,11 @@ impl fmt::Debug for Text {
 pub struct Setting {
     /// The key in a file; `--name` on a command line.
     pub name: &'static str,
-    /// What the value is.
+    /// Kind of the value.
     pub kind: Kind,
-    /// What it is for, in a sentence or two.
+    /// Purpose of the setting, in a sentence or two.
     pub help: &'static str,
-    /// What holds if it is not set, in a few words. Empty: the help says it.
+    /// Value or behaviour if it is not set, in a few words. Empty: the help says it.
     pub default: &'static str,
     /// The heading under which help lists it.
     pub group: &'static str,
@@ -147,7 +147,7 @@ impl Setting {
         }
     }
 
-    /// What stands for its value in help.
+    /// Returns what stands for its value in help.
     pub fn form(&self) -> String {
         match self.kind {
             Kind::Switch => "true|false".to_owned(),
@@ -160,7 +160,7 @@ impl Setting {
         }
     }
 
-    /// Whether it may be given several times.
+    /// Returns whether it may be given several times.
     pub fn is_list(&self) -> bool {
         matches!(self.kind, Kind::List(_))
     }
@@ -204,19 +204,19 @@ impl Setting {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Of [`Kind::Switch`].
+    /// Value of [`Kind::Switch`].
     Switch(bool),
-    /// Of [`Kind::Count`].
+    /// Value of [`Kind::Count`].
     Count(u64),
-    /// Of [`Kind::Size`].
+    /// Value of [`Kind::Size`].
     Size(u64),
-    /// Of a time.
+    /// Value of a time.
     Time(Duration),
-    /// Of [`Kind::Rate`], per second.
+    /// Value of [`Kind::Rate`], per second.
     Rate(f64),
-    /// Of [`Kind::Choice`] and [`Kind::Text`].
+    /// Value of [`Kind::Choice`] and [`Kind::Text`].
     Text(String),
-    /// Of [`Kind::List`].
+    /// Value of [`Kind::List`].
     List(Vec<String>),
 }
 
@@ -299,12 +299,12 @@ impl Values {
         both.filter(|(_, from, to)| from != to).map(|(name, from, to)| (name, from_to(from, to)))
     }
 
-    /// Whether it is set.
+    /// Returns whether the setting of this name is set.
     pub fn has(&self, name: &str) -> bool {
         self.set.contains_key(name)
     }
 
-    /// The name of the pool whose values these are; empty where they are not those of a pool.
+    /// Returns the name of the pool whose values these are; empty where they are not those of a pool.
     pub fn pool(&self) -> &str {
         &self.pool
     }

@@ -14,7 +14,7 @@ use sockdrawer::listening::{Listening, passed_sockets};
 pub(crate) struct Passed(Vec<Listening>);
 
 impl Passed {
-    /// Those of this process. Called once.
+    /// Takes the sockets that were passed to this process. Called once.
     pub(crate) fn to_this_process(upgrade: Option<&Upgrade>) -> Result<Passed, Failure> {
         let mut sockets = passed_sockets().map_err(|error| Failure {
             line: format!("socket activation: {error}"),

@@ -48,7 +48,7 @@ impl Times {
         self.sum += other.sum;
     }
 
-    /// How many values were at most each bound.
+    /// Returns for each bound how many values were at most that.
     pub(crate) fn up_to(&self) -> impl Iterator<Item = (f64, u64)> {
         let counts = self.buckets.iter().copied().chain(std::iter::repeat(0));
         BOUNDS.into_iter().zip(counts).scan(0, |sum, (bound, count)| {

@@ -34,7 +34,7 @@ const fn setting(name: &'static str, kind: Kind, help: &'static str, default: &'
     Setting::new(name, kind, help).unless_given(default).group(GROUP)
 }
 
-/// What a pool's TLS is made of: with another value a new generation begins.
+/// Settings that a pool's TLS is made of: with another value a new generation begins.
 pub(crate) const SETTINGS: [Setting; 11] = [
     setting(
         CERTIFICATE,
@@ -136,22 +136,22 @@ pub(crate) const TO_SETTINGS: [Setting; 6] = [
 pub(crate) struct PoolTls {
     /// TLS of the connections that its protocol makes.
     pub(crate) client: Option<Client>,
-    /// Of the pool, and of each of its listeners in order.
+    /// TLS of the pool, and of each of its listeners in order.
     pub(crate) servers: Vec<Option<Server>>,
     pub(crate) certificates: Vec<Certificate>,
-    /// Of its files, just before they were read.
+    /// Hash of the content of its files, just before they were read.
     pub(crate) content: u64,
     /// The number of what the protocol has found that its settings name elsewhere.
     pub(crate) found: Option<u64>,
 }
 
-/// One certificate of a pool.
+/// Certificate of a pool.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Certificate {
     pub(crate) file: String,
-    /// In seconds since 1970; None where the certificate does not say it in a form that is known.
+    /// Moment of its end, in seconds since 1970; None where the certificate does not say it in a form that is known.
     pub(crate) expires: Option<u64>,
-    /// The same of the moment from which on it is valid.
+    /// Moment from which on it is valid, in seconds since 1970; None where the certificate does not say it in a form that is known.
     #[serde(skip)]
     begins: Option<u64>,
 }
@@ -173,7 +173,7 @@ impl PoolTls {
     }
 }
 
-/// What the settings of a pool and of its listeners say, in this order; None: no TLS, and nothing was found elsewhere.
+/// Makes the TLS that the settings of a pool and of its listeners say, in this order; None: no TLS, and nothing was found elsewhere.
 pub(crate) fn of(sets: &[Values], tickets: &Tickets, found: Option<u64>) -> Result<Option<PoolTls>, Wrong> {
     let client = client(&sets[0])?;
     let mut all = PoolTls { client, servers: Vec::new(), certificates: Vec::new(), content: content(sets), found };
@@ -267,7 +267,7 @@ pub(crate) fn content(sets: &[Values]) -> u64 {
     hasher.finish()
 }
 
-/// What is read again later is a regular file: a pipe has nothing then, and to open one may wait for ever.
+/// Checks that a file that is read again later is a regular one: a pipe has nothing then, and to open one may wait for ever.
 fn is_file(setting: &'static str, file: &str) -> Result<(), Wrong> {
     match std::fs::metadata(file) {
         Ok(metadata) if metadata.is_file() => Ok(()),

@@ -1,5 +1,5 @@
-//! What has been counted since the program began, in this process and in those before it. A number that was shown once is never followed
-//! by a lower one, whatever ends meanwhile: a pool, a helper process, or this process by an upgrade.
+//! Totals since the program began, in this process and in those before it. A number that was shown once is never followed by a lower one, whatever
+//! ends meanwhile: a pool, a helper process, or this process by an upgrade.
 
 use crate::lock::lock;
 use crate::process;
@@ -38,7 +38,7 @@ pub(crate) struct Totals {
     pub(crate) upgrade_seconds: Times,
 }
 
-/// What a new build goes on with.
+/// Numbers that a new build goes on with.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Carried {
@@ -60,13 +60,13 @@ pub(crate) struct Ledger {
 
 #[derive(Default)]
 struct Kept {
-    /// What was shown last.
+    /// Totals that were shown last.
     shown: Totals,
-    /// What pools counted that have ended.
+    /// Sums of the pools that have ended.
     ended: BTreeMap<String, Sums>,
     /// CPU time of the processes before this one.
     cpu_before: f64,
-    /// When the totals were written for a new build.
+    /// Moment at which the totals were written for a new build.
     written: Option<Instant>,
 }
 

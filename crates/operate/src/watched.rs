@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Files are looked at once in this time, whatever is told of them: a file system of another machine tells nothing.
+/// Interval at which files are looked at, whatever is told of them: a file system of another machine tells nothing.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
-/// ... and where the system has no room for what tells it: Linux has 128 for each user.
+/// Interval at which files are looked at where the system has no room for what tells of changes: Linux has 128 for each user.
 const LOOKS_UNTOLD: Duration = Duration::from_secs(1);
-/// A certificate and its key are two files: they are read once nothing has changed for this long.
+/// Time without changes after which files are read: a certificate and its key are two files.
 const QUIET: Duration = Duration::from_millis(100);
-/// ... and in any case after so many changes in a row.
+/// Maximum number of changes in a row: after these the files are read in any case.
 const MAX_CHANGES: usize = 50;
 
-/// What tells of changes in directories.
+/// Source that tells of changes in directories.
 #[derive(Clone)]
 pub(crate) struct Watched(Option<Arc<OwnedFd>>);
 
@@ -39,7 +39,7 @@ impl Watched {
         let changes =
             WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
         for directory in directories(document) {
-            // One that is not there, or cannot be watched, is looked at once in a while.
+            // A directory that is not there, or cannot be watched, is looked at once in a while.
             let _ = add_watch(told, directory.as_path(), changes);
         }
     }
@@ -60,12 +60,12 @@ impl Watched {
     }
 }
 
-/// Where the files are, and where those are that links lead to.
+/// Returns the directories of the files, and of those that links lead to.
 fn directories(document: &Document) -> BTreeSet<PathBuf> {
     document.pools.values().flat_map(|pool| files(&sets(&pool.values))).flat_map(|file| directories_of(&file)).collect()
 }
 
-/// Of one file: its own, that of what it leads to, and that of each link on the way.
+/// Returns the directories of one file: its own, that of what it leads to, and that of each link on the way.
 fn directories_of(file: &Path) -> Vec<PathBuf> {
     let parent =
         |path: &Path| path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }.to_owned());

@@ -4,7 +4,7 @@ use sockdrawer::observe::{Counts, Event, Readiness};
 use std::io;
 use std::net::SocketAddr;
 
-/// One line.
+/// Returns the line about an event.
 pub(crate) fn words(event: &Event) -> String {
     match event {
         Event::Listening(address) => format!("accepting on {address}"),
@@ -75,7 +75,7 @@ pub(crate) fn level(event: &str) -> &'static str {
     }
 }
 
-/// Whether a pool takes connections, in a word.
+/// Returns in a word whether a pool takes connections.
 pub(crate) fn readiness(readiness: &Readiness) -> String {
     match readiness {
         Readiness::Serving => "serving".to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn readiness(readiness: &Readiness) -> String {
     }
 }
 
-/// What a server did, at its end.
+/// Returns the line about what a server did, at its end.
 pub(crate) fn in_all(counts: &Counts) -> String {
     let Counts { accepted, rejected, closed, errors, panics, jobs, .. } = counts;
     format!(

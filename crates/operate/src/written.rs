@@ -5,7 +5,7 @@ use sockdrawer_catalog::count::{self, scaled};
 use sockdrawer_catalog::time;
 use std::time::Duration;
 
-/// How many, 0 included: `0`, `250`, `10k`, `1.5m`.
+/// Reads a count, 0 included: `0`, `250`, `10k`, `1.5m`.
 ///
 /// # Errors
 /// What to write instead.
@@ -16,7 +16,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
+/// Reads a length of time, 0 included: `5` and `5s` are seconds, `250us`, `50ms`, `1.5m`, `1h`.
 ///
 /// # Errors
 /// What to write instead.
@@ -24,7 +24,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     time::parse(text).map_err(|_| "not a time: write 5 or 5s (seconds), 250us, 50ms, 2m (minutes) or 1h".to_owned())
 }
 
-/// How many per second: `1000`, `10k`, `0.5`, `200/s`.
+/// Reads a rate per second: `1000`, `10k`, `0.5`, `200/s`.
 ///
 /// # Errors
 /// What to write instead.

@@ -45,7 +45,7 @@ pub(super) fn are_there(selector: &Selector, pools: &[(String, Pool)]) -> Result
     let matches = || pools.iter().any(|(_, pool)| pool.each_connection(selector).next().is_some());
     let why = match selector {
         Selector::Every(all) => {
-            // Of several, each may be right where no connection matches all.
+            // Each of several selectors may be right where no connection matches all.
             let names = |one: &&Selector| matches!(one, Selector::Listener(_) | Selector::Generation(_) | Selector::Before(_));
             return all.iter().filter(names).try_for_each(|one| are_there(one, pools));
         }

@@ -20,11 +20,11 @@ pub(super) struct Status {
     revision: u64,
     changes: u64,
     failed_changes: u64,
-    /// Why what the files of certificates have now is not in force.
+    /// Reason why what the files of certificates have now is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_files: Option<String>,
     events_lost: u64,
-    /// Whether all pools take connections.
+    /// True where all pools take connections.
     ready: bool,
     pools: BTreeMap<String, PoolStatus>,
     /// Tables of the program itself.
@@ -57,7 +57,7 @@ struct PoolStatus {
     delegates_waiting: usize,
     restarts: usize,
     counts: Counts,
-    /// Of a pool that serves TLS.
+    /// State of TLS, in a pool that serves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<TlsStatus>,
 }

@@ -13,7 +13,7 @@ struct Asked {
     device: Option<String>,
 }
 
-/// What is wrong, by the name of the later setting.
+/// Returns the clashes that were found, each with the name of the later setting.
 pub(super) fn clashes(document: &Document) -> Vec<(String, String)> {
     let all = asked(document);
     let mut found = Vec::new();

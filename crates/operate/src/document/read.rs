@@ -97,7 +97,7 @@ fn duplicate(text: &str, key: &str, (first, at): (At, At)) -> Mistake {
     Mistake { at: at.map(|at| position(text, at)), what: format!("{key} is there twice{first}: leave one out") }
 }
 
-/// What toml says of a key that is there twice, with the key and its first place: the same table has it before.
+/// Returns the mistake of a key that toml finds there twice, with the key and its first place: its table has it before.
 fn duplicate_in_toml(text: &str, span: &std::ops::Range<usize>) -> Option<Mistake> {
     let key = text.get(span.clone())?.trim();
     let name = |line: &str| {

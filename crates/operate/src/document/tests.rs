@@ -107,7 +107,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
     wrong.iter().for_each(|(text, why)| is_wrong(text, why));
 }
 
-/// Whether the first mistake of a file is told so.
+/// Checks that the first mistake of a text is told with these words.
 #[track_caller]
 fn is_wrong(text: &str, why: &str) {
     let mistakes = parse(text, Format::Toml).expect_err(text);
@@ -159,7 +159,7 @@ fn all_mistakes_are_told_at_once() {
     ] {
         assert_eq!(parse(text, Format::Toml).expect_err("it is wrong").len(), 3, "{text}");
     }
-    // What may follow from another mistake is not told.
+    // A mistake that may follow from another one is not told.
     let text = "[pool.a]\nprotocol = \"echo\"\nlisten = 1\nlow-water = \"128k\"\nhigh-watr = \"1m\"";
     assert_eq!(parse(text, Format::Toml).expect_err("it is wrong").len(), 1);
     let text = "metric = 1\n[pool.a]\nprotocol = \"echo\"\nlisten = \"x y\"\nlimit = -1\n[pool.b]\n";

@@ -1,4 +1,4 @@
-//! What a pool's settings have to be together: its protocol, its model and all else.
+//! Checks of a pool's settings together: its protocol, its model and all else.
 
 use crate::listen::sets;
 use crate::pool_settings::{Sockets, configure, wrong_of};
@@ -41,8 +41,8 @@ fn config(protocol: &Protocol, values: &Values, sockets: &dyn Sockets) -> Result
     configure(begun, values, tls.as_ref(), sockets)
 }
 
-/// Whether a mistake in a single setting may be why this one does not go with the others: it is about a setting with a word of this one's name,
-/// or about what all depends on.
+/// Returns whether a mistake in a single setting may be why this one does not go with the others: it is about a setting with a word of this one's
+/// name, or about what all depends on.
 pub(super) fn may_be_why(mistake: &str, pool: &str, setting: &str) -> bool {
     let key = mistake.strip_prefix(pool).and_then(|rest| rest.split([':', ' ']).next()).unwrap_or_default();
     let mut words = setting.split('-').filter(|word| word.len() > 3);

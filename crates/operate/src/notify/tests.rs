@@ -22,7 +22,7 @@ impl Socket {
         let path = std::env::temp_dir().join(format!("sockdrawer-notify-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("a free path");
-        // What is sent in this process is there at once.
+        // A datagram that is sent in this process is there at once.
         socket.set_nonblocking(true).expect("it is a socket");
         Socket { socket, path }
     }

@@ -12,7 +12,7 @@ use sockdrawer::{Config, Pool};
 use sockdrawer_catalog::time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What becomes of the pools in a change.
+/// Plan of a change, and what it does to each of the pools.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) plan: Vec<Step>,
