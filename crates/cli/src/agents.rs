@@ -14,18 +14,18 @@ use std::path::Path;
 const LEAST_SECRET: usize = 16;
 
 impl AgentArguments {
-    /// Whether other machines run the clients.
+    /// Returns whether other machines run the clients.
     pub(crate) fn asked_for(&self) -> bool {
         self.agents.is_some() || self.join_at.is_some()
     }
 }
 
-/// What runs on other machines for a run.
+/// Agents that work on other machines for a run.
 #[derive(Default)]
 pub(crate) struct Machines {
     /// The clients; None: they run here.
     pub(crate) hosts: Option<Hosts>,
-    /// What looks at the server where it is.
+    /// Agent that looks at the server where it is.
     pub(crate) server: Option<ServerAgent>,
 }
 
@@ -77,7 +77,7 @@ fn refused(lost: &AgentLost) -> Failure {
     Failure::preflight(format_args!("agent {name}: {why}"))
 }
 
-/// How agents are started by ssh.
+/// Returns the ssh that starts agents, by its options.
 fn ssh(arguments: &AgentArguments) -> Result<Ssh, Failure> {
     let given =
         [("--push", arguments.push), ("--agent-program", arguments.agent_program.is_some()), ("--ssh", arguments.ssh.is_some())];

@@ -1,4 +1,4 @@
-//! What a run needs beside what there is, told before the first connect; a run that cannot work is refused.
+//! Budget of a run: what it needs beside what there is, told before the first connect; a run that cannot work is refused.
 
 use crate::outcome::Failure;
 use sockdrawer_catalog::time;
@@ -40,7 +40,7 @@ pub(crate) fn refused(plan: &Plan, need: &Need) -> Failure {
     ))
 }
 
-/// What connections that this side ends make of ports.
+/// Returns the words about the ports of connections that this side ends.
 fn resting(plan: &Plan, budget: &Budget) -> String {
     let Some(room) = budget.room.filter(|_| plan.workload.properties().ends_first) else { return String::new() };
     let (pairs, rest) = (room.pairs.count(), time::format(room.rest));

@@ -40,7 +40,7 @@ fn one(target: &Target) -> Result<Address, Failure> {
     }
 }
 
-/// What each agent finds of its machine, for its part of the connections.
+/// Tells what each agent finds of its machine, for its part of the connections.
 fn of_agents(arguments: &DoctorArguments, output: &mut Output) -> Result<Exit, Failure> {
     if arguments.many.server_agent.is_some() {
         return Err(Failure::usage("--server-agent is for a run: leave it out, or run doctor there"));

@@ -16,9 +16,9 @@ use sockdrawer_load::{End, Errors, Found, Life, Plan, Progress, Report, Search, 
 use std::fmt;
 use std::time::Duration;
 
-/// How long the connections of a try are held, or its operations go on, unless something else is said.
+/// Time for which the connections of a try are held, or its operations go on, unless something else is said.
 const EACH: Duration = Duration::from_secs(5);
-/// What a search begins with, unless something else is said.
+/// Amount that a search begins with, unless something else is said.
 const FIRST: u64 = 1_000;
 /// A rate is measured over at least this time.
 const LEAST: Duration = Duration::from_secs(1);
@@ -56,13 +56,13 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         let confirming = search.is_confirming();
         let tried = match one(&arguments, &mut machines, (&base, amount, search.left()), &stop) {
             Ok(tried) => tried,
-            // What was tried until then is told all the same.
+            // The tries until then are told nevertheless.
             Err(error) => {
                 failure = Some(error);
                 break;
             }
         };
-        // What was cut short is no answer.
+        // A try that was cut short is no answer.
         if signalled.get().is_some() {
             break;
         }
@@ -179,7 +179,7 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Whether a try makes connects all the time. Connections that stay are made once.
+/// Returns whether a try makes connects all the time. Connections that stay are made once.
 fn renews(plan: &Plan) -> bool {
     plan.is_short() || plan.lifetime.is_some()
 }
@@ -200,7 +200,7 @@ fn makes_so_many(plan: &Plan, most: u64) -> Result<(), Failure> {
     )))
 }
 
-/// What a search changes, in the plan of a try.
+/// Returns the plan of a try, with what a search changes in it.
 fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
     let mut plan = base.clone();
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
@@ -223,7 +223,7 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
     plan
 }
 
-/// One try. What this machine has too little for does not hold, and is not run.
+/// Runs a try. An amount that this machine has too little for does not hold, and is not run.
 fn one(
     arguments: &FindArguments,
     machines: &mut Machines,
@@ -248,7 +248,7 @@ fn one(
     thresholds::judge(&arguments.load.threshold, &mut report)?;
     origin::write(&mut report, &plan, &arguments.load.threshold)?;
     let reached = reached(arguments.vary, &report);
-    // What was not reached does not hold, whatever the thresholds say of what was.
+    // An amount that was not reached does not hold, whatever the thresholds say of what was.
     let held = load::verdict(&report, false) == Exit::Ok && is_reached(arguments.vary, amount, reached, &report);
     let wall = report.wall.clone();
     let thresholds = report.thresholds.clone();

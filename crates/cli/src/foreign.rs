@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Whether anything says that the server is not the one inside this program.
+/// Returns whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
     let TrialArguments { target, change, every, clients, .. } = arguments;
     let ClientArguments { workload, path, allow, out, tls, websocket, script, .. } = clients;
@@ -112,7 +112,7 @@ fn refused(refused: Refused) -> Failure {
     }
 }
 
-/// What the page shows.
+/// Returns the gaps that the page shows.
 fn gaps(report: &Report, verdict: &Verdict, line: &str) -> Gaps {
     let Options { target, workload, command, .. } = &report.options;
     let us = |time: Duration| time.as_secs_f64() * 1e6;

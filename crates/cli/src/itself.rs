@@ -8,10 +8,10 @@ use sockdrawer_trial::{Progress, Stopped, Until, Verdict};
 use std::fmt;
 use std::time::Duration;
 
-/// Each process serves at least so long.
+/// Minimum time for which each process serves.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What came of it.
+/// Outcome of the second part of a trial.
 pub(crate) struct Itself(Report);
 
 /// The number of take-overs after a trial of this length: ten, fewer after a short one, and two at least, since what took over is to be
@@ -75,7 +75,7 @@ impl Itself {
     }
 }
 
-/// One line, or all of it where something was lost.
+/// Writes one line, or all of it where something was lost.
 impl fmt::Display for Itself {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, total) = (&self.0, self.0.total());

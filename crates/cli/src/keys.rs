@@ -4,9 +4,9 @@ pub(crate) use sockdrawer_program::keys::{Keys, listen, restore, without};
 
 use sockdrawer_load::{Order, Orders, Progress};
 
-/// What the keys do, for the last line of the panel, which a narrow terminal cuts at its end.
+/// Help for the keys in the last line of the panel, which a narrow terminal cuts at its end.
 pub(crate) const HELP: &str = "q stop  + more  - fewer  space suspend  n next stage";
-/// A key changes the connections by so many of a hundred of those that are wanted.
+/// Part by which a key changes the connections, in percent of those that are wanted.
 const STEP: u64 = 10;
 
 /// Keys change a run from now on, where a person is at the terminal.

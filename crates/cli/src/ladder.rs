@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
             format!("row {row} of {of}: {name}, {elapsed:.1} s")
         };
         let report = load::one((&rung.plan, &mut Machines::default(), false), &stop, line)?;
-        // What was cut short is no row to compare with.
+        // A run that was cut short is no row to compare with.
         if signalled.get().is_some() {
             break;
         }

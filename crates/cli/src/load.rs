@@ -124,7 +124,7 @@ impl Observer for &mut Watching {
     }
 }
 
-/// One run of several. On a terminal `line` says where it is, and is wiped out at its end.
+/// Makes one run of several. On a terminal `line` says where it is, and is wiped out at its end.
 pub(crate) fn one(
     (plan, machines, force): (&Plan, &mut Machines, bool),
     stop: &Stop,
@@ -143,7 +143,7 @@ pub(crate) fn one(
     Ok(report?)
 }
 
-/// What the pool calls its limit is an option here.
+/// Converts an error into a failure: what the pool calls its limit is an option here.
 pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::LimitTooHigh { .. } => workload::usage(format_args!("--connections is too high: {error}")),
@@ -163,7 +163,7 @@ pub(crate) fn verdict(report: &Report, goes_on: bool) -> Exit {
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }
 
-/// What is under way is answered in this time, by most servers.
+/// Time in which most servers answer what is under way.
 const AT_REST: Duration = Duration::from_millis(150);
 
 /// Before Ctrl-Z stops the process, the run is suspended, so that nothing waits for an answer while nothing reads it; the run finds out how
@@ -196,7 +196,7 @@ pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Fail
     let (told, stop) = (first.clone(), stop.clone());
     let mut since: Option<Instant> = None;
     signals::watch(move |signal| {
-        // One key may send two: the terminal one, and timeout(1) the other.
+        // A key may send two signals: the terminal sends one, and timeout(1) the other.
         if since.get_or_insert_with(Instant::now).elapsed() < ONE_KEY && told.get() == Some(&signal) {
             return;
         }

@@ -39,7 +39,7 @@ impl Protocol {
         Protocol::Exec,
     ];
 
-    /// Those that load can be put on: nothing is known of what the programs of `exec` answer, or the targets of `proxy`.
+    /// Protocols that load can be put on: nothing is known of what the programs of `exec` answer, or the targets of `proxy`.
     pub(crate) const WORKLOADS: [Protocol; 5] = [Protocol::Ping, Protocol::Echo, Protocol::Hello, Protocol::Http, Protocol::Acks];
 
     pub(crate) fn name(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! What a result is of, as the command line knows it.
+//! Origin of a result, as the command line knows it.
 
 use crate::outcome::Failure;
 use crate::plan;

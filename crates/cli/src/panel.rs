@@ -28,10 +28,10 @@ struct Second {
     p99: Option<f64>,
 }
 
-/// What is shown of a run.
+/// Panel that shows a run.
 pub(crate) struct Panel {
     title: String,
-    /// The run ends after so many.
+    /// Number of operations after which the run ends.
     operations: Option<u64>,
     /// The keys that change it, where there are any.
     pub(crate) keys: Option<&'static str>,
@@ -41,7 +41,7 @@ pub(crate) struct Panel {
     values: usize,
 }
 
-/// How many lines each part has.
+/// Number of lines of each part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rows {
     of_a_chart: usize,
@@ -149,7 +149,7 @@ impl Panel {
         ]
     }
 
-    /// How far it is: by its time or its operations, whichever is further. None: it has no end.
+    /// Returns how far the run is: by its time or its operations, whichever is further. None: it has no end.
     fn part(&self, progress: &Progress) -> Option<f64> {
         let of_time = progress.ends.map(|ends| progress.elapsed.as_secs_f64() / ends.as_secs_f64().max(1e-9));
         let done = progress.numbers.operations_ok + progress.numbers.operations_failed;
@@ -161,7 +161,7 @@ impl Panel {
 type Reading = fn(&Second) -> Option<f64>;
 type Written = fn(f64) -> String;
 
-/// What a run is about, in a word.
+/// Returns the phase of a run, in a word.
 pub(crate) fn phase(progress: &Progress) -> (&'static str, Style) {
     match progress.phase {
         Phase::Ending => ("ending", Style::Yellow),
@@ -187,12 +187,12 @@ impl Canvas {
         Line::new(self.looks, self.columns)
     }
 
-    /// Columns for bars and charts.
+    /// Returns the number of columns for bars and charts.
     fn room(self) -> usize {
         (self.columns - 1).saturating_sub(self.left())
     }
 
-    /// Those that fit into a chart.
+    /// Returns the number of seconds that fit into a chart.
     fn seconds(self) -> usize {
         self.room() / self.second
     }
@@ -241,7 +241,7 @@ impl Canvas {
         (0..rows).map(row).collect()
     }
 
-    /// What the columns of the charts are.
+    /// Returns the line that says what the columns of the charts are.
     fn axis(self, seconds: usize) -> Line {
         let line = self.line().blank_to(self.left());
         if seconds == 0 {

@@ -1,4 +1,4 @@
-//! How a run is going, on standard error: a panel that is drawn again and again on a terminal, a line each second elsewhere.
+//! Progress of a run, on standard error: a panel that is drawn again and again on a terminal, a line each second elsewhere.
 
 use crate::panel::{Line, Panel, per_second, phase};
 use crate::screen::Screen;
@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Between two draws there is so much time where this program was stopped, and another one wrote meanwhile.
+/// Maximum time between two draws. After a longer one this program was stopped, and another one wrote meanwhile.
 const LONG: Duration = Duration::from_secs(3);
 
-/// What is shown.
+/// Display of the progress of a run.
 pub(crate) struct Live {
     panel: Panel,
     looks: Looks,
@@ -24,7 +24,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Of a run with this title, which ends after so many operations.
+    /// Makes the display of a run with this title, which ends after so many operations.
     pub(crate) fn new(title: String, operations: Option<u64>, has_keys: bool) -> Live {
         let mut panel = Panel::new(title, operations);
         panel.keys = has_keys.then_some(keys::HELP);

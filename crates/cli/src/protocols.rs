@@ -1,4 +1,4 @@
-//! What can be served: the catalog's protocols, with their settings.
+//! Protocols that can be served: those of the catalog, with their settings.
 
 use crate::{checks, names};
 use sockdrawer::{Address, Behaviour, Config, Field, Model};
@@ -214,7 +214,7 @@ impl TargetMetrics {
     }
 }
 
-/// What can be served.
+/// Returns the protocols that can be served.
 pub(crate) fn protocols() -> [Protocol; 8] {
     let [
         slow_duration,

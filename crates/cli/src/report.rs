@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What is known of a run that has no result.
+/// Returns what is known of a run that has no result.
 fn interrupted(run: &Recorded) -> String {
     let Some(last) = run.samples.last() else {
         return "no result    the run has just begun, or was ended before its first sample".to_owned();

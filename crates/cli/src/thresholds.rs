@@ -40,14 +40,14 @@ pub(crate) fn have_their_pages(thresholds: &[Threshold], plan: &Plan) -> Result<
     Err(usage(format_args!("--threshold {threshold}: the run has no such page: {there}")))
 }
 
-/// What the result says to the thresholds is written into it.
+/// Writes into the result what it says to the thresholds.
 pub(crate) fn judge(thresholds: &[Threshold], report: &mut Report) -> Result<(), Failure> {
     let result = serde_json::to_value(&*report).map_err(Failure::not_json)?;
     report.thresholds = thresholds.iter().map(|threshold| threshold.check(&result)).collect();
     Ok(())
 }
 
-/// None without thresholds; where there are some, they alone decide.
+/// Returns the exit by the thresholds: None without them; where there are some, they alone decide.
 pub(crate) fn verdict(judgements: &[Judgement]) -> Option<Exit> {
     let kept = judgements.iter().all(|judgement| judgement.ok);
     (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { MISSED })

@@ -16,10 +16,10 @@ use std::fmt;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-/// Between two rewritings of the line that shows how far the trial is.
+/// Time between two rewritings of the line that shows how far the trial is.
 const BETWEEN_SHOWINGS: Duration = Duration::from_millis(100);
 
-/// How long a trial lasts unless told otherwise.
+/// Duration of a trial unless told otherwise.
 const LASTS: Duration = Duration::from_secs(10);
 
 /// Runs the trial and tells what it found.
@@ -145,11 +145,11 @@ fn start(options: &Options) -> String {
     format!("trial: {until}, model {model}, under {clients}{sabotage}, seed {seed}")
 }
 
-/// How far the trial is: one line on a terminal, nothing elsewhere.
+/// Display of how far the trial is: one line on a terminal, nothing elsewhere.
 pub(crate) struct Live {
     on_terminal: bool,
     until: Until,
-    /// What a trial allows is not lost.
+    /// True where the trial allows that idle connections are closed: these are not lost.
     idle_close: bool,
     shown: Option<Duration>,
 }

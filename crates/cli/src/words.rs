@@ -80,7 +80,7 @@ pub(crate) fn verdict(report: &Report, page: Option<&Path>) -> String {
     line
 }
 
-/// What is loaded, in a few words.
+/// Returns what is loaded, in a few words.
 pub(crate) fn title(plan: &Plan) -> String {
     let name = plan.workload.name();
     match plan.targets.as_slice() {
@@ -90,7 +90,7 @@ pub(crate) fn title(plan: &Plan) -> String {
     }
 }
 
-/// How many connections there are.
+/// Returns how many connections there are, in words.
 fn connections(plan: &Plan) -> String {
     match plan.connections {
         connections if !plan.stages.is_empty() => format!("up to {connections} connections"),

@@ -1,4 +1,4 @@
-//! What the peers in Rust share: the three protocols as pure functions, the arguments, and a listening socket.
+//! Parts that the peers in Rust share: the three protocols as pure functions, the arguments, and a listening socket.
 
 pub mod tasks;
 
@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// How much is asked for in one read of a stream of messages; the same for all servers that let one choose.
+/// Number of bytes that one read of a stream of messages asks for, equal for all servers that let one choose.
 pub const READ: usize = 256 * 1024;
 pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 const HEAD: usize = 4096;
@@ -81,7 +81,7 @@ pub fn answer(input: &[u8]) -> Result<Option<&'static [u8]>, Wrong> {
     }
 }
 
-/// How many bytes the whole messages take, and the acknowledgement of all of them.
+/// Returns how many bytes the whole messages take, and the acknowledgement of all of them.
 // Not inlined, so that all peers have the same machine code for it: half of what a stream costs is here.
 #[inline(never)]
 pub fn acknowledge(input: &[u8]) -> Result<(usize, Option<[u8; 12]>), Wrong> {
@@ -108,7 +108,7 @@ pub fn acknowledge(input: &[u8]) -> Result<(usize, Option<[u8; 12]>), Wrong> {
     Ok((used, Some(ack)))
 }
 
-/// How large the payload of the first message is.
+/// Returns the length of the payload of the first message.
 fn payload(input: &[u8]) -> Option<usize> {
     let head = input.first_chunk::<12>()?;
     Some(u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize)

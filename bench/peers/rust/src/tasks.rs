@@ -16,7 +16,7 @@ impl From<Wrong> for io::Error {
 pub async fn accept(listener: TcpListener, workload: Workload) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
-        // What ends with an error is closed like the others: this server tells nobody.
+        // A connection that ends with an error is closed like the others: this server does not tell of it.
         match workload {
             Workload::Ping => drop(tokio::spawn(ping(stream))),
             Workload::Http => drop(tokio::spawn(http(stream))),

@@ -1,4 +1,4 @@
-//! What the servers share: what they do with a connection, their arguments, rustls's configuration and a listening socket.
+//! Parts that the servers share: what they do with a connection, their arguments, rustls's configuration and a listening socket.
 
 use rustls::ServerConfig;
 use rustls::crypto::ring::{Ticketer, default_provider};
@@ -9,12 +9,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// One write of a stream of bytes: a record of the largest size.
+/// Number of bytes in one write of a stream: a record of the largest size.
 pub const BLOCK: usize = 16 * 1024;
-/// What a server sends that only sends.
+/// Bytes that a server sends that only sends.
 pub static BLOCK_SENT: [u8; BLOCK] = [0x5a; BLOCK];
 
-/// What a server does with a connection.
+/// Work of a server with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Sends back messages of 64 bytes.
@@ -28,7 +28,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// How many bytes are read at once, where a server has a buffer for each connection.
+    /// Returns how many bytes are read at once, where a server has a buffer for each connection.
     pub fn buffer(self) -> usize {
         if self == Mode::Echo { 64 } else { BLOCK }
     }
@@ -44,7 +44,7 @@ pub struct Arguments {
     pub port: u16,
     pub chain: String,
     pub key: String,
-    /// What only one of the servers understands.
+    /// Argument that only one of the servers understands.
     pub more: Option<String>,
 }
 

@@ -110,7 +110,7 @@ fn help_the_man_page_and_the_schema_have_all_settings_of_the_table_and_no_other(
     assert_eq!(properties, names);
 }
 
-/// What the server takes: a file with these lines in a pool.
+/// Checks a file with this text, as the server does.
 fn checked(text: &str, name: &str) -> Result<(), Vec<String>> {
     let file = std::env::temp_dir().join(format!("sockdrawer-check-{}-{name}.toml", std::process::id()));
     fs::write(&file, text).expect("the folder takes it");

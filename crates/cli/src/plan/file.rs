@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
-/// What no file says: which file, and what is for a moment.
+/// Options that no file has: which file it is, and what is for a moment.
 const NOT_IN_FILES: [&str; 3] = ["plan", "dry_run", "help"];
 
 /// The words of a plan, and where each of its keys stands.
@@ -97,7 +97,7 @@ impl PlanFile {
     }
 }
 
-/// How clap calls it in its errors.
+/// Returns the name that clap has for a key in its errors.
 fn word(key: &str) -> String {
     match key {
         "workload" => "WORKLOAD".to_owned(),
@@ -106,7 +106,7 @@ fn word(key: &str) -> String {
     }
 }
 
-/// How a file calls it.
+/// Returns the name that a file has for an argument.
 fn name(argument: &Arg) -> &str {
     argument.get_long().unwrap_or(argument.get_id().as_str())
 }
@@ -115,7 +115,7 @@ fn is_flag(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::SetTrue)
 }
 
-/// Whether the command line says it, or says something that excludes it.
+/// Returns whether the command line says the argument, or says something that excludes it.
 fn is_overruled(command: &Command, argument: &Arg, given: &ArgMatches) -> bool {
     let is_given = |other: &Arg| given.value_source(other.get_id().as_str()) == Some(ValueSource::CommandLine);
     let excludes =

@@ -1,4 +1,4 @@
-//! What is refused unless it is said to be meant: much load on machines that need not be one's own.
+//! Guards against much load on machines that need not be one's own: it is refused unless it is said to be meant.
 
 use crate::outcome::Failure;
 use crate::values::number;
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 const MAX_CONNECTIONS: usize = 10_000;
-/// Of connects, and of operations.
+/// Maximum number of connects, and of operations, per second.
 const MAX_PER_SECOND: f64 = 5_000.0;
 
-/// The most connections, and operations per second, that a run may be told to have while it goes on; None: any number.
+/// Returns the most connections, and operations per second, that a run may be told to have while it goes on; None: any number.
 pub(crate) fn most(plan: &Plan) -> Option<(usize, f64)> {
     let far = plan.targets.iter().any(|target| !is_near(target));
     far.then_some((MAX_CONNECTIONS.max(plan.connections), MAX_PER_SECOND))
@@ -66,12 +66,12 @@ fn operations_per_second(plan: &Plan) -> f64 {
     each(plan.connections, interval).min(plan.operations.map_or(f64::INFINITY, |operations| operations as f64))
 }
 
-/// So many in each such time, per second.
+/// Returns the rate per second of a count in each such time.
 fn each(count: usize, time: Duration) -> f64 {
     if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Whether it is on this machine, or in a network that is somebody's own.
+/// Returns whether a target is on this machine, or in a private or link-local network.
 pub(super) fn is_near(target: &Address) -> bool {
     let Address::Tcp(target) = target else { return true };
     match target.ip().to_canonical() {

@@ -19,14 +19,14 @@ use sockdrawer_load::{End, Hello, Life, Plan, Workload};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// For a whole connection, or a message among many.
+/// Timeout of a whole connection, or of a message among many.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a run is, unless something else is said; and the time of connecting besides.
+/// Duration of a run, unless something else is said; the time of connecting comes besides.
 const DURATION: Duration = Duration::from_secs(10);
 /// Local addresses in all.
 const MAX_SOURCES: usize = 65_536;
 
-/// What is asked for.
+/// Makes the plan that is asked for.
 ///
 /// # Errors
 /// When it makes no sense, or needs to be said twice.

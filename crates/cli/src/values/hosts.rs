@@ -36,7 +36,7 @@ impl FromStr for Hosts {
     }
 }
 
-/// One machine.
+/// Reads a machine.
 pub(crate) fn host(text: &str) -> Result<Host, BadValue> {
     let (name, destination) = text.split_once('=').unwrap_or((text, text));
     let is_one = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(char::is_whitespace);
@@ -46,7 +46,7 @@ pub(crate) fn host(text: &str) -> Result<Host, BadValue> {
     Ok(Host { name: name.to_owned(), destination: destination.to_owned() })
 }
 
-/// What Kubernetes calls its objects: a label of DNS, short enough for what is added to it.
+/// Reads a name of objects of Kubernetes: a label of DNS, short enough for what is added to it.
 pub(crate) fn object_name(text: &str) -> Result<String, BadValue> {
     const LONGEST: usize = 50;
     let is_one = text.len() <= LONGEST

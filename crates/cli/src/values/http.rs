@@ -6,10 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a body that is no text begins with, and is in base64 behind.
+/// Prefix of a body that is no text, and is in base64 behind.
 const IN_BASE64: &str = "base64:";
 
-/// What is asked for, as it stands in the request.
+/// Path that is asked for, as it stands in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path(pub(crate) String);
 
@@ -73,7 +73,7 @@ impl Field {
     }
 }
 
-/// What follows the head: a text, or the bytes of a file.
+/// Bytes that follow the head: a text, or the bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body(pub(crate) Vec<u8>);
 

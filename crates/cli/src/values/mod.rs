@@ -28,7 +28,7 @@ pub(crate) fn file(path: PathBuf) -> Result<PathBuf, BadValue> {
     Ok(path)
 }
 
-/// How many, at least one.
+/// Reads a count that is at least one.
 pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Result<T, BadValue> {
     match count(text)? {
         zero if zero == T::default() => Err(BadValue("must be at least 1".to_owned())),
@@ -36,7 +36,7 @@ pub(crate) fn positive<T: TryFrom<u64> + Default + PartialEq>(text: &str) -> Res
     }
 }
 
-/// A count in the largest unit in which it is whole.
+/// Returns a count in the largest unit in which it is whole.
 pub(crate) fn count_text(count: usize) -> String {
     match count {
         count if count > 0 && count % 1_000_000 == 0 => format!("{}m", count / 1_000_000),
@@ -66,12 +66,12 @@ pub(crate) fn stage(text: &str) -> Result<Stage, BadValue> {
     stage.ok_or_else(|| BadValue("not a stage: write how long and to how many connections, such as 30s:10k or 30s:0".to_owned()))
 }
 
-/// A stage as it is read again.
+/// Returns a stage as it is read again.
 pub(crate) fn stage_text(stage: &Stage) -> String {
     format!("{}:{}", time_text(stage.time), count_text(stage.connections))
 }
 
-/// How many processes: `auto` or `4`.
+/// Reads a number of processes: `auto` or `4`.
 pub(crate) fn processes(text: &str) -> Result<Processes, BadValue> {
     const MOST: u32 = 1_000;
     match positive(text) {
@@ -117,12 +117,12 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What random choices begin with: any whole number that fits 64 bits.
+/// Reads the seed that random choices begin with: any whole number that fits 64 bits.
 pub(crate) fn seed(text: &str) -> Result<u64, BadValue> {
     text.parse().map_err(|_| BadValue("not a seed: write a whole number from 0 to 18446744073709551615".to_owned()))
 }
 
-/// A seed that differs from run to run: the standard library keys its hash maps with the system's random numbers.
+/// Returns a seed that differs from run to run: the standard library keys its hash maps with the system's random numbers.
 pub(crate) fn chosen_seed() -> u64 {
     // Short enough to be typed again, and for programs that read numbers of JSON as floats.
     RandomState::new().hash_one(0) >> 32

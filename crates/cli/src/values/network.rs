@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// The most addresses of one `--source`.
 const MAX_SOURCES: u64 = 65_536;
 
-/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP or WebSocket asks for: `http://127.0.0.1:9000/index.html`.
+/// Servers, one or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP or WebSocket asks for: `http://127.0.0.1:9000/index.html`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,

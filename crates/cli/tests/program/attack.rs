@@ -230,8 +230,8 @@ fn status(path: &str) -> Value {
     serde_json::from_str(&answer.text().expect("text")).expect("JSON")
 }
 
-/// Those that say nothing give way to one that asks. Where all places are taken by those that have asked, the next one is told so, in a line of
-/// JSON.
+/// Takes all places: connections that say nothing give way to one that asks. Where all places are taken by those that have asked, the next one is
+/// told so, in a line of JSON.
 fn take_all_places(path: &str) {
     let silent: Vec<_> = (0..1_024).map(|_| UnixStream::connect(path).expect("it listens")).collect();
     let asked = answer(path, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");

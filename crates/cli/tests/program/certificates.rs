@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-/// What came of files that changed.
+/// Events that come of files that changed.
 const CAME: [&str; 3] = ["Changed", "NotChanged", "ChangeFailed"];
 
 const ECHO: &str = "[pool.echo]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\ntls-cert = \"a.pem\"\ntls-key = \"a.key\"\n";
@@ -35,7 +35,7 @@ impl Operated {
         fs::write(self.path(&format!("{folder}/a.key")), &certificate.key).expect("a file");
     }
 
-    /// What is told next of its files.
+    /// Returns what is told next of its files.
     fn came(&mut self) -> (String, String) {
         loop {
             let event = self.event(&CAME);
@@ -57,7 +57,7 @@ impl Operated {
         }
     }
 
-    /// One line of a failure with these words, which status has too.
+    /// Checks that a failure is told in one line with these words, which status has too.
     #[track_caller]
     fn is_refused(&mut self, why: &str) {
         let (kind, text) = self.came();

@@ -1,4 +1,4 @@
-//! What a run says it cost, compared with what the kernel says of the processes.
+//! Costs that a run tells, compared with what the kernel says of the processes.
 
 use crate::program::{End, Program};
 use rustix::process::Signal;

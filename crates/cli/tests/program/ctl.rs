@@ -120,7 +120,7 @@ fn revisions_say_who_changed_what_and_where_a_rollback_goes() {
     let json: serde_json::Value = serde_json::from_str(&server.says("revisions --json")).expect("JSON");
     assert_eq!((json["revision"].as_u64(), json["rollback_to"].as_u64()), (Some(6), Some(3)));
     assert_eq!(json["revisions"].as_array().map(Vec::len), Some(6), "{json}");
-    // What was there before is told to the end, and a change after it goes on from there.
+    // Rollbacks go back through what was there before until its end, and a change after them goes on from there.
     for back_to in ["3", "2", "1"] {
         server.says("rollback");
         assert!(server.says("revisions").contains(&format!("back to revision {back_to}\n")));
@@ -221,7 +221,7 @@ fn of_two_operators_one_is_told_that_the_other_was_first() {
     }
     assert_eq!(row(&server.says("status"), "echo")[5], "1,500", "the change of the first stands");
     assert!(server.says("apply other.toml --if 2").contains("revision 3 is in force"));
-    // What the server prints as JSON, it takes.
+    // The server takes what it prints as JSON.
     fs::write(server.path("x.json"), server.says("config --json").replace("2500", "3500")).expect("a file");
     assert!(server.says("apply x.json").contains("2500 to 3500"));
     fs::write(server.path("wrong.toml"), "[pool.echo]\nprotocol = \"echo\"\nlisten = 1\nmodel = \"threads\"\nloops = 2\n")

@@ -1,4 +1,4 @@
-//! What a run says of its causes comes from evidence that can bear it.
+//! Causes that a run tells: they come from evidence that can bear them.
 
 use crate::orders::{Control, path};
 use crate::program::{End, Program, load};

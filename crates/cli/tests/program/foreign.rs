@@ -140,7 +140,7 @@ fn a_restart_of_the_server_is_counted() {
     assert!(count(&report, "kept_standing") > 0, "they come back: {all}");
     assert_eq!((count(&report, "wrong_bytes"), count(&report, "failed_commands")), (0, 0), "{all}");
     let changes = report["per_change"].as_array().expect("a list");
-    // One that comes back may meet with the last moment of the old server and be lost again.
+    // A client that comes back may meet with the last moment of the old server and be lost again.
     assert!(count(&changes[0], "lost_connections") >= 10 && changes.len() == 2, "{all}");
     assert!(count(&report, "longest_without_connect_us") > 0, "{all}");
 }

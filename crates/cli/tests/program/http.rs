@@ -47,7 +47,7 @@ fn answers_of_every_form_are_read_to_their_ends_whoever_ends_the_connection() {
         [(PLAIN, &["server", "fin", "rst"][..]), (LAST, &["server"]), (CHUNKED, &["rst"]), (ENDLESS, &["server", "fin"])]
     {
         for close in closes {
-            // One without a length ends with its connection, whatever the client says of it.
+            // An answer without a length ends with its connection, whatever the client says of it.
             let server = match answer {
                 ENDLESS => Web::serve(|_| (ENDLESS.to_vec(), Then::Close)),
                 answer => Web::always(answer),
@@ -123,10 +123,10 @@ fn the_address_of_a_name_that_accepts_is_used_and_printed() {
     assert_eq!((server.accepted(), server.asked()), (1, 3), "no connection is made only to try");
 }
 
-/// Connections in TIME_WAIT whose own end is at this port, and those whose other end is.
+/// Counts the connections in TIME_WAIT whose own end is at this port, and those whose other end is.
 fn time_wait(port: u16) -> (usize, usize) {
     const TIME_WAIT: &str = "06";
-    // Of this thread's network. The kernel tells its table in parts: what changes meanwhile makes it tell a line twice, or not at all.
+    // The table is that of this thread's network. The kernel tells it in parts: what changes meanwhile makes it tell a line twice, or not at all.
     let tables: String = (0..3).filter_map(|_| fs::read_to_string("/proc/thread-self/net/tcp").ok()).collect();
     let fields = tables.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let waiting: BTreeSet<(&str, &str)> =

@@ -52,7 +52,7 @@ impl Server {
         answer(stream)
     }
 
-    /// What the control socket answers.
+    /// Returns what the control socket answers.
     fn ask(&self, method: &str, path: &str) -> (u16, String, String) {
         let mut stream = UnixStream::connect(self.folder.join("control")).expect("it listens");
         let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
@@ -103,7 +103,7 @@ fn answer(mut stream: impl Read) -> (u16, String, String) {
     (status, head.to_owned(), body.to_owned())
 }
 
-/// What a program says of this text; None, and a line, where it is not to be had.
+/// Returns what a program says of this text; None, and a line, where it is not to be had.
 fn judged(program: &str, words: &[&str], text: &str) -> Option<(bool, String)> {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -197,7 +197,7 @@ fn no_counter_jumps_back_over_reloads_and_upgrades() {
         assert_eq!(value("sockdrawer_config_changes_total{result=\"ok\"}"), 3.0);
         assert!(value("sockdrawer_connections_moved_in_total{pool=\"web\"}") >= 20.0, "{last:?}");
     });
-    // What ran in the process before.
+    // Rollbacks lead to what ran in the process before.
     for limit in [102, 101, 100] {
         let (status, _, said) = server.ask("POST", "/rollback");
         let (_, _, config) = server.ask("GET", "/config");

@@ -25,7 +25,7 @@ fn start(name: &str) -> (Operated, String, String) {
     (server, one, two)
 }
 
-/// Whether an address sends back, as `echo` does.
+/// Checks that an address sends back, as `echo` does.
 fn echoes(address: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");

@@ -47,7 +47,7 @@ fn counted(words: &str) -> [u64; 2] {
     [full, resumed]
 }
 
-/// One line about an error, with why and what helps.
+/// Checks that an error is told in one line, with why and what helps.
 #[track_caller]
 fn fails(words: &str, [why, remedy]: [&str; 2]) {
     let End { code, stdout, stderr } = Program::of(&format!("load {words} -c 1 -n 1")).end();
@@ -97,7 +97,7 @@ fn nginx_logs_the_handshakes_that_load_counts() {
         let theirs = [".", "r"].map(|kind| of(&format!("{version} {kind} 200 {header} localhost")));
         assert_eq!(theirs, [full, resumed], "{name}: {log}");
         assert!(full + resumed == 60 && resumed > 0, "{name}: {full} full, {resumed} resumed");
-        // What is of the run without resumption is in the log of its server.
+        // The run without resumption is in the log of its server.
         let unnamed = of(&format!("{version} . 200 {header} -"));
         assert_eq!(unnamed, if name == "1.3" { 5 } else { 0 }, "{log}");
     }

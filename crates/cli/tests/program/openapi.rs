@@ -73,7 +73,7 @@ impl File {
     }
 }
 
-/// What a reference names.
+/// Returns what a reference names.
 fn resolved<'a>(whole: &'a Value, value: &'a Value) -> &'a Value {
     match value["$ref"].as_str() {
         Some(place) => whole.pointer(place.trim_start_matches('#')).expect("it is there"),
@@ -105,7 +105,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// What a server answers to these bytes, until it ends the connection.
+/// Returns what a server answers to these bytes, until it ends the connection.
 pub(crate) fn answer(path: &str, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(path).expect("it listens");
     // A server that refuses may close before it has read all.

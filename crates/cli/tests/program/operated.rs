@@ -95,7 +95,7 @@ impl Operated {
         End { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// What it prints where all is well.
+    /// Returns what `ctl` prints where all is well.
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> String {
         let end = self.ctl(words);
@@ -103,13 +103,13 @@ impl Operated {
         end.stdout
     }
 
-    /// What it shows to Prometheus.
+    /// Returns what the server shows to Prometheus.
     pub(crate) fn metrics(&self) -> String {
         let mut client = Client::at(self.path("c.sock"));
         client.send("GET", "/metrics", &[], b"").and_then(Answer::text).expect("an answer")
     }
 
-    /// The server's end after SIGTERM.
+    /// Returns the server's end after SIGTERM.
     pub(crate) fn end(mut self) -> End {
         let server = self.server.take().expect("it runs");
         server.signal(Signal::TERM);

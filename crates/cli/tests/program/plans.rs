@@ -17,7 +17,7 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// What `load` would do with these words, as a plan.
+/// Returns what `load` would do with these words, as a plan.
 #[track_caller]
 fn dry(words: &[&str]) -> String {
     let end = run(&[&["load"], words, &["--dry-run"]].concat());
@@ -56,7 +56,7 @@ fn the_command_line_counts_more_than_the_file() {
         }
     };
     says(&plan, &["targets = [\"127.0.0.1:1-2\"]", "stage = [\"1s:5\"]", "hold = \"7s\"", "timeout = \"3s\""]);
-    // What an option excludes goes with it.
+    // Keys that an option excludes go with it.
     says(
         &[&plan[..], &["-c", "9", "-d", "4"]].concat(),
         &["connections = 9", "duration = \"4s\"", "no stage", "no hold", "timeout = \"3s\""],
@@ -130,7 +130,7 @@ fn search(name: &str, target: &str) {
     assert_eq!((end.code, number(&report(&end), "/found")), (Some(0), 20), "{name}: {end:?}");
 }
 
-/// One for each example: an example without a test is a failure.
+/// Runs each example: an example without a test is a failure.
 #[test]
 fn every_example_runs() {
     const NAMES: [&str; 8] = ["capacity", "many", "messages", "nginx", "ramp", "redis", "short-connections", "soak"];

@@ -18,7 +18,7 @@ pub(crate) struct Program {
     pub(crate) stderr: BufReader<ChildStderr>,
 }
 
-/// How it ended, and what it had still to say.
+/// End of a program, and what it had still to say.
 #[derive(Debug)]
 pub(crate) struct End {
     /// Its exit code.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 const COMING_FROM: &str = include_str!("../../../../docs/guide/coming-from.md");
 
-/// What `docs/guide/coming-from.md` says options are called here is what they are called.
+/// Checks that options have the names here that `docs/guide/coming-from.md` says.
 #[test]
 fn every_option_of_the_guide_for_users_of_other_tools_exists() {
     let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
@@ -16,7 +16,7 @@ fn every_option_of_the_guide_for_users_of_other_tools_exists() {
     }
     let mut named = 0;
     for (tool, section) in COMING_FROM.split("\n## ").filter_map(|section| section.split_once('\n')) {
-        // What stands in the column "here", and what it is compared with in the column behind it.
+        // A row has what stands in the column "here", and what it is compared with in the column behind it.
         let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---"));
         for row in rows.skip(1) {
             let cells: Vec<&str> = row.split(" | ").collect();

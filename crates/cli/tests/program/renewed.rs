@@ -13,7 +13,7 @@ const KEPT: u64 = 8;
 /// Threads of clients that come and go.
 const VISITORS: u64 = 2;
 
-/// How many changes, in full by `ci/long certificates`.
+/// Returns the number of changes, in full by `ci/long certificates`.
 fn changes() -> usize {
     std::env::var("SOCKDRAWER_TIMES").map_or(4, |times| times.parse().expect("a number"))
 }

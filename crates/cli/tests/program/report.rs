@@ -1,9 +1,9 @@
-//! What the program reports as JSON.
+//! Reports of the program as JSON.
 
 use crate::program::End;
 use serde_json::Value;
 
-/// The one object on standard output.
+/// Returns the one object on standard output.
 #[track_caller]
 pub(crate) fn report(end: &End) -> Value {
     serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"))
@@ -19,7 +19,7 @@ pub(crate) fn numbers<const N: usize>(report: &Value, pointers: [&str; N]) -> [u
     pointers.map(|pointer| number(report, pointer))
 }
 
-/// What went wrong and how often, without when.
+/// Returns what went wrong and how often, without when.
 #[track_caller]
 pub(crate) fn errors(report: &Value) -> Value {
     let mut errors = report["errors"].clone();

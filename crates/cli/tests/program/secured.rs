@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a client asks for.
+/// Properties of a connection that a client asks for.
 #[derive(Default)]
 pub(crate) struct Asks<'a> {
     /// The name (SNI); none: an address, of which there is no SNI.
@@ -67,7 +67,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether this certificate was shown.
+    /// Returns whether this certificate was shown.
     pub(crate) fn was_shown(&self, certificate: &Certificate) -> bool {
         self.0.conn.peer_certificates().and_then(<[_]>::first) == Some(&certificate.der())
     }
@@ -222,7 +222,7 @@ fn a_handshake_that_does_not_end_is_ended_and_counted() {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         other => panic!("{other:?}"),
     }
-    // One that speaks no TLS need not wait for that.
+    // A client that speaks no TLS need not wait for that.
     let mut plain = TcpStream::connect(&server.addresses[0]).expect("it listens");
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
     plain.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
@@ -254,7 +254,7 @@ fn secrets_are_written_where_that_is_asked_for_and_when_there_are_some() {
     assert!(labels.contains(&"CLIENT_TRAFFIC_SECRET_0") && labels.contains(&"SERVER_TRAFFIC_SECRET_0"), "{labels:?}");
     let mode = fs::metadata(server.path("keys")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // What cannot be written is told before it is to be.
+    // A file that cannot be written is told of before it is to be written.
     for (place, says) in [("no/keys", "No such file or directory"), (".", "it is a directory: name a file")] {
         fs::write(server.path("keys.toml"), with.replace("\"keys\"", &format!("\"{place}\""))).expect("a file");
         let end = server.ctl("apply keys.toml");

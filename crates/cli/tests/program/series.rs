@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What a collector gets: the head and the body.
+/// Returns what a collector gets: the head and the body.
 fn scrape(address: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nAccept: application/openmetrics-text\r\n\r\n").expect("it reads");

@@ -107,7 +107,7 @@ fn a_request_that_does_not_come_is_not_waited_for() {
         drips.write_all(b"GET /test/fast HTTP/1.1\r\nA: ").expect("the server reads");
         let ended = (0..4000).any(|_| drips.write_all(b"x").is_err() || matches!(drips.read(&mut [0]), Ok(0)));
         assert!(ended, "{model}: as many bytes as a head may have take 20 s");
-        // What was closed lingers until its peer has closed too.
+        // A connection that was closed lingers until its peer has closed too.
         drop(drips);
         assert!(exchange_to_end(address, b"GET /test/slow\r\n\r\n").starts_with(b"HTTP/1.1 200"), "{model}: a job is not idle");
         end_cleanly(http, Signal::TERM);
@@ -141,7 +141,7 @@ fn every_listener_is_told_and_serves() {
     assert_eq!(exchange(connect(tcp), b"one", 3), b"one");
     assert_eq!(exchange(UnixStream::connect(&path).expect("the server accepts"), b"two", 3), b"two");
     end_cleanly(server, Signal::TERM);
-    // Whether the server removed it is not this test's matter.
+    // It is not this test's matter whether the server removed it.
     let _ = std::fs::remove_file(&path);
 }
 

@@ -63,7 +63,7 @@ fn counted(report: &Value) -> [u64; 2] {
     numbers(report, ["/connections/established", "/operations/ok"])
 }
 
-/// One connection of this test to ask the server what it has counted.
+/// Connection of this test to ask the server what it has counted.
 struct Clerk(BufReader<TcpStream>);
 
 impl Clerk {
@@ -95,7 +95,7 @@ impl Clerk {
     }
 }
 
-/// What redis has counted: connections, commands before this one, connections that it refused.
+/// Returns what redis has counted: connections, commands before this one, connections that it refused.
 fn of_redis(clerk: &mut Clerk) -> [u64; 3] {
     let info = clerk.ask("INFO stats\r\n", "$");
     assert_eq!(clerk.line(), "", "the end of the answer");
@@ -130,7 +130,7 @@ fn redis_counts_the_same() {
     }
 }
 
-/// What nginx has counted: connections accepted, connections handled, requests with this one.
+/// Returns what nginx has counted: connections accepted, connections handled, requests with this one.
 fn of_nginx(clerk: &mut Clerk) -> [u64; 3] {
     let status = clerk.ask("GET /status HTTP/1.1\r\nHost: nginx\r\n\r\n", "Content-Length:");
     let line = status.lines().nth(2).unwrap_or_else(|| panic!("a third line: {status}"));
@@ -138,7 +138,7 @@ fn of_nginx(clerk: &mut Clerk) -> [u64; 3] {
     numbers.try_into().unwrap_or_else(|_| panic!("three numbers: {status}"))
 }
 
-/// One process, so that it ends with this test whatever happens; it writes into a folder of this test's own alone.
+/// Writes a configuration of one process, so that it ends with this test whatever happens; it writes into a folder of this test's own alone.
 fn nginx_configuration(at: SocketAddr) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("nginx-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder of this test can be made");

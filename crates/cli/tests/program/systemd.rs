@@ -7,7 +7,7 @@ mod users;
 
 use std::process::{Command, Stdio};
 
-/// Whether a program of systemd is there: `ci/long systemd` requires it.
+/// Returns whether a program of systemd is there: `ci/long systemd` requires it.
 fn is_there(program: &str) -> bool {
     let runs = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = runs.is_ok_and(|status| status.success());

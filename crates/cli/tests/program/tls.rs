@@ -128,7 +128,7 @@ fn a_server_counts_what_its_clients_counted_wherever_its_connections_run() {
         let report = adds_up(&run);
         let [full, resumed] = numbers(&report, ["/tls/handshakes/full", "/tls/handshakes/resumed"]);
         assert!(full > 0 && resumed > 0 && full + resumed == 8, "{model}: {report}");
-        // One that says nothing.
+        // This client says nothing.
         drop(TcpStream::connect(&at).expect("it listens"));
         // A child counts the last when it has ended.
         let counted = || {
@@ -244,7 +244,7 @@ impl Drop for Openssl {
     }
 }
 
-/// One that answers GET, and where it listens; None where there is none.
+/// Starts a server that answers GET, and returns it with where it listens; None where there is none.
 fn openssl([cert, key]: &[String; 2], more: &[&str]) -> Option<(Openssl, String)> {
     let mut command = Command::new("openssl");
     command.args(["s_server", "-www", "-accept", "127.0.0.1:0", "-cert", cert, "-key", key]).args(more);

@@ -1,4 +1,4 @@
-//! What a result says of a run that did not do what it was asked for.
+//! Results of runs that did not do what they were asked for, and what they say of it.
 
 use crate::program::{End, Program, load};
 use crate::report::{number, numbers, report};

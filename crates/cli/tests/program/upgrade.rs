@@ -32,7 +32,7 @@ impl Scene {
         Scene::of(Command::new(env!("CARGO_BIN_EXE_sockdrawer")), free(name), notify)
     }
 
-    /// Of this program.
+    /// Makes the scene of the program that this command starts.
     fn of(mut command: Command, path: PathBuf, notify: Option<&Path>) -> Scene {
         // Port 0 is the port that it was.
         command.args(["serve", "ping", "--loops", "1", "-l", "127.0.0.1:0", "--upgrade"]).arg(&path);

@@ -1,4 +1,4 @@
-//! What is wrong on a command line is told in one line that says what, why and what to do, and ends the program with 2.
+//! Mistakes on a command line: each is told in one line that says what, why and what to do, and ends the program with 2.
 
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};

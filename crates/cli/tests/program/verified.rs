@@ -79,19 +79,19 @@ impl Secured {
         (0..count).map(established).collect()
     }
 
-    /// What the server says of its pool.
+    /// Returns what the server says of its pool.
     pub(crate) fn status(&self) -> Value {
         let status: Value = serde_json::from_str(&self.server.says("status --json")).expect("JSON");
         status["pools"]["echo"].clone()
     }
 
-    /// The process that serves.
+    /// Returns the process that serves.
     pub(crate) fn pid(&self) -> u32 {
         let status: Value = serde_json::from_str(&self.server.says("status --json")).expect("JSON");
         status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or_else(|| panic!("{status}"))
     }
 
-    /// What it has counted, once it has counted so many of these: a close is counted a moment after the client knows of it.
+    /// Returns what it has counted, once it has counted so many of these: a close is counted a moment after the client knows of it.
     pub(crate) fn counts(&self, name: &str, count: u64) -> Value {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -278,7 +278,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// What a client does while its server is changed.
+/// Behaviour of a client while its server is changed.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     Speaks,

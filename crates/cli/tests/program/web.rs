@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What is done with a connection after an answer.
+/// Treatment of a connection after an answer.
 pub(crate) enum Then {
     /// The next request is awaited, or the client's end.
     Keep,
@@ -20,7 +20,7 @@ pub(crate) enum Then {
     Reset,
 }
 
-/// One request, as the server sees it.
+/// Request, as the server sees it.
 pub(crate) struct Asked<'a> {
     /// Its head.
     pub(crate) head: &'a str,

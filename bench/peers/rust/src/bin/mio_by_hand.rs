@@ -15,14 +15,14 @@ struct Connection {
     left: Option<Box<Left>>,
 }
 
-/// What could not be taken or sent yet.
+/// Bytes that could not be taken or sent yet.
 #[derive(Default)]
 struct Left {
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
-/// What becomes of a connection after an event.
+/// Next step of a connection after an event.
 #[derive(PartialEq)]
 enum Next {
     Read,
@@ -86,7 +86,7 @@ impl Server {
     fn ready(&mut self, event: &Event, registry: &Registry) -> io::Result<()> {
         let Token(key) = event.token();
         let connection = &mut self.connections[key];
-        // What fails, fails for this connection alone.
+        // A failure ends this connection alone.
         match connection.drive(self.workload, &mut self.buffer).unwrap_or(Next::Close) {
             Next::Close => drop(self.connections.remove(key)),
             Next::Write => registry.reregister(&mut connection.stream, event.token(), Interest::READABLE | Interest::WRITABLE)?,

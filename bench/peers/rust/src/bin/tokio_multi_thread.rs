@@ -1,4 +1,4 @@
-//! One runtime whose threads steal tasks from each other: what `#[tokio::main]` makes.
+//! A single runtime whose threads steal tasks from each other, as `#[tokio::main]` makes it.
 
 use bench_peers::{arguments, listen, tasks};
 use tokio::net::TcpListener;

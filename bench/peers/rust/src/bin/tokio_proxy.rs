@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let listener = TcpListener::bind(listen).await?;
         loop {
             let (client, _) = listener.accept().await?;
-            // What fails ends its own connection, and nobody else's.
+            // A failure ends its own connection, and no other.
             tokio::spawn(carry(client, target, buffer));
         }
     })

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if event.token() == LISTENER {
                 accept(&listener, poll.registry(), &config, &mut connections)?;
             } else if !connections.get_mut(key).is_some_and(|found: &mut Connection| found.is_open(arguments.mode, &mut buffer)) {
-                // What fails, fails for this connection alone.
+                // A failure ends this connection alone.
                 connections.try_remove(key);
             }
         }

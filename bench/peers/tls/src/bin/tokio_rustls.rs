@@ -37,7 +37,7 @@ async fn works(stream: &mut TlsStream<TcpStream>, mode: Mode, buffer: &mut [u8])
 async fn accepts(listener: TcpListener, acceptor: TlsAcceptor, mode: Mode) -> io::Result<()> {
     loop {
         let (socket, _) = listener.accept().await?;
-        // What fails ends its own connection, and no other.
+        // A failure ends its own connection, and no other.
         tokio::spawn(serve(acceptor.clone(), socket, mode));
     }
 }

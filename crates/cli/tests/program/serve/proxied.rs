@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::io::Read;
 use std::net::SocketAddr;
 
-/// What the server answers to a client behind the proxy: nothing where it is turned away.
+/// Returns what the server answers to a client behind the proxy, nothing where it is turned away; and the client's connection.
 fn answered(address: SocketAddr, client: &str, request: &[u8]) -> (Vec<u8>, std::net::TcpStream) {
     let mut stream = connect(address);
     let header = format!("PROXY TCP4 {client} 198.51.100.1 4321 443\r\n").into_bytes();

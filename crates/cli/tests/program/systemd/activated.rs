@@ -26,12 +26,12 @@ struct Activated {
 }
 
 impl Activated {
-    /// With this configuration.
+    /// Starts the server with this configuration.
     fn start(name: &str, passed: (&str, [OwnedFd; 2]), configuration: &str) -> Activated {
         Activated::within(name, passed, configuration, |_| Vec::new())
     }
 
-    /// ... and behind these words, for its upgrade path.
+    /// Starts the server with this configuration, behind the words that are made for its upgrade path.
     fn within(
         name: &str,
         (names, sockets): (&str, [OwnedFd; 2]),

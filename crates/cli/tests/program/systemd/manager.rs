@@ -1,4 +1,4 @@
-//! What a service manager is told.
+//! Messages to a service manager.
 
 use super::activated::folder;
 use super::is_there;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a service may expose, in tenths: less is better, see systemd-analyze(1).
+/// Maximum exposure of a service, in tenths: less is better, see systemd-analyze(1).
 const MAX_EXPOSED: &str = "20";
 /// Before systemd 253 `notify-reload` is not known, and the `notify` above it is in force.
 const OLDER: &str = "Failed to parse service type, ignoring: notify-reload";
@@ -101,7 +101,7 @@ fn the_units_are_right_and_expose_little() {
         text
     };
     let told = analyze(&["verify", "--man=no", "./sockdrawer.service", "./sockdrawer.socket"]);
-    // What it has to say of other units of this machine is not meant.
+    // Words about other units of this machine are not meant.
     let wrong: Vec<&str> = told.lines().filter(|line| line.contains("sockdrawer") && !line.contains(OLDER)).collect();
     assert_eq!(wrong, [""; 0]);
     analyze(&["security", "--offline=true", "--no-pager", "--threshold", MAX_EXPOSED, "./sockdrawer.service"]);
@@ -113,7 +113,7 @@ fn the_unit_of_the_guide_says_of_each_setting_what_the_packaged_one_says() {
     let guide = std::fs::read_to_string(packaging().join("../docs/guide/upgrading.md")).expect("it is there");
     let unit = guide.split("[Service]\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a unit");
     let packaged = read("sockdrawer.service");
-    // Those that differ with the program: where it is, and that SIGUSR2 is what reloads it.
+    // These settings differ with the program: where it is, and that SIGUSR2 is what reloads it.
     let own = ["ExecStart", "ExecReload", "RuntimeDirectory"];
     let lines: Vec<&str> = unit.lines().filter(|line| !own.iter().any(|name| line.starts_with(name))).collect();
     let others: Vec<&&str> = lines.iter().filter(|line| !packaged.lines().any(|known| known == **line)).collect();

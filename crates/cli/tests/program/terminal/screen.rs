@@ -125,7 +125,7 @@ impl Terminal {
         self.all = String::from_utf8_lossy(&self.bytes).into_owned();
     }
 
-    /// What is to be seen.
+    /// Returns what is to be seen.
     pub(crate) fn screen(&self) -> String {
         draw(&String::from_utf8_lossy(&self.bytes[self.since..]), self.size)
     }
@@ -203,7 +203,7 @@ fn set_size(end: &OwnedFd, (columns, rows): (usize, usize)) {
     }
 }
 
-/// What a terminal of this size shows after this text. Lines that are too long are broken, as terminals do, and the screen scrolls.
+/// Returns what a terminal of this size shows after this text. Lines that are too long are broken, as terminals do, and the screen scrolls.
 fn draw(text: &str, (columns, rows): (usize, usize)) -> String {
     let mut screen = vec![vec![' '; columns]; rows];
     let (mut row, mut column) = (0, 0);

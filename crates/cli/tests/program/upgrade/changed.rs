@@ -53,7 +53,7 @@ fn is_served(stream: &mut TcpStream) {
     assert_eq!(&answer, b"Ping");
 }
 
-/// What the plan of an upgrade says of a pool.
+/// Returns what the plan of an upgrade says of a pool.
 fn planned<'a>(report: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let pools = report["plan"]["pools"].as_array().expect("a plan");
     pools.iter().find(|pool| pool["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))

@@ -155,7 +155,7 @@ fn a_call_that_fails_in_either_process_costs_no_connection() {
     if Command::new("strace").args(["-qq", "true"]).output().is_err() {
         return println!("skipped: strace is not installed (apt-get install strace)");
     }
-    // Of each errno in each process, both kinds of connections in one.
+    // The number of rounds of each errno in each process, both kinds of connections in one.
     let rounds = std::env::var("SOCKDRAWER_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(3);
     let (mut scene, mut met) = (Scene::new("upgrade-failing"), 0);
     let sides = [Side::Old, Side::New].into_iter().flat_map(|side| ERRNOS.map(|errno| (side, errno)));

@@ -1,13 +1,13 @@
-//! What is left of processes that were replaced: nothing.
+//! Processes that were replaced: nothing is left of them.
 
 use super::Scene;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The first few make what all have.
+/// Number of the first upgrades, which make what all have.
 const FIRST: usize = 5;
 
-/// What a process has.
+/// Resources that a process has.
 #[derive(Debug)]
 struct Has {
     descriptors: usize,
@@ -65,7 +65,7 @@ fn nothing_is_left_of_processes_that_were_replaced() {
     let (mut pids, mut before) = (vec![scene.server.child.id()], None);
     let upgrades = if std::env::var_os("SOCKDRAWER_LONG").is_some() { 100 } else { 2 * FIRST };
     for upgrade in 1..=upgrades {
-        // One that comes to nothing leaves nothing either.
+        // An upgrade that comes to nothing leaves nothing either.
         assert_eq!(scene.upgrade("-- /bin/false").code, Some(1));
         let told = scene.upgrade("");
         assert_eq!(told.code, Some(0), "{told:?}");

@@ -29,7 +29,7 @@ impl Secured {
     }
 }
 
-/// How many moved, and how many stay beside the one that asked.
+/// Returns how many moved, and how many stay beside the one that asked.
 pub(crate) fn came(report: &str) -> (u64, u64) {
     let report: Value = serde_json::from_str(report).expect("JSON");
     let count = |name: &str| report["result"][name].as_u64().unwrap_or_else(|| panic!("{report}"));
@@ -48,7 +48,7 @@ fn connections_under_tls_go_on_through_upgrades() {
     assert_eq!((&handshakes["full"], &handshakes["failed"]), (&count.into(), &0.into()), "{handshakes}");
     for round in 1..=upgrades {
         under(&mut clients, || {
-            // Those that have not moved by the time of its answer follow.
+            // Connections that have not moved by the time of its answer follow.
             _ = secured.upgrade();
             secured.counts("moved_in", count * round)
         });
@@ -84,11 +84,11 @@ fn a_session_is_resumed_after_an_upgrade() {
         };
         assert!(!visit(0) && visit(1), "{model}");
         for number in 2..5 {
-            // One that lingers may stay.
+            // A connection that lingers may stay.
             _ = secured.upgrade();
             assert!(visit(number), "{model}: its ticket is of the process before");
             assert!(visit(number), "{model}: its ticket is of this process");
-            // Also those of the processes before.
+            // The counts have also those of the processes before.
             let wanted = serde_json::json!({ "full": 1, "resumed": 2 * number - 1, "failed": 0 });
             assert_eq!(secured.status()["tls"]["handshakes"], wanted, "{model}");
         }
