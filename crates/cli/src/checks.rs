@@ -83,7 +83,7 @@ pub(crate) fn read(bytes: &[u8]) {
     }
 }
 
-/// Why checks of this address fail, if some do so that clients of the pool do not get it.
+/// Returns the reason why checks of this address fail, if some do so that clients of the pool do not get it.
 pub(crate) fn why_out(pool: &str, address: &Address) -> Option<String> {
     let failed = failed();
     let is_meant = |(of, at, _): &Key| of == pool && at == address;

@@ -64,7 +64,7 @@ fn xml(title: &str, seconds: f64, cases: &[Case], text: &str) -> String {
     xml + &format!("    <system-out>{}</system-out>\n  </testsuite>\n</testsuites>", escaped(text))
 }
 
-/// As text of XML 1.0, which has no place for control characters.
+/// Escapes a text for XML 1.0, which has no place for control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for sign in text.chars() {

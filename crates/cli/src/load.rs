@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     Ok(signalled.get().map_or(judged, |signal| signal.exit()))
 }
 
-/// All who are told how a run goes.
+/// Receivers that are told how a run goes.
 struct Watching {
     live: progress::Live,
     directory: Option<Directory>,
@@ -166,8 +166,8 @@ pub(crate) fn verdict(report: &Report, goes_on: bool) -> Exit {
 /// Time in which most servers answer what is under way.
 const AT_REST: Duration = Duration::from_millis(150);
 
-/// Before Ctrl-Z stops the process, the run is suspended, so that nothing waits for an answer while nothing reads it; the run finds out how
-/// long it was stopped, by whatever signal.
+/// Suspends the run before Ctrl-Z stops the process, so that nothing waits for an answer while nothing reads it; the run finds out how long it was
+/// stopped, by whatever signal.
 fn suspend_by_signals(orders: &Orders, stop: &Stop) -> Result<(), Failure> {
     let (stopped, continued, stop) = (orders.clone(), orders.clone(), stop.clone());
     let stopping = move || {

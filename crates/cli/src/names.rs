@@ -74,7 +74,7 @@ impl FromStr for Protocol {
     }
 }
 
-/// Who runs the connections, by its name. Whether this build has it, the pool says.
+/// Reads the name of the model that runs the connections. The pool says whether this build has it.
 pub(crate) fn model(text: &str) -> Result<Model, BadValue> {
     let known = Model::ALL.map(Model::name);
     Model::ALL.into_iter().find(|model| model.name() == text).ok_or_else(|| unknown("model", text, &known))

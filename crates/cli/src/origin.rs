@@ -13,7 +13,7 @@ pub(crate) fn write(report: &mut Report, plan: &Plan, thresholds: &[Threshold]) 
     Ok(())
 }
 
-/// As it was typed: a shell makes of it what it was.
+/// Returns the command line as it was typed: a shell makes of it what it was.
 pub(crate) fn command() -> String {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().replace('\0', "")).collect();
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))

@@ -172,7 +172,7 @@ pub(crate) fn phase(progress: &Progress) -> (&'static str, Style) {
     }
 }
 
-/// Where lines are drawn: names, values, and the room to their right.
+/// Place where lines are drawn: names, values, and the room to their right.
 #[derive(Clone, Copy)]
 struct Canvas {
     looks: Looks,
@@ -274,7 +274,7 @@ impl Canvas {
     }
 }
 
-/// As many words as fit, with dots where some are missing.
+/// Returns as many words as fit, with dots where some are missing.
 fn whole_words(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();

@@ -19,7 +19,7 @@ pub(crate) struct Live {
     screen: Screen,
     /// The second of the last line.
     shown: u64,
-    /// When so many operations had ended well, of the last second and the reading before it.
+    /// Times at which so many operations had ended well, of the last second and the reading before it.
     readings: VecDeque<(Duration, u64)>,
 }
 

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
+/// Time in which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const ACK: Text = Text { form: "HOW", check: |text| text.parse::<AckPattern>().map(drop).map_err(|error| error.to_string()) };
 const TARGET: Text =

@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
     })
 }
 
-/// The same for a single run, which has nothing to have changed from.
+/// Reads a threshold for a single run, which has nothing to have changed from.
 pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
     let threshold = parse(text)?;
     if threshold.is_change() {

@@ -99,7 +99,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// When a trial ends.
+/// Returns when a trial ends.
 pub(crate) fn until(arguments: &TrialArguments) -> Until {
     match (arguments.changes, arguments.duration) {
         (Some(changes), _) => Until::Changes(changes),

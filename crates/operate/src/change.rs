@@ -76,7 +76,7 @@ impl fmt::Display for Changed {
     }
 }
 
-/// Why nothing was changed.
+/// Reason why nothing was changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unchanged {
     /// The configuration is wrong: each mistake in a line.

@@ -28,7 +28,7 @@ const MAX_FIELDS: usize = 32;
 /// Bytes of an answer that is kept in memory.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -76,7 +76,7 @@ pub fn variable(program: &str) -> String {
     format!("{}_CONTROL", program.chars().map(sign).collect::<String>())
 }
 
-/// Where the control socket of a program is: what its [`variable`] says; else, for sockdrawer, `sockdrawer.sock` in the first folder of
+/// Returns where the control socket of a program is: what its [`variable`] says; else, for sockdrawer, `sockdrawer.sock` in the first folder of
 /// `$RUNTIME_DIRECTORY`, in `$XDG_RUNTIME_DIR` or in `/run/sockdrawer`, whichever is there first. If none is there: where a server would make it.
 pub fn default_path(program: &str) -> PathBuf {
     if let Some(path) = std::env::var_os(variable(program)).filter(|path| !path.is_empty()) {
@@ -117,7 +117,7 @@ enum Body {
     Chunks,
     /// The next chunk has to begin.
     Between,
-    /// As many as come until the end of the connection.
+    /// The body has as many bytes as come until the end of the connection.
     ToEnd,
     Over,
 }

@@ -49,8 +49,8 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     operator.start_pool(program_settings::CONTROL_POOL, web, at, &PLACES).map(Some)
 }
 
-/// Where the control sockets of a program are unless told otherwise, the best place first: in the folder that systemd made for the service, in
-/// the user's own, and in that of the system.
+/// Returns where the control sockets of a program are unless told otherwise, the best place first: in the folder that systemd made for the service,
+/// in the user's own, and in that of the system.
 pub(crate) fn places(program: &str) -> Vec<PathBuf> {
     let of_environment = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
     // A service may have several folders: the first is taken.
@@ -60,7 +60,7 @@ pub(crate) fn places(program: &str) -> Vec<PathBuf> {
     folders.chain([of_system]).map(|folder| folder.join(format!("{program}.sock"))).collect()
 }
 
-/// Where a control socket is made unless a file says otherwise: in the first of those places that takes it.
+/// Returns where a control socket is made unless a file says otherwise: in the first of those places that takes it.
 fn default_path(program: &str) -> Option<PathBuf> {
     let takes = |path: &PathBuf| path.parent().is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok());
     places(program).into_iter().find(takes)
@@ -117,7 +117,7 @@ fn allowed(peer: u32, own: u32) -> Result<(), String> {
 struct Asked<'a> {
     operator: &'a Arc<Operator>,
     request: &'a Request,
-    /// In words.
+    /// Description of the operator, in words.
     by: &'a str,
 }
 

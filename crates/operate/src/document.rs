@@ -40,9 +40,9 @@ const LISTEN: &str = "listen";
 /// Form in which a configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As in files.
+    /// TOML, as in files.
     Toml,
-    /// As the control socket gives it.
+    /// JSON, as the control socket gives it.
     Json,
 }
 
@@ -61,11 +61,11 @@ pub struct Document {
     pub program: Values,
     /// The pools, by name.
     pub pools: BTreeMap<String, PoolDocument>,
-    /// Where its text has each value.
+    /// Places where its text has each value.
     pub places: Places,
 }
 
-/// Where a text has the values of settings, to name the line of one that is refused later. It makes no difference between configurations.
+/// Places where a text has the values of settings, to name the line of one that is refused later. They make no difference between configurations.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The name of its file; empty: it has none.
@@ -97,7 +97,7 @@ pub struct PoolDocument {
     pub values: Values,
 }
 
-/// As it is written in JSON.
+/// Writes the configuration as it is in JSON.
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
@@ -127,7 +127,7 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// As compilers tell it: `FILE:LINE:COLUMN: what`.
+    /// Returns the mistake as compilers tell it: `FILE:LINE:COLUMN: what`.
     pub(crate) fn in_file(&self, file: &impl fmt::Display) -> String {
         let gap = if self.at.is_some() { "" } else { " " };
         format!("{file}:{gap}{self}")

@@ -1,9 +1,9 @@
-//! Why a service could not be run to its end in order.
+//! Failures: the reasons why a service could not be run to its end in order.
 
 use sockdrawer::Error;
 use std::fmt;
 
-/// Why a service could not be run to its end in order: one line that says what, why and what to do.
+/// Reason why a service could not be run to its end in order: one line that says what, why and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}")]
 #[non_exhaustive]

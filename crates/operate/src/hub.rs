@@ -1,4 +1,4 @@
-//! Where events go: to the log, to the clients of the control socket that ask for them, and to the service manager.
+//! Hub of events: they go to the log, to the clients of the control socket that ask for them, and to the service manager.
 
 use crate::log::{Entry, Log};
 use crate::metric_family::{Counter, MetricFamily};
@@ -17,7 +17,7 @@ use std::time::SystemTime;
 /// The family of reports by kind.
 pub(crate) const REPORTS: &str = "sockdrawer_reports";
 
-/// Where events go.
+/// Hub that events go through.
 pub(crate) struct Hub {
     log: Option<Log>,
     /// Connections of the control socket.

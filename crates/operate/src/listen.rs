@@ -1,4 +1,4 @@
-//! Where a pool listens, as it is written: an address with options and layers, or the name of sockets that systemd has made.
+//! Places where a pool listens, as they are written: an address with options and layers, or the name of sockets that systemd has made.
 
 use crate::layers::{self, PROXY_PROTOCOL};
 use crate::setting::{Text, Values, Wrong};
@@ -15,7 +15,7 @@ const KEYS: [&str; 7] = ["limit", "v6-only", "freebind", "transparent", "device"
 /// The setting of where a pool listens.
 pub(crate) const LISTEN: Text = Text { form: "ADDR[,KEY=VALUE]...", check: |text| parse(text).map(drop) };
 
-/// Where a pool listens.
+/// Place where a pool listens.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub(crate) place: Place,
@@ -38,7 +38,7 @@ impl At {
         self.options.device.as_deref()
     }
 
-    /// For a pool's configuration.
+    /// Returns the listening socket for a pool's configuration, with the limit and the options.
     pub(crate) fn listening(&self, mut listening: Listening) -> Listening {
         listening.limit = self.limit;
         listening.options(self.options.clone())

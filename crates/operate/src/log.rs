@@ -56,7 +56,7 @@ pub(crate) struct Entry {
     /// The kind.
     pub(crate) event: String,
     pub(crate) data: Value,
-    /// For people.
+    /// Text for people.
     pub(crate) text: String,
     /// A setting asks for each of its kind.
     pub(crate) is_record: bool,
@@ -135,7 +135,7 @@ struct Queue {
 struct Told {
     since: Instant,
     lines: u32,
-    /// Not written.
+    /// Number of entries that were not written.
     more: u64,
 }
 

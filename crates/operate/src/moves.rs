@@ -11,7 +11,7 @@ pub(crate) struct Move {
     from: String,
     giver: Pool,
     to: String,
-    /// As it is asked for by the one, and by the other.
+    /// Address as the giver has it; `new` is the address as the taker is to have it.
     old: Address,
     new: Address,
 }
@@ -26,9 +26,9 @@ impl Move {
 /// Pool as it is to be, and as it is now.
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
-    /// None: it is to end.
+    /// Configuration that it is to have. None: it is to end.
     pub(crate) config: Option<&'a Config>,
-    /// None: it is to start.
+    /// Pool that is running. None: it is to start.
     pub(crate) running: Option<&'a Pool>,
 }
 

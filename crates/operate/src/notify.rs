@@ -31,7 +31,7 @@ pub(crate) struct Manager {
     is_main: AtomicBool,
     /// The manager follows a process that stays while builds change, whatever serves.
     has_parent: bool,
-    /// Why the last change that was asked for was not made.
+    /// Reason why the last change that was asked for was not made.
     failure: Mutex<Option<String>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Manager {
 #[derive(Default)]
 struct Variables {
     socket: Option<std::ffi::OsString>,
-    /// In microseconds.
+    /// Time of the watchdog, in microseconds.
     watchdog: Option<String>,
     /// The process that the watchdog watches.
     watched: Option<String>,

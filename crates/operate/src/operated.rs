@@ -422,7 +422,7 @@ impl Operated {
     }
 }
 
-/// As nohup(1) leaves it.
+/// Returns the line about a signal that is ignored, as nohup(1) leaves it.
 fn unheard(program: &str) -> String {
     format!("SIGHUP is ignored since before the program began: reload by {program} ctl reload")
 }

@@ -1,4 +1,4 @@
-//! Where the configuration of a program comes from.
+//! Origin of the configuration of a program.
 
 use crate::document::{Document, Format, Known, MAX_BYTES};
 use crate::setting::Values;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The name of a program that has none of its own.
 pub(crate) const NAME: &str = "sockdrawer";
 
-/// Where the configuration of a program comes from, and what it may name.
+/// Origin of the configuration of a program, and what it may name.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The name of the program.

@@ -11,10 +11,10 @@ const ADDRESS: Text = Text {
 pub(crate) const GROUP: &str = "Operating";
 /// The name of the control socket's pool, which moves with the others to a new build.
 pub(crate) const CONTROL_POOL: &str = "control";
-/// And of that of collectors.
+/// The name of the pool that collectors ask.
 pub(crate) const METRICS_POOL: &str = "metrics";
 
-/// Where operators are answered.
+/// Setting of where operators are answered.
 pub(crate) const CONTROL: Setting = Setting::new(
     "control",
     Kind::Text(PATH),

@@ -47,7 +47,7 @@ pub struct Share {
     /// Number of those that stay and are not left behind: they end, or an upgrade before left them in an earlier process.
     #[serde(default)]
     pub excused: u64,
-    /// Which others stay, and why, a line for each reason of a pool.
+    /// Words about which others stay, and why, a line for each reason of a pool.
     pub staying: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Plan<'_> {
     }
 }
 
-/// For programs.
+/// Report of a plan and of its result, for programs.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -25,7 +25,7 @@ pub(crate) struct Cause<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Revision {
     pub(crate) revision: u64,
-    /// In seconds since 1970.
+    /// Moment of the revision, in seconds since 1970.
     pub(crate) at: f64,
     pub(crate) what: String,
     pub(crate) by: String,

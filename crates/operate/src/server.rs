@@ -409,7 +409,7 @@ impl Server {
         Ok(())
     }
 
-    /// Why a pool cannot be had, with the setting that is the reason.
+    /// Returns the reason why a pool cannot be had, with the setting that is at fault.
     fn refused(&self, places: &Places, name: &str, error: &Error) -> String {
         match wrong_of(error) {
             Some(wrong) => self.named(places, name, &wrong),

@@ -85,7 +85,7 @@ pub struct Setting {
     pub group: &'static str,
     /// The maximum, of a time in milliseconds. None: whatever the kind takes.
     pub max: Option<u64>,
-    /// On a command line, its words stand behind `--`.
+    /// True where, on a command line, its words stand behind `--`.
     pub behind_dashes: bool,
 }
 
@@ -220,7 +220,7 @@ pub enum Value {
     List(Vec<String>),
 }
 
-/// As a file has it.
+/// Writes the value as a file has it.
 impl Serialize for Value {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -247,7 +247,7 @@ fn in_units(bytes: u64) -> String {
     }
 }
 
-/// As plans show it.
+/// Writes the value as plans show it.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,7 +10,7 @@ pub(crate) const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Times {
-    /// For each bound the values that are at most it, and above the bound before.
+    /// Number of values for each bound: those that are at most it, and above the bound before.
     buckets: Vec<u64>,
     pub(crate) count: u64,
     pub(crate) sum: f64,

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-/// From when the sums were written for a new build until it must have taken over: later, this process counts on.
+/// Time after the sums were written for a new build in which it must have taken over: later, this process counts on.
 const COMMITS_WITHIN: Duration = Duration::from_secs(5);
 /// Restarts of a pool, beside the counters of the library.
 pub(crate) const RESTARTS: &str = "restarts";

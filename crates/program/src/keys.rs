@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks whether the terminal is for this program again, where a key was for another one.
+/// Time between two looks whether the terminal is for this program again, where a key was for another one.
 const ASIDE: Duration = Duration::from_millis(300);
 
 /// The modes of the terminal before; None: nothing was changed.

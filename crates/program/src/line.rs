@@ -6,7 +6,7 @@ use sockdrawer_catalog::count::thousands;
 /// The style of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As the terminal shows text.
+    /// Text as the terminal shows it.
     Plain,
     /// Bold.
     Bold,
@@ -43,7 +43,7 @@ impl Style {
 pub struct Line {
     looks: Looks,
     room: usize,
-    /// With escape sequences.
+    /// Text with escape sequences.
     pub text: String,
     /// Columns that it takes.
     pub columns: usize,

@@ -47,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why the program ends without having done what was asked: one line that says what, why and what to do.
+/// Reason why the program ends without having done what was asked: one line that says what, why and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code.

@@ -91,7 +91,7 @@ fn reap(news: &Sender<News>) {
     }
 }
 
-/// In a process group of its own: a Ctrl-C at a terminal reaches it once, by this process.
+/// Starts a command in a process group of its own: a Ctrl-C at a terminal reaches it once, by this process.
 fn start(command: &[OsString], replaces: bool) -> Result<Pid, Failure> {
     let [program, arguments @ ..] = command else { return Err(Failure::usage("no COMMAND: name it behind --")) };
     let mut command = Command::new(program);
@@ -156,7 +156,7 @@ impl Server {
     }
 }
 
-/// As the server ended.
+/// Ends as the server ended.
 fn end(status: WaitStatus) -> Result<Exit, Failure> {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(Exit::Ok),

@@ -118,7 +118,7 @@ impl Output {
         Ok(Output { report: report.map(Sink::open).transpose()? })
     }
 
-    /// On standard output, or on standard error while standard output carries the report.
+    /// Prints on standard output, or on standard error while standard output carries the report.
     ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is none.

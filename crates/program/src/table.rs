@@ -3,7 +3,7 @@
 use sockdrawer_catalog::count::thousands;
 use std::time::Duration;
 
-/// Between two columns.
+/// Number of columns between two columns of a table.
 const GAP: usize = 2;
 /// No column of text is cut to less.
 const LEAST: usize = 8;

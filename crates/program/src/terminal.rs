@@ -17,7 +17,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// As the environment says it.
+    /// Returns the looks that the environment says.
     pub fn of_environment() -> Looks {
         Looks::of(|name| env::var(name).ok())
     }

@@ -180,7 +180,7 @@ struct Browser {
 }
 
 impl Browser {
-    /// None: there is no Chromium.
+    /// Starts a browser. None: there is no Chromium.
     fn start() -> Option<Browser> {
         let folder = std::env::temp_dir().join(format!("sockdrawer-web-chat-{}-browser", std::process::id()));
         let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "about:blank"];

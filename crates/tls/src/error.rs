@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a TLS configuration cannot be had.
+/// Reason why a TLS configuration cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

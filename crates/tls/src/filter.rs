@@ -14,7 +14,7 @@ const MAX_RECORDS: usize = 64 * 1024;
 /// TLS on one connection, either end: made by [`Server`](crate::Server) and [`Client`](crate::Client).
 pub struct TlsFilter {
     stage: Stage,
-    /// Until the layer asks for it.
+    /// Handshake as it was agreed on, until the layer asks for it.
     agreed: Option<Box<Handshake>>,
     /// The peer need not say that its stream ends.
     ignores_eof: bool,
@@ -44,7 +44,7 @@ impl std::fmt::Debug for TlsFilter {
 
 /// A handshake that is under way.
 struct Shaking {
-    /// None once it is over.
+    /// Connection that is not established yet; None once the handshake is over.
     pending: Option<Pending>,
     on_workers: bool,
     /// Records that went to a worker and were not taken by rustls: parts of a message.

@@ -17,7 +17,7 @@ pub struct Handshake {
     pub kind: HandshakeKind,
     /// The name of the cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub suite: String,
-    /// At a server, the name that the client asked for (SNI).
+    /// Name that the client asked for (SNI), at a server.
     pub server_name: Option<String>,
     /// The application's protocol (ALPN), such as `h2`; None where none was agreed on.
     pub alpn: Option<Vec<u8>>,
@@ -91,7 +91,7 @@ pub struct HandshakeDone<'h> {
     pub cpu: Duration,
 }
 
-/// Is told of each handshake, on the thread that ends it: it must be quick.
+/// Function that is told of each handshake, on the thread that ends it: it must be quick.
 pub(crate) type Observer = Arc<dyn Fn(&HandshakeDone<'_>) + Send + Sync>;
 
 /// The CPU time of this thread.

@@ -87,7 +87,7 @@ impl Victim {
         }
     }
 
-    /// As the peer whose keys are right: where an attacker is the peer.
+    /// Gives the end a record with the right keys, as where an attacker is the peer.
     fn receive_record(&mut self, content: Content, plain: &[u8], padding: usize) {
         let record = match self.filter.session() {
             Some(session) => session.cipher.record(&mut session.receives.view(), content, plain, padding),

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) certified: Arc<CertifiedKey>,
-    /// As it was read: another process reads it again.
+    /// Text as it was read: another process reads it again.
     pub(crate) pem: Arc<Pem>,
 }
 
@@ -86,12 +86,12 @@ impl Identity {
         self.certified.cert.iter().map(|certificate| &certificate[..])
     }
 
-    /// When its certificate begins to be valid; None where that cannot be read.
+    /// Returns when its certificate begins to be valid; None where that cannot be read.
     pub fn begins(&self) -> Option<SystemTime> {
         Some(crate::validity::validity(self.certified.cert.first()?)?.start)
     }
 
-    /// When its certificate expires; None where that cannot be read.
+    /// Returns when its certificate expires; None where that cannot be read.
     pub fn expires(&self) -> Option<SystemTime> {
         Some(crate::validity::validity(self.certified.cert.first()?)?.end)
     }
@@ -116,7 +116,7 @@ impl Identity {
     }
 }
 
-/// Why there is no key in this text.
+/// Returns the reason why there is no key in this text.
 fn no_key(pem: &[u8], error: &pem::Error) -> String {
     let text = std::str::from_utf8(pem).unwrap_or_default();
     if text.contains("ENCRYPTED") {

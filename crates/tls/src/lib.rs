@@ -61,7 +61,7 @@ pub use sockdrawer::layer::HandshakeKind;
 pub const RECIPE: (&str, sockdrawer::BuildLayer) = ("tls", recipe::build);
 pub use tickets::Tickets;
 
-/// For the fuzz target `tls`: takes the bytes of a hostile peer.
+/// Takes the bytes of a hostile peer, for the fuzz target `tls`.
 #[cfg(fuzzing)]
 pub fn take_bytes(input: &[u8]) {
     hostile::check(input);

@@ -1,4 +1,4 @@
-//! From what another process of this program builds an equal end of TLS: models that run connections in processes of their own.
+//! Recipe from which another process of this program builds an equal end of TLS: models that run connections in processes of their own.
 
 use crate::{Client, ClientCertificates, ClientOptions, Identity, Options, Protocol, Server, ServerOptions, Tickets, Trust};
 use sockdrawer::{Behaviour, CannotRestore, Saved, Saver};

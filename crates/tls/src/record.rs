@@ -40,7 +40,7 @@ impl Content {
     pub(crate) const DATA: Content = Content(23);
 }
 
-/// Why a record was not opened.
+/// Reason why a record was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadRecord {
     #[error("a record of {0} bytes, more than TLS allows")]
@@ -77,7 +77,7 @@ impl Aead {
         }
     }
 
-    /// In TLS 1.3 the algorithm determines the hash.
+    /// Returns the hash, which the algorithm determines in TLS 1.3.
     fn hash(self) -> hkdf::Algorithm {
         match self {
             Aead::Aes256Gcm => hkdf::HKDF_SHA384,

@@ -29,7 +29,7 @@ const INTERNAL_ERROR: u8 = 80;
 const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
 
-/// Which end this is.
+/// Side of the connection that this end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Server = 0,
@@ -72,7 +72,7 @@ struct Rare {
     tickets: Option<Box<dyn TakesTickets>>,
 }
 
-/// Why a connection cannot go on, and the alert that tells its peer, if one does.
+/// Reason why a connection cannot go on, and the alert that tells its peer, if one does.
 struct Fatal {
     alert: Option<u8>,
     refused: Refused,

@@ -95,9 +95,9 @@ struct Members(Mutex<Books>);
 struct Books {
     opened: [usize; 2],
     ready: Vec<(usize, Handle)>,
-    /// By topic, and then by member: the messages in the order in which they came.
+    /// Messages by topic, and then by member, in the order in which they came.
     heard: BTreeMap<usize, Vec<Vec<u64>>>,
-    /// By topic: the messages that were answered.
+    /// Messages that were answered, by topic.
     answered: BTreeMap<usize, BTreeSet<u64>>,
     lost: usize,
 }

@@ -20,9 +20,9 @@ pub(crate) struct PlanFile {
     /// The command that it is a plan for.
     command: String,
     path: PathBuf,
-    /// Before the command line's own: options, and the workload.
+    /// Words before the command line's own: options, and the workload.
     before: Vec<OsString>,
-    /// Behind them: targets.
+    /// Words behind the command line's own: targets.
     behind: Vec<OsString>,
     /// The key, as a word of the command line, and its line.
     lines: Vec<(String, usize)>,

@@ -1,4 +1,4 @@
-//! From the arguments of `load` to a plan: defaults are filled in, and what makes no sense together is refused.
+//! Plans made of the arguments of `load`: defaults are filled in, and what makes no sense together is refused.
 
 mod file;
 mod guards;

@@ -95,7 +95,7 @@ pub(crate) fn process(text: &str) -> Result<u32, BadValue> {
     number.ok_or_else(|| BadValue("not a process: write its number, such as 4711".to_owned()))
 }
 
-/// At least one byte, as text with escapes: `PING\r\n`.
+/// Bytes, at least one, as text with escapes: `PING\r\n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 

@@ -74,7 +74,7 @@ fn name(host: &str) -> Option<String> {
     is_name.then(|| host.strip_suffix('.').unwrap_or(host).to_owned())
 }
 
-/// The same address with its scope.
+/// Returns the address with this port, and with its scope as before.
 fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
@@ -216,7 +216,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of this number, of the same family as `like`.
+/// Returns the address of this number, of the family of `like`.
 fn at(like: IpAddr, number: u128) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::from_bits(number as u32).into(),
@@ -266,7 +266,7 @@ pub(crate) fn proxy_header(text: &str) -> Result<ProxyHeader, BadValue> {
     }
 }
 
-/// As it is read.
+/// Returns a proxy header as it is read.
 pub(crate) fn proxy_header_text(header: ProxyHeader) -> String {
     let source = header.source.map(|source| format!(",source={source}")).unwrap_or_default();
     format!("{}{source}", header.version)

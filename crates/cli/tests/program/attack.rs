@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// With all others fewer than the control socket lets say nothing, so that none gives way: each is told at its deadline.
+/// Number of silent connections: with all others fewer than the control socket lets say nothing, so that none gives way: each is told at its
+/// deadline.
 const SILENT: u64 = 900;
 const ATTACKERS: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -190,7 +190,7 @@ fn what_cannot_be_used_is_told_once_and_the_old_goes_on() {
     assert_eq!(begun, 1, "{generations}");
 }
 
-/// In the files that are named already, in others, and in those of a name more.
+/// Reloads a file that names bad certificates instead of the good one, or beside it.
 #[test]
 fn a_good_certificate_gives_way_to_none_that_clients_refuse() {
     let good = certificate(|_| {});

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Operated {
     pub(crate) folder: PathBuf,
     server: Option<Program>,
-    /// Where its pools listen, in the order in which it told.
+    /// Addresses where its pools listen, in the order in which it told.
     pub(crate) addresses: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl Operated {
         Operated::logging(name, file, "none", |_| {})
     }
 
-    /// As [`Operated::start`], with a log in JSON, and with what is put into its folder first.
+    /// Starts the server as [`Operated::start`] does, with a log in JSON, and with what is put into its folder first.
     pub(crate) fn told(name: &str, file: &str, first: impl FnOnce(&Operated)) -> Operated {
         Operated::logging(name, file, "json", first)
     }
@@ -50,7 +50,7 @@ impl Operated {
         operated
     }
 
-    /// Where it listens besides, as it tells next: a pool at several addresses tells of each.
+    /// Returns where it listens besides, as it tells next: a pool at several addresses tells of each.
     pub(crate) fn next_address(&mut self) -> String {
         let server = self.server.as_mut().expect("it runs");
         server.line().strip_prefix("listening on ").expect("where").to_owned()

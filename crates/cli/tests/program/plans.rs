@@ -120,7 +120,7 @@ fn example(name: &str, workload: &str, target: &str, pace: &[&str]) {
     );
 }
 
-/// The same for an example that says how to search: 20 hold.
+/// Runs an example that says how to search: 20 hold.
 #[track_caller]
 fn search(name: &str, target: &str) {
     let path = format!("{}/../../examples/{name}.toml", env!("CARGO_MANIFEST_DIR"));

@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// Under `nohup` programs that tests start would ignore SIGHUP. exec sets a signal that has a handler back to its default action.
+/// Handles SIGHUP: under `nohup` programs that tests start would ignore it. exec sets a signal that has a handler back to its default action.
 fn hear_hangups() {
     static HEARD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
         let heard = Arc::default();

@@ -140,7 +140,7 @@ fn serving(name: &str, own: &Certificate, more: &str) -> Operated {
     Operated::told(name, &file, |server| server.put("a", own))
 }
 
-/// Why a client is not served.
+/// Returns the reason why a client is not served.
 #[track_caller]
 fn refused(at: &str, asks: &Asks<'_>) -> String {
     match Client::connect(at, asks) {

@@ -8,7 +8,7 @@ use rustix::termios::LocalModes;
 use screen::Terminal;
 use std::time::Duration;
 
-/// So few operations that a busy machine keeps their rate: a rate that is not kept is a failed run.
+/// A run of so few operations that a busy machine keeps their rate: a rate that is not kept is a failed run.
 const RUN: &str = "load ping -c 20 --connect-rate 10k --interval 500ms";
 
 #[test]

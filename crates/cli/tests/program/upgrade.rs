@@ -371,7 +371,7 @@ fn others_that_ask_while_a_build_starts_are_answered_and_a_rehearsal_stays_one()
     scene.is_served();
 }
 
-/// None of it costs the server that runs a client, nor its place.
+/// Checks that bad places and bad builds cost the running server neither a client nor its place.
 #[test]
 fn bad_places_and_bad_builds_are_told_and_cost_nothing() {
     let mut scene = Scene::new("upgrade-bad", None);

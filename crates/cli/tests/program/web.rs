@@ -30,7 +30,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) request: u64,
 }
 
-/// Where it is, and what it has counted.
+/// Web server: its address, and what it has counted.
 pub(crate) struct Web {
     pub(crate) address: SocketAddr,
     pub(crate) accepted: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl Web {
         Web::serve_at(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"), answer)
     }
 
-    /// The same at this listener.
+    /// Serves each connection in a thread at this listener, as `answer` says.
     pub(crate) fn serve_at(listener: TcpListener, answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {
         let address = listener.local_addr().expect("a bound socket has an address");
         let (accepted, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -58,7 +58,7 @@ impl Web {
         Web { address, accepted, asked }
     }
 
-    /// The same answer to everybody; the connection is ended after it when the request says so.
+    /// Serves all with this answer; the connection is ended after it when the request says so.
     pub(crate) fn always(answer: &[u8]) -> Web {
         let answer = answer.to_vec();
         Web::serve(move |asked| (answer.clone(), if asked.wants_close() { Then::Close } else { Then::Keep }))

@@ -56,7 +56,7 @@ impl Known {
         self.rules.iter().filter_map(|rule| rule(document).err())
     }
 
-    /// Why no configuration can be right: the program itself is at fault.
+    /// Returns the reason why no configuration can be right: the program itself is at fault.
     pub(crate) fn wrong(&self) -> Option<String> {
         let settings: Vec<&str> = self.program_settings().map(|setting| setting.name).chain(["pool"]).collect();
         let twice = settings.iter().enumerate().find(|(at, name)| settings[..*at].contains(name));

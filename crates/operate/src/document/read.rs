@@ -19,7 +19,7 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// As a command line has it, where it is no table or list.
+    /// Returns the value as a command line has it, where it is no table or list.
     pub(super) fn text(&self) -> Option<String> {
         match self {
             Tree::Text(text) | Tree::Number(text) => Some(text.clone()),

@@ -17,7 +17,7 @@ pub(super) struct Metric {
     pub(super) of: Of,
 }
 
-/// Where values come from.
+/// Source of values.
 pub(super) enum Of {
     /// Counters of each pool, each with its value of the label.
     Counts(&'static [(&'static str, &'static str)]),

@@ -56,7 +56,7 @@ pub(super) struct Tls {
 #[serde(default)]
 pub(super) struct Certificate {
     pub(super) file: String,
-    /// In seconds since 1970.
+    /// Moment of its end, in seconds since 1970.
     pub(super) expires: Option<u64>,
 }
 

@@ -80,7 +80,7 @@ impl Column {
     }
 }
 
-/// Which pools are shown, in which order, as keys say.
+/// Choice of the pools that are shown, and of their order, as keys say.
 #[derive(Default)]
 struct Choice {
     /// The column that they are sorted by; else by name.

@@ -1,5 +1,5 @@
-//! In debug builds: no key seals two records of one number, in this process or across a move. A number that seals twice betrays the key, and
-//! no other test sees it, because each of both peers reads a record that is right.
+//! Check in debug builds: no key seals two records of one number, in this process or across a move. A number that seals twice betrays the key, and no
+//! other test sees it, because each of both peers reads a record that is right.
 
 use ring::digest::{Context, SHA256};
 use std::collections::HashSet;

@@ -270,7 +270,7 @@ fn a_certificate_that_is_itself_trusted_is_trusted_for_its_names_and_dates() {
     }
 }
 
-/// As rustls: what cannot be read is answered by an alert, and the end of a peer by an end.
+/// Checks that this end does as rustls: what cannot be read is answered by an alert, and the end of a peer by an end.
 #[test]
 fn a_handshake_that_cannot_go_on_is_not_reset() {
     let certificate = certificate(&["localhost"]);

@@ -23,7 +23,7 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("SOCKDRAWER_LONG").is_some()
 }
 
-/// Where the program is; if not, says that the test is skipped.
+/// Returns where the program is; if it is missing, says that the test is skipped.
 pub(crate) fn program(name: &str, package: &str) -> Option<PathBuf> {
     let path = format!("{}:/usr/sbin:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|place| place.is_file());

@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// Until the socket would block, or the connection is over.
+    /// Reads and writes until the socket would block, or the connection is over.
     fn drive(&mut self, mode: Mode, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             while self.tls.wants_write() {

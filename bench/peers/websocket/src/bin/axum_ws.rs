@@ -14,7 +14,7 @@ use tokio::sync::broadcast::{self, Sender};
 struct Server(Router);
 
 impl Serves for Server {
-    /// As `axum::serve` does, which has no TLS.
+    /// Serves a connection as `axum::serve` does, which has no TLS.
     async fn serve<S: Stream>(self, stream: S) {
         let service = TowerToHyperService::new(self.0);
         // An error is the end of the connection.

@@ -120,7 +120,7 @@ fn no_process_outlives_a_server_that_is_killed() {
     }
 }
 
-/// So that `sockdrawer serve ... | head -1` ends when the server does.
+/// Checks that `sockdrawer serve ... | head -1` ends when the server does.
 #[test]
 fn no_process_holds_standard_output() {
     for Server { words, request, answer, .. } in SERVERS {

@@ -207,7 +207,7 @@ fn every_model_serves_them() {
     }
 }
 
-/// Under loops and prefork; the children of fork stay where they are.
+/// Upgrades under loops, prefork and fork, whose children stay where they are.
 #[test]
 fn upgrades_pass_them_on_and_no_client_notices() {
     for model in ["loops", "prefork", "fork"] {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Maximum exposure of a service, in tenths: less is better, see systemd-analyze(1).
 const MAX_EXPOSED: &str = "20";
-/// Before systemd 253 `notify-reload` is not known, and the `notify` above it is in force.
+/// Warning of systemd before version 253, which does not know `notify-reload`: the `notify` above it is in force.
 const OLDER: &str = "Failed to parse service type, ignoring: notify-reload";
 
 fn packaging() -> PathBuf {

@@ -26,7 +26,7 @@ pub(crate) struct Terminal {
     /// Everything that was written.
     pub(crate) all: String,
     bytes: Vec<u8>,
-    /// Where in it the screen was cleared or became another size.
+    /// Place in `bytes` where the screen was cleared or got another size.
     since: usize,
     before: LocalModes,
 }
@@ -82,7 +82,7 @@ impl Terminal {
         self.since = self.bytes.len();
     }
 
-    /// As some terminals do, that keep what they show where it is: the size of the text on it is unknown then.
+    /// Shrinks the terminal as some do that keep what they show where it is: the size of the text on it is unknown then.
     pub(crate) fn shrink(&mut self, size: (usize, usize)) {
         set_size(self.end.as_ref().expect("it is there"), size);
         self.size = size;
@@ -93,7 +93,7 @@ impl Terminal {
         let _ = self.take(Duration::from_millis(100));
     }
 
-    /// As another program would, that cleared it.
+    /// Clears the screen as another program would.
     pub(crate) fn clear(&mut self) {
         self.takes_all();
         self.since = self.bytes.len();

@@ -15,7 +15,7 @@ struct Confined {
 }
 
 impl Confined {
-    /// None, with the reason: no filter can be had here.
+    /// Makes the confinement; the error is the reason why no filter can be had here.
     fn new() -> Result<Confined, String> {
         let folder = free("upgrade-confined");
         std::fs::create_dir_all(&folder).expect("a folder");

@@ -40,7 +40,7 @@ impl Has {
     }
 }
 
-/// None: there is no such process.
+/// Returns the state of a process. None: there is no such process.
 fn state(pid: &str) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
