@@ -6,22 +6,22 @@ mod fuzzed;
 #[path = "../../crates/websocket/tests/fuzzed/mod.rs"]
 mod websocket_fuzzed;
 
-/// The server of `acks`, with its frame parser.
+/// Checks the server of `acks`, with its frame parser.
 pub fn acks(input: &[u8]) {
     fuzzed::acks::check(input);
 }
 
-/// The client of `acks`, with its parser of acks.
+/// Checks the client of `acks`, with its parser of acks.
 pub fn client(input: &[u8]) {
     fuzzed::client::check(input);
 }
 
-/// The first bytes of a client that a proxy sends on by its ClientHello.
+/// Checks the first bytes of a client that a proxy sends on by its ClientHello.
 pub fn hello(input: &[u8]) {
     fuzzed::hello::check(input);
 }
 
-/// The request head of `http`.
+/// Checks the request head of `http`.
 pub fn http(input: &[u8]) {
     fuzzed::http::check(input);
 }

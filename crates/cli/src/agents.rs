@@ -68,7 +68,7 @@ pub(crate) fn start(arguments: &AgentArguments, output: &Output) -> Result<Machi
     Ok(Machines { hosts, server: server.transpose()? })
 }
 
-/// A line for each that did not start, and one that ends the program.
+/// Tells a line for each that did not start, and returns one that ends the program.
 fn refused(lost: &AgentLost) -> Failure {
     let [rest @ .., (name, why)] = lost.0.as_slice() else { return Failure::preflight(lost) };
     for (name, why) in rest {

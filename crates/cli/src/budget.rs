@@ -28,7 +28,7 @@ pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<Told, Need> {
     Ok(Told { budget, words })
 }
 
-/// A run that lacks something is refused.
+/// Refuses a run that lacks something.
 pub(crate) fn refused(plan: &Plan, need: &Need) -> Failure {
     let Need { end, what, how, .. } = need;
     let (needed, had) = (need.amount(need.needed), need.had.map_or_else(String::new, |had| need.amount(had)));

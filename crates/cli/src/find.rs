@@ -96,7 +96,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     Ok(signalled.get().map_or(exit, |signal| signal.exit()))
 }
 
-/// The line that a search starts with: how far it goes, how long a try takes, and how many there may be.
+/// Returns the line that a search starts with: how far it goes, how long a try takes, and how many there may be.
 fn begin(base: &Plan, vary: Vary, search: &Search, (first, most): (u64, u64)) -> String {
     let each = match base.end {
         End::AfterFirstConnect(time) => time::format(time),
@@ -115,7 +115,7 @@ fn begin(base: &Plan, vary: Vary, search: &Search, (first, most): (u64, u64)) ->
     )
 }
 
-/// The plan of every try, but for what is varied.
+/// Returns the plan of every try, but for what is varied.
 fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     let load = &mut arguments.load;
     if !load.stage.is_empty() {
@@ -285,7 +285,7 @@ fn every_operation_fails(report: &Report, error: &Errors) -> Failure {
     Failure::preflight(format_args!("every operation fails: {} {}{cause}", error.phase, error.errno))
 }
 
-/// A target that lets nobody in is no question of how many: there is nothing to search.
+/// Returns the failure where a target lets nobody in. That is no question of how many: there is nothing to search.
 fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
     let most = report.errors.iter().max_by_key(|error| error.count)?;
     let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");

@@ -139,7 +139,7 @@ fn gaps(report: &Report, verdict: &Verdict, line: &str) -> Gaps {
     }
 }
 
-/// The high arguments: defaults filled in, and what makes no sense together refused.
+/// Returns the options that the arguments mean: defaults filled in, and what makes no sense together refused.
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let (target, command) = match (&arguments.target, &arguments.change) {
         (Some(target), Some(command)) => (target, command),
@@ -249,7 +249,7 @@ fn workload(arguments: &ClientArguments, url: Option<&Url>) -> Result<Workload, 
     }
 }
 
-/// The line a trial starts with.
+/// Returns the line a trial starts with.
 fn start(options: &Options) -> String {
     let Options { target, workload, command, every, connections, kept, seed, broadcast, websocket, .. } = options;
     let until = match options.until {

@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Outcome of the second part of a trial.
 pub(crate) struct Itself(Report);
 
-/// The number of take-overs after a trial of this length: ten, fewer after a short one, and two at least, since what took over is to be
+/// Returns the number of take-overs after a trial of this length: ten, fewer after a short one, and two at least, since what took over is to be
 /// replaced too.
 pub(crate) fn times(until: Until) -> u64 {
     let asked = match until {

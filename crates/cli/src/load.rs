@@ -154,7 +154,7 @@ pub(crate) fn failure(error: Error) -> Failure {
 /// The exit where processes that ran clients died: what they did not say is not known.
 const AGENTS_LOST: Exit = Exit::Own(4);
 
-/// An agent that was lost is a failure of its own, unless the run was to go on without it.
+/// Returns the exit of a run. An agent that was lost is a failure of its own, unless the run was to go on without it.
 pub(crate) fn verdict(report: &Report, goes_on: bool) -> Exit {
     if report.client.lost > 0 && !goes_on {
         return AGENTS_LOST;
@@ -190,7 +190,7 @@ fn suspend_by_signals(orders: &Orders, stop: &Stop) -> Result<(), Failure> {
 /// Nobody presses a key twice in this time.
 const ONE_KEY: Duration = Duration::from_millis(100);
 
-/// The first signal ends the run, and what was reached is reported; the second ends the program.
+/// Ends the run at the first signal, and what was reached is reported; the second ends the program.
 pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Failure> {
     let first = Arc::new(OnceLock::new());
     let (told, stop) = (first.clone(), stop.clone());

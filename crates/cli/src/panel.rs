@@ -68,7 +68,7 @@ impl Panel {
         Panel { title, operations, keys: None, seconds: VecDeque::new(), errors: Vec::new(), values: 12 }
     }
 
-    /// A second more.
+    /// Takes a second more.
     pub(crate) fn see(&mut self, sample: &Sample) {
         let operation = &sample.latency_us.operation;
         if self.seconds.len() == SECONDS {
@@ -79,7 +79,7 @@ impl Panel {
         self.errors.sort_by_key(|error| std::cmp::Reverse(error.count));
     }
 
-    /// All lines; `rate` is that of operations now. None: there is no room.
+    /// Draws all lines; `rate` is that of operations now. None: there is no room.
     pub(crate) fn draw(
         &mut self,
         progress: &Progress,
@@ -130,7 +130,7 @@ impl Panel {
         canvas.line().add(Style::Bold, &title).blank_to(place).add(style, word)
     }
 
-    /// The values of the rows.
+    /// Returns the values of the rows.
     fn now(&self, progress: &Progress, rate: f64) -> [String; 5] {
         let operation = &progress.operation;
         let known = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), time);
@@ -214,7 +214,7 @@ impl Canvas {
         line.add(Style::Cyan, &full.repeat(filled)).add(Style::Dim, &free.repeat(self.room() - filled))
     }
 
-    /// The last seconds, the newest first, and the most of them and of now.
+    /// Draws the last seconds, the newest first, and the most of them and of now.
     fn chart(
         self,
         (name, value): (&str, &str),

@@ -53,12 +53,12 @@ impl Live {
         self.screen.draw(&lines);
     }
 
-    /// A second is over.
+    /// Notes that a second is over.
     pub(crate) fn sample(&mut self, sample: &Sample) {
         self.panel.see(sample);
     }
 
-    /// A line that stays, above the panel.
+    /// Writes a line that stays, above the panel.
     pub(crate) fn note(&mut self, text: impl std::fmt::Display) {
         self.screen.erase();
         print::tell(text);
@@ -84,7 +84,7 @@ impl Live {
     }
 }
 
-/// All of it in one line.
+/// Returns all of the progress in one line.
 fn line(progress: &Progress, rate: f64) -> String {
     let numbers = &progress.numbers;
     let connections = match (progress.standing, progress.target) {

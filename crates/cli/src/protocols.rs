@@ -270,7 +270,7 @@ pub(crate) fn protocols() -> [Protocol; 8] {
     ]
 }
 
-/// The settings of all protocols.
+/// Returns the settings of all protocols.
 pub(crate) fn settings() -> impl Iterator<Item = Setting> {
     protocols().into_iter().flat_map(|protocol| protocol.settings().to_vec())
 }
@@ -284,12 +284,12 @@ fn serve_http(values: &Values) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The targets as they are written: a name has one for each of its addresses.
+/// Returns the targets as they are written: a name has one for each of its addresses.
 fn written(values: &Values) -> Result<Vec<Vec<Target>>, String> {
     values.list("to").iter().map(|text| Target::all(text)).collect()
 }
 
-/// The targets for new clients: one whose checks fail has no weight.
+/// Returns the targets for new clients: one whose checks fail has no weight.
 fn for_new_clients(written: Vec<Vec<Target>>, values: &Values) -> Vec<Target> {
     let mut all = written.concat();
     checks::leave_out(&mut all, values);

@@ -11,7 +11,7 @@ use sockdrawer_load::{Judgement, Plan, Report, Workload};
 /// The exit of a run that was made, and whose result is not what `--threshold` asks for.
 pub(crate) const MISSED: Exit = Exit::Own(99);
 
-/// The value of the option; a name that no result has is told with the closest that it has.
+/// Reads the value of the option; a name that no result has is told with the closest that it has.
 pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
     text.parse().map_err(|error| match error {
         BadThreshold::UnknownName(name) => names::unknown_of_many("name", &name, Figure::names().collect()),
@@ -28,7 +28,7 @@ pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
     Ok(threshold)
 }
 
-/// A threshold on a page that the run does not ask for would be missed for want of a measurement.
+/// Refuses a threshold on a page that the run does not ask for: it would be missed for want of a measurement.
 pub(crate) fn have_their_pages(thresholds: &[Threshold], plan: &Plan) -> Result<(), Failure> {
     let pages: &[Page] = if let Workload::Http(wanted) = &plan.workload { &wanted.pages } else { &[] };
     let is_asked = |path: &str| pages.iter().any(|page| page.path == path);
@@ -53,7 +53,7 @@ pub(crate) fn verdict(judgements: &[Judgement]) -> Option<Exit> {
     (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { MISSED })
 }
 
-/// All names, those of times by their parts, as the end of a help has them.
+/// Returns all names, those of times by their parts, as the end of a help has them.
 pub(crate) fn known() -> String {
     let of_operations = Figure::SHORT.iter().filter(|(short, name)| name.strip_prefix("operation.") == Some(*short));
     let of_times: Vec<&str> = of_operations.map(|(short, _)| *short).collect();

@@ -72,7 +72,7 @@ pub(crate) fn exit(verdict: &Verdict) -> Exit {
     }
 }
 
-/// The high arguments: defaults filled in, and what makes no sense refused.
+/// Returns the options that the arguments mean: defaults filled in, and what makes no sense refused.
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let mut options = Options {
         model: tried(arguments.model.unwrap_or_default())?,
@@ -108,7 +108,7 @@ pub(crate) fn until(arguments: &TrialArguments) -> Until {
     }
 }
 
-/// The model, when a trial can say something about it.
+/// Returns the model, when a trial can say something about it.
 fn tried(model: Model) -> Result<Model, Failure> {
     let refuse = |why: &str| Err(usage(format_args!("--model {model}: {why}: use loops, threads, prefork or tasks")));
     match model {
@@ -133,7 +133,7 @@ pub(crate) fn usage(line: impl fmt::Display) -> Failure {
     Failure::usage_of("sockdrawer trial", line)
 }
 
-/// The line a trial starts with.
+/// Returns the line a trial starts with.
 fn start(options: &Options) -> String {
     let Options { model, connections, kept, seed, .. } = options;
     let until = match options.until {

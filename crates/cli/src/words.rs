@@ -7,7 +7,7 @@ use sockdrawer_load::{End, Plan, Processes, Report, Stage};
 use std::fmt::Write;
 use std::path::Path;
 
-/// The line a run starts with.
+/// Returns the line a run starts with.
 pub(crate) fn start(plan: &Plan) -> String {
     let workload = told(&plan.workload);
     let mut line = workload.words(plan, &connections(plan));
@@ -68,7 +68,7 @@ pub(crate) fn start(plan: &Plan) -> String {
     line
 }
 
-/// The last line: what came of the run, and where more of it is.
+/// Returns the last line: what came of the run, and where more of it is.
 pub(crate) fn verdict(report: &Report, page: Option<&Path>) -> String {
     let mut line = format!("verdict      {}", report.verdict());
     if !report.complete {

@@ -27,7 +27,7 @@ pub(crate) fn begin(operator: &Arc<Operator>) -> Result<(), Failure> {
     spawn("checks", move || follow(&operator))
 }
 
-/// A check may take long: each has a thread of its own, so that none is late for another.
+/// Makes the checks that are due. A check may take long: each has a thread of its own, so that none is late for another.
 fn follow(operator: &Weak<Operator>) {
     let (tells, results): (_, Receiver<(String, Checked)>) = channel();
     let mut due: HashMap<String, Instant> = HashMap::new();

@@ -70,7 +70,7 @@ pub enum ClientError {
     },
 }
 
-/// The variable that says where the control socket of a program is: `SOCKDRAWER_CONTROL` for sockdrawer.
+/// Returns the variable that says where the control socket of a program is: `SOCKDRAWER_CONTROL` for sockdrawer.
 pub fn variable(program: &str) -> String {
     let sign = |sign: char| if sign.is_ascii_alphanumeric() { sign.to_ascii_uppercase() } else { '_' };
     format!("{}_CONTROL", program.chars().map(sign).collect::<String>())
@@ -123,7 +123,7 @@ enum Body {
 }
 
 impl Client {
-    /// A client of the socket at this path. It connects with the first request.
+    /// Makes a client of the socket at this path. It connects with the first request.
     pub fn at(path: impl Into<PathBuf>) -> Client {
         Client { path: path.into(), timeout: Some(TIMEOUT), connection: None }
     }
@@ -135,7 +135,7 @@ impl Client {
         self
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -215,7 +215,7 @@ impl Client {
 }
 
 impl Answer<'_> {
-    /// The whole body as text.
+    /// Returns the whole body as text.
     ///
     /// # Errors
     /// When it ends too early, is no text or larger than 64 MiB.
@@ -360,7 +360,7 @@ fn head(from: &mut impl BufRead) -> io::Result<Head> {
     })
 }
 
-/// A line between chunks.
+/// Reads a line between chunks.
 fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     from.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut line)?;

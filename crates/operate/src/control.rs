@@ -97,7 +97,7 @@ impl Pages for Control {
     }
 }
 
-/// The user at the other end, in words. Only the user of this program and root may use the socket, whatever the rights of its file.
+/// Returns the user at the other end, in words. Only the user of this program and root may use the socket, whatever the rights of its file.
 fn user(from: &Connection) -> Result<String, Refusal> {
     let peer =
         from.peer_process().map_err(|error| Answer::error(500, format_args!("the kernel does not name the peer: {error}")))?;
@@ -202,7 +202,7 @@ impl Asked<'_> {
         Cause { what, by: self.by }
     }
 
-    /// A parameter that is there, or `true` or `false`.
+    /// Reads a parameter that is there, or `true` or `false`.
     fn is(&self, name: &str) -> Result<bool, Refusal> {
         match self.request.parameter(name) {
             None | Some("false") => Ok(false),
@@ -215,13 +215,13 @@ impl Asked<'_> {
         self.is(DRY_RUN)
     }
 
-    /// A time that is given.
+    /// Reads a time that is given.
     fn time(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         let Some(text) = self.request.parameter(name) else { return Ok(None) };
         time::parse(text).map(Some).map_err(|error| Answer::error(400, format_args!("{name}: {error}")))
     }
 
-    /// The revision that a change is based on: the `If-Match` of HTTP, with or without quotes.
+    /// Returns the revision that a change is based on: the `If-Match` of HTTP, with or without quotes.
     fn based_on(&self) -> Result<Option<u64>, Refusal> {
         match self.request.field("If-Match") {
             None | Some("*") => Ok(None),
@@ -236,7 +236,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The pools that are meant: one, or all.
+    /// Returns the pools that are meant: one, or all.
     fn pools(&self) -> Result<Vec<(String, Pool)>, Refusal> {
         let all = self.operator.server.state().pools;
         let Some(name) = self.request.parameter("pool") else { return Ok(all.into_iter().collect()) };
@@ -278,7 +278,7 @@ impl Asked<'_> {
         Ok(json_answer(200, &json!({"pools": names})))
     }
 
-    /// The connections that are meant. Those of whole pools must be asked for by `all`.
+    /// Returns the connections that are meant. Those of whole pools must be asked for by `all`.
     fn selected(&self) -> Result<(Vec<(String, Pool)>, sockdrawer::Selector), Refusal> {
         let pools = self.pools()?;
         match (connections::selector(self.request)?, self.is("all")?) {

@@ -47,7 +47,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a file: JSON by its name, or where it begins as no TOML can.
+    /// Returns the format of a file: JSON by its name, or where it begins as no TOML can.
     pub fn of(path: &Path, text: &str) -> Format {
         let is_json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
         if is_json { Format::Json } else { Format::Toml }

@@ -36,7 +36,7 @@ impl Failure {
         Failure { line: line.to_string(), fault: Fault::Run, is_told: false }
     }
 
-    /// The exit code of the program: 2 if the configuration is at fault, else 1.
+    /// Returns the exit code of the program: 2 if the configuration is at fault, else 1.
     pub fn exit_code(&self) -> u8 {
         if self.fault == Fault::Run { 1 } else { 2 }
     }

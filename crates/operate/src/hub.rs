@@ -32,7 +32,7 @@ pub(crate) struct Hub {
     moments: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
-/// A number or a text, as JSON.
+/// Returns a number or a text, as JSON.
 pub(crate) fn value(field: &Field) -> Value {
     match field {
         Field::Number(number) => json!(number),
@@ -55,7 +55,7 @@ impl Hub {
         self.log.as_ref()
     }
 
-    /// An event of a pool.
+    /// Tells an event of a pool.
     pub(crate) fn tell(&self, pool: &str, event: &Event) {
         self.manager.tell(event);
         self.tell_moment(event);
@@ -76,7 +76,7 @@ impl Hub {
         (self.moments)(event);
     }
 
-    /// A report of a protocol: one of a kind is an event by that name, with its fields.
+    /// Tells a report of a protocol: one of a kind is an event by that name, with its fields.
     fn reported(&self, pool: &str, (id, peer): (ConnectionId, Option<SocketAddr>), report: &Report, text: String) {
         let mut data = json!({"id": id, "peer": peer, "message": report.message});
         for (name, value) in &report.fields {

@@ -97,7 +97,7 @@ pub use protocol::{Checked, Protocol};
 pub use running::Running;
 pub use setting::{Kind, Setting, Text, Value, Values};
 
-/// The settings of pools, in the order in which help shows them.
+/// Returns the settings of pools, in the order in which help shows them.
 pub fn pool_settings() -> impl Iterator<Item = &'static Setting> {
     pool_settings::SETTINGS.iter().map(|one| &one.setting)
 }
@@ -105,7 +105,7 @@ pub fn pool_settings() -> impl Iterator<Item = &'static Setting> {
 /// The names of the program's own pools, the control socket's and that of collectors of metrics, by which a new build takes them over.
 pub const OWN_POOLS: [&str; 2] = [program_settings::CONTROL_POOL, program_settings::METRICS_POOL];
 
-/// The settings of the whole program.
+/// Returns the settings of the whole program.
 pub fn program_settings() -> impl Iterator<Item = &'static Setting> {
     program_settings::SETTINGS.iter()
 }

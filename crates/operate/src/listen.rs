@@ -33,7 +33,7 @@ pub(crate) enum Place {
 }
 
 impl At {
-    /// The network device whose connections alone come here.
+    /// Returns the network device whose connections alone come here.
     pub(crate) fn device(&self) -> Option<&str> {
         self.options.device.as_deref()
     }
@@ -195,7 +195,7 @@ fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| format!("mode={text}: write up to 777 in octal, such as mode=0660"))
 }
 
-/// A user, a group, or both: `USER`, `USER:GROUP` or `:GROUP`, each by name or number.
+/// Reads a user, a group, or both: `USER`, `USER:GROUP` or `:GROUP`, each by name or number.
 fn owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     if user.is_empty() && group.is_empty() {

@@ -34,7 +34,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Lines for people that read them later.
+    /// Returns the form of lines for people that read them later.
     pub(crate) fn text() -> Form {
         Form::Text { with_time: !is_journal() }
     }
@@ -63,13 +63,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// An entry about the program that is no event of a pool.
+    /// Makes an entry about the program that is no event of a pool.
     fn of_program(event: &str, data: Value, text: impl Into<String>) -> Entry {
         let event = event.to_owned();
         Entry { number: 0, at: SystemTime::now(), pool: None, event, data, text: text.into(), is_record: false }
     }
 
-    /// An object, without the end of a line. A number is one of its process: a new build, which writes to the same place, has its own.
+    /// Returns the entry as an object, without the end of a line. A number is one of its process: a new build, which writes to the same place, has
+    /// its own.
     pub(crate) fn json(&self) -> String {
         let at = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let Entry { number, pool, event, data, text, .. } = self;
@@ -140,7 +141,7 @@ struct Told {
 }
 
 impl Log {
-    /// A log that is written to `to`.
+    /// Starts a log that is written to `to`.
     pub(crate) fn start(to: impl Write + Send + 'static, form: Form) -> io::Result<Log> {
         let log = Log(Arc::new(Shared { form, queue: Mutex::default(), changed: Condvar::new() }));
         let shared = log.0.clone();
@@ -171,7 +172,8 @@ impl Log {
         self.0.changed.notify_all();
     }
 
-    /// Lines that were not written: because they did not fit or could not be written, and because there were too many of a kind.
+    /// Returns the number of lines that were not written: because they did not fit or could not be written, and because there were too many of a
+    /// kind.
     pub(crate) fn left_out(&self) -> (u64, u64) {
         self.0.lock().left_out
     }
@@ -263,7 +265,7 @@ impl Shared {
         lock(&self.queue)
     }
 
-    /// The next line to write.
+    /// Returns the next line to write.
     fn next(&self) -> String {
         let mut queue = self.lock();
         loop {

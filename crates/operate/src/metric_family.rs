@@ -29,7 +29,7 @@ pub struct Gauge(Arc<AtomicU64>);
 pub struct Histogram(Arc<Mutex<Times>>);
 
 impl Counter {
-    /// A family of counters. Its samples have the name with `_total` behind it.
+    /// Makes a family of counters. Its samples have the name with `_total` behind it.
     pub fn family<const N: usize>(name: &'static str, help: &'static str, labels: [&'static str; N]) -> MetricFamily<Counter, N> {
         MetricFamily::new(Family::new(name, Kind::Counter, help), labels)
     }
@@ -41,7 +41,7 @@ impl Counter {
 }
 
 impl Gauge {
-    /// A family of gauges.
+    /// Makes a family of gauges.
     pub fn family<const N: usize>(name: &'static str, help: &'static str, labels: [&'static str; N]) -> MetricFamily<Gauge, N> {
         MetricFamily::new(Family::new(name, Kind::Gauge, help), labels)
     }
@@ -60,7 +60,7 @@ impl Gauge {
 }
 
 impl Histogram {
-    /// A family of histograms. A name ends with `_seconds`, which is their unit.
+    /// Makes a family of histograms. A name ends with `_seconds`, which is their unit.
     pub fn family<const N: usize>(
         name: &'static str,
         help: &'static str,
@@ -113,8 +113,8 @@ impl<V: Clone + Default, const N: usize> MetricFamily<V, N> {
         MetricFamily { family, labels, metrics: Arc::new(Mutex::new(metrics)) }
     }
 
-    /// The metric with these values of the labels, which begins with 0 when it is asked for first. Keep it where it is counted often: looking it up
-    /// takes a lock. Beyond 1,000 of a family all are one metric, whose labels are `other`.
+    /// Returns the metric with these values of the labels, which begins with 0 when it is asked for first. Keep it where it is counted often: looking
+    /// it up takes a lock. Beyond 1,000 of a family all are one metric, whose labels are `other`.
     pub fn at(&self, values: [&str; N]) -> V {
         let mut metrics = lock(&self.metrics);
         let values = values.map(str::to_owned);

@@ -49,7 +49,7 @@ struct View {
     began: SystemTime,
 }
 
-/// All metrics, in the form that the request asks for.
+/// Returns all metrics, in the form that the request asks for.
 pub(crate) fn page(operator: &Operator, request: &Request) -> Answer {
     let format = Format::accepted(request.field("Accept").unwrap_or_default());
     let ledger = &operator.ledger;

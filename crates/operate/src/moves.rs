@@ -17,7 +17,7 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    /// The name of the pool that has it.
+    /// Returns the name of the pool that has it.
     pub(crate) fn from(&self) -> &str {
         &self.from
     }
@@ -75,7 +75,7 @@ pub(crate) fn between(all: &[Wanted<'_>]) -> Vec<Move> {
     moves
 }
 
-/// The configuration of a pool without what goes over: what else changes of its addresses.
+/// Returns the configuration of a pool without what goes over: what else changes of its addresses.
 pub(crate) fn without(moves: &[Move], name: &str, config: Config) -> Config {
     if moves.is_empty() {
         return config;
@@ -89,7 +89,7 @@ pub(crate) fn without(moves: &[Move], name: &str, config: Config) -> Config {
     })
 }
 
-/// The configuration of a pool with those addresses alone that no pool of this program is at, or in the way of. None: there is none.
+/// Returns the configuration of a pool with those addresses alone that no pool of this program is at, or in the way of. None: there is none.
 pub(crate) fn new_alone<'a>(all: impl Iterator<Item = &'a Pool>, running: Option<&Pool>, config: &Config) -> Option<Config> {
     let mut here: Vec<Address> = all.flat_map(|pool| listeners(&pool.config()).to_vec()).map(|one| one.address).collect();
     here.extend(running.into_iter().flat_map(Pool::addresses));
@@ -98,7 +98,7 @@ pub(crate) fn new_alone<'a>(all: impl Iterator<Item = &'a Pool>, running: Option
     (!listeners(&config).is_empty()).then_some(config)
 }
 
-/// The steps of a pool that are addresses which go over.
+/// Returns the steps of a pool that are addresses which go over.
 pub(crate) fn steps(moves: &[Move], name: &str) -> Vec<Step> {
     let step = |detail: String| Step::new(name, "listen", "socket moves", detail);
     let given = moves.iter().filter(|one| one.from == name).map(|one| step(format!("{} to {}", one.old, one.to)));

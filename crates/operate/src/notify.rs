@@ -47,7 +47,7 @@ struct Variables {
 }
 
 impl Manager {
-    /// The one that the environment names. A program that took over has the environment of the process that the manager started.
+    /// Returns the manager that the environment names. A program that took over has the environment of the process that the manager started.
     pub(crate) fn of_environment(took_over: bool) -> Manager {
         let text = |name| std::env::var(name).ok();
         let variables = Variables {
@@ -95,24 +95,24 @@ impl Manager {
         drop(sent);
     }
 
-    /// The program serves.
+    /// Tells that the program serves.
     pub(crate) fn ready(&self, line: &Line) {
         self.send(format_args!("READY=1\nSTATUS={}", self.with_failure(line)));
     }
 
-    /// A change begins: the manager waits for the end of it.
+    /// Tells that a change begins: the manager waits for the end of it.
     pub(crate) fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         self.send(format_args!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
     }
 
-    /// The end of a change. What failed stays in the status until a change is made.
+    /// Tells the end of a change. What failed stays in the status until a change is made.
     pub(crate) fn reloaded(&self, line: &Line, failure: Option<&dyn fmt::Display>) {
         self.failed(failure.map(|why| format!("not reloaded: {why}")));
         self.ready(line);
     }
 
-    /// A new build could not take over.
+    /// Tells that a new build could not take over.
     pub(crate) fn not_replaced(&self, line: &Line, why: impl fmt::Display) {
         self.failed(Some(format!("not replaced: {why}")));
         self.ready(line);
@@ -124,12 +124,12 @@ impl Manager {
         *lock(&self.failure) = why;
     }
 
-    /// The program ends, within this time: the manager waits that long, whatever its unit or its system has for a limit.
+    /// Tells that the program ends, within this time: the manager waits that long, whatever its unit or its system has for a limit.
     pub(crate) fn stopping(&self, drain: Duration) {
         self.send(format_args!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", drain.saturating_add(END).as_micros()));
     }
 
-    /// The main process is another one once a new build has taken over, and this one where that died; under a parent it stays that.
+    /// Tells that the main process is another one once a new build has taken over, and this one where that died; under a parent it stays that.
     pub(crate) fn tell(&self, event: &Event) {
         let main = |pid: u32| if self.has_parent { String::new() } else { format!("MAINPID={pid}\n") };
         match event {

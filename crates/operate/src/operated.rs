@@ -51,12 +51,12 @@ impl fmt::Debug for Operated {
 }
 
 impl Operated {
-    /// A program that reads its configuration from a file, at its start and at each reload.
+    /// Makes a program that reads its configuration from a file, at its start and at each reload.
     pub fn new(file: impl Into<PathBuf>) -> Operated {
         Operated::of(Source::File(file.into()))
     }
 
-    /// A program with this configuration, which is changed by the control socket alone.
+    /// Makes a program with this configuration, which is changed by the control socket alone.
     pub fn with(document: Document) -> Operated {
         Operated::of(Source::Document(document))
     }
@@ -91,22 +91,22 @@ impl Operated {
         self
     }
 
-    /// The file of its configuration. None: it was given one that is in no file.
+    /// Returns the file of its configuration. None: it was given one that is in no file.
     pub fn file(&self) -> Option<&Path> {
         if let Source::File(file) = &self.origin.source { Some(file) } else { None }
     }
 
-    /// The protocols that are registered.
+    /// Returns the protocols that are registered.
     pub fn protocols(&self) -> &[Protocol] {
         &self.origin.known.protocols
     }
 
-    /// The settings of the whole program: the built-in ones, and then its own.
+    /// Returns the settings of the whole program: the built-in ones, and then its own.
     pub fn program_settings(&self) -> impl Iterator<Item = &Setting> {
         self.origin.known.program_settings()
     }
 
-    /// The version of this build, as [`Operated::version`] set it.
+    /// Returns the version of this build, as [`Operated::version`] set it.
     pub fn build_version(&self) -> &str {
         &self.origin.version
     }
@@ -192,7 +192,8 @@ impl Operated {
         self
     }
 
-    /// The JSON schema of this program's configurations: for editors, and for programs that write configurations. TOML files are validated by it too.
+    /// Returns the JSON schema of this program's configurations: for editors, and for programs that write configurations. TOML files are validated by
+    /// it too.
     pub fn schema(&self) -> serde_json::Value {
         document::schema(&self.origin.known)
     }
@@ -449,7 +450,8 @@ fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
     let _ = spawn("join", move || drop(news.send(News::Stopped(of, pool.join()))));
 }
 
-/// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
+/// Tells the addresses. A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind
+/// writes.
 fn tell_addresses(server: &Server, metrics: Option<&Pool>) -> Result<(), Failure> {
     let pools = server.state().pools;
     let listening = pools.values().flat_map(Pool::addresses).map(|address| format!("listening on {address}"));

@@ -117,7 +117,7 @@ impl Operator {
         })
     }
 
-    /// The version of the program.
+    /// Returns the version of the program.
     pub(crate) fn version(&self) -> &str {
         &self.origin.version
     }
@@ -144,7 +144,7 @@ impl Operator {
         result
     }
 
-    /// The configuration that a request has, with what the command line says. Settings of the program that it leaves out stay as they are.
+    /// Reads the configuration that a request has, with what the command line says. Settings of the program that it leaves out stay as they are.
     pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
         let mut document = Document::parse(text, format, &self.server.known)
             .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
@@ -323,7 +323,7 @@ impl Operator {
     }
 }
 
-/// A time as it is said.
+/// Returns a time as it is said.
 fn in_words(time: Duration) -> String {
     if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { time::format(time) }
 }

@@ -35,7 +35,7 @@ impl Origin {
         matches!(self.source, Source::File(_))
     }
 
-    /// The configuration as it is there now, or all that is wrong with it, a line each.
+    /// Loads the configuration as it is there now, or returns all that is wrong with it, a line each.
     pub(crate) fn load(&self) -> Result<Document, Vec<String>> {
         if let Some(why) = self.known.wrong() {
             return Err(vec![why]);

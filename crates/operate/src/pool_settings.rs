@@ -51,7 +51,7 @@ const fn setting(
     PoolSetting { setting: Setting::new(name, kind, help).unless_given(default), models: &[], apply }
 }
 
-/// A setting of TLS, which is made from all of them together.
+/// Makes a setting of TLS, which is made from all of them together.
 const fn of_tls(at: usize) -> PoolSetting {
     PoolSetting { setting: tls::SETTINGS[at], models: &[], apply: keeps }
 }
@@ -532,7 +532,7 @@ pub(crate) fn in_files(setting: &str) -> Option<&'static str> {
 /// Descriptors that pools leave to the control socket, metrics, files and upgrades; a sixteenth where there are few.
 const SPARE: usize = 64;
 
-/// The configuration of a pool: what its protocol begins with, and what the settings say.
+/// Makes the configuration of a pool: what its protocol begins with, and what the settings say.
 pub(crate) fn configure(
     mut begun: Config,
     values: &Values,

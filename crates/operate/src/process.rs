@@ -12,7 +12,7 @@ pub(crate) fn cpu_seconds() -> f64 {
     Duration::try_from(used).unwrap_or_default().as_secs_f64()
 }
 
-/// A line of `/proc/self/status` that has a number of KiB, as bytes.
+/// Reads a line of `/proc/self/status` that has a number of KiB, as bytes.
 pub(crate) fn memory_bytes(name: &str) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

@@ -55,7 +55,7 @@ pub(crate) static SETTINGS: [Setting; 6] = [
         .group(GROUP),
 ];
 
-/// A line about metrics that other machines reach.
+/// Returns a line about metrics that other machines reach.
 pub(crate) fn exposed(program: &Values) -> Option<String> {
     let address = program.text("metrics").filter(|text| reaches_others(text))?;
     Some(format!(

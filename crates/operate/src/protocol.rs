@@ -59,7 +59,7 @@ impl fmt::Debug for Protocol {
 }
 
 impl Protocol {
-    /// A protocol with the configuration that its pools begin with: its service, and defaults that differ from those of
+    /// Makes a protocol with the configuration that its pools begin with: its service, and defaults that differ from those of
     /// [`Config::accept`]. The settings of a pool are applied to it. `build` is given the pool's values; it is called again when one of the
     /// protocol's own settings has changed, and then its service starts a new generation.
     pub fn new(
@@ -80,8 +80,8 @@ impl Protocol {
         }
     }
 
-    /// A protocol whose connections are taken by async code on a runtime of the program's own, such as an axum app: `serve` is given the listener of each pool that
-    /// names the protocol, also of one that a reload adds, and a new one for each new generation; it must not block.
+    /// Makes a protocol whose connections are taken by async code on a runtime of the program's own, such as an axum app: `serve` is given the
+    /// listener of each pool that names the protocol, also of one that a reload adds, and a new one for each new generation; it must not block.
     ///
     /// ```
     /// use sockdrawer::tasks::Listener;
@@ -180,13 +180,13 @@ impl Protocol {
         &self.settings
     }
 
-    /// The model that runs a pool of this protocol with these settings.
+    /// Returns the model that runs a pool of this protocol with these settings.
     pub fn model<'a>(&self, values: &'a Values) -> &'a str {
         let unless_set = || (self.build)(values).map_or(Model::Loops, |config| config.model).name();
         values.text("model").unwrap_or_else(unless_set)
     }
 
-    /// The settings because of which the service of one, with its layers, is not equal to that of the other.
+    /// Returns the settings because of which the service of one, with its layers, is not equal to that of the other.
     pub(crate) fn differing(&self, one: &Values, other: &Values) -> Vec<&'static str> {
         let seen = self.settings.iter().map(|setting| setting.name).chain(self.sees.iter().copied());
         layers::names().chain(seen).filter(|name| one.set.get(name) != other.set.get(name)).collect()

@@ -6,7 +6,7 @@ use crate::setting::wrong_setting;
 use sockdrawer::{Address, Config, Endpoint, Pool};
 use std::path::PathBuf;
 
-/// All that cannot be had here and now, a line each.
+/// Returns all that cannot be had here and now, a line each.
 pub(crate) fn wrong(document: &Document, known: &Known) -> Vec<String> {
     let mut found = Vec::new();
     for (name, pool) in &document.pools {

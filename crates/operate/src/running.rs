@@ -25,18 +25,18 @@ impl Running {
         self.0.upgrade()
     }
 
-    /// The pool that the configuration has by this name, such as for [`Pool::listener`](sockdrawer::Pool::listener) or a handle. What is changed of it by
-    /// its own methods is changed back by the next reload.
+    /// Returns the pool that the configuration has by this name, such as for [`Pool::listener`](sockdrawer::Pool::listener) or a handle. What is
+    /// changed of it by its own methods is changed back by the next reload.
     pub fn pool(&self, name: &str) -> Option<Pool> {
         self.operator()?.server.state().pools.get(name).cloned()
     }
 
-    /// All pools of the configuration, by name.
+    /// Returns all pools of the configuration, by name.
     pub fn pools(&self) -> BTreeMap<String, Pool> {
         self.operator().map(|operator| operator.server.state().pools).unwrap_or_default()
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub fn document(&self) -> Arc<Document> {
         self.operator().map(|operator| operator.server.state().document).unwrap_or_default()
     }

@@ -213,7 +213,7 @@ impl Server {
         move |event: &Event| hub.tell(&name, event)
     }
 
-    /// The configuration of a pool that begins, and its TLS.
+    /// Returns the configuration of a pool that begins, and its TLS.
     fn configure(&self, of: &PoolDocument) -> Result<(Config, Option<PoolTls>), Wrong> {
         let protocol = self.known.protocol(of.protocol).expect("the document was checked");
         let begun = (protocol.build)(&of.values).map_err(|why| ("protocol", why))?;
@@ -221,7 +221,7 @@ impl Server {
         Ok((configure(begun, &of.values, tls.as_ref(), &self.passed)?, tls))
     }
 
-    /// The configuration of a pool that runs, as this document wants it.
+    /// Returns the configuration of a pool that runs, as this document wants it.
     fn reconfigure(
         &self,
         (from, to): (&PoolDocument, &PoolDocument),
@@ -433,7 +433,7 @@ impl Server {
         told
     }
 
-    /// All pools that have not ended, with how each ends: those in force, and those that changes have removed.
+    /// Returns all pools that have not ended, with how each ends: those in force, and those that changes have removed.
     fn running(&self) -> Vec<(Pool, Drain)> {
         let State { pools, document, .. } = self.state();
         let current = pools.iter().map(|(name, pool)| (pool.clone(), drain_of(&document, name)));
@@ -470,12 +470,12 @@ impl Server {
         cut.recv_timeout(CUT_WITHIN).ok()
     }
 
-    /// The longest time that the end may take.
+    /// Returns the longest time that the end may take.
     pub(crate) fn longest_drain(&self) -> Duration {
         self.running().into_iter().map(|(_, drain)| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
     }
 
-    /// Connections of all pools.
+    /// Returns the number of connections of all pools.
     pub(crate) fn connections(&self) -> usize {
         self.running().into_iter().map(|(pool, _)| pool.status().connections).sum()
     }

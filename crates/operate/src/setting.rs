@@ -90,7 +90,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A setting of a protocol.
+    /// Makes a setting of a protocol.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Setting {
         Setting { name, kind, help, default: "", group: "Protocols", max: None, behind_dashes: false }
     }
@@ -121,7 +121,7 @@ impl Setting {
         self
     }
 
-    /// A value as one writes it.
+    /// Returns a value as one writes it.
     pub(crate) fn example(&self) -> String {
         match self.kind {
             Kind::Count(_) => "a number such as 250, or \"10k\"".to_owned(),
@@ -236,7 +236,7 @@ impl Serialize for Value {
     }
 }
 
-/// Bytes as one writes them: `64k`, `1m`, or a number.
+/// Returns bytes as one writes them: `64k`, `1m`, or a number.
 fn in_units(bytes: u64) -> String {
     const K: u64 = 1024;
     match bytes {
@@ -309,32 +309,32 @@ impl Values {
         &self.pool
     }
 
-    /// A switch that is set.
+    /// Returns a switch that is set.
     pub fn switch(&self, name: &str) -> Option<bool> {
         if let Some(Value::Switch(value)) = self.set.get(name) { Some(*value) } else { None }
     }
 
-    /// A count or size that is set.
+    /// Returns a count or size that is set.
     pub fn count(&self, name: &str) -> Option<usize> {
         if let Some(Value::Count(count) | Value::Size(count)) = self.set.get(name) { usize::try_from(*count).ok() } else { None }
     }
 
-    /// A time that is set.
+    /// Returns a time that is set.
     pub fn time(&self, name: &str) -> Option<Duration> {
         if let Some(Value::Time(time)) = self.set.get(name) { Some(*time) } else { None }
     }
 
-    /// A rate that is set, per second.
+    /// Returns a rate that is set, per second.
     pub fn rate(&self, name: &str) -> Option<f64> {
         if let Some(Value::Rate(rate)) = self.set.get(name) { Some(*rate) } else { None }
     }
 
-    /// A text or choice that is set.
+    /// Returns a text or choice that is set.
     pub fn text(&self, name: &str) -> Option<&str> {
         if let Some(Value::Text(text)) = self.set.get(name) { Some(text) } else { None }
     }
 
-    /// The texts of a list; none where it is not set.
+    /// Returns the texts of a list; none where it is not set.
     pub fn list(&self, name: &str) -> &[String] {
         if let Some(Value::List(texts)) = self.set.get(name) { texts } else { &[] }
     }

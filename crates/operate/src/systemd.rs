@@ -27,7 +27,7 @@ impl Passed {
         Ok(Passed(sockets))
     }
 
-    /// A line for each name that no pool has: connections there wait in vain.
+    /// Returns a line for each name that no pool has: connections there wait in vain.
     pub(crate) fn unused(&self, document: &Document) -> Vec<String> {
         let texts = document.pools.values().flat_map(|pool| pool.values.list("listen"));
         let places: Vec<Place> = texts.filter_map(|text| listen::parse(text).ok()).map(|at| at.place).collect();

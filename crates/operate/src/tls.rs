@@ -189,7 +189,7 @@ pub(crate) fn of(sets: &[Values], tickets: &Tickets, found: Option<u64>) -> Resu
     Ok(Some(all).filter(|all| all.client.is_some() || all.found.is_some() || all.servers.iter().any(Option::is_some)))
 }
 
-/// The end of TLS of connections that a protocol makes.
+/// Makes the end of TLS of connections that a protocol makes.
 fn client(values: &Values) -> Result<Option<Client>, Wrong> {
     let Some(file) = values.text(TO) else {
         let stray = TO_SETTINGS.iter().map(|setting| setting.name).find(|name| values.has(name));
@@ -219,7 +219,7 @@ fn client(values: &Values) -> Result<Option<Client>, Wrong> {
     })
 }
 
-/// The server of a pool or of a listener, and its certificates.
+/// Returns the server of a pool or of a listener, and its certificates.
 fn server(values: &Values, tickets: &Tickets) -> Result<Option<(Server, Vec<Certificate>)>, Wrong> {
     let (chains, keys) = (values.list(CERTIFICATE), values.list(KEY));
     if chains.is_empty() {
@@ -301,7 +301,7 @@ fn options(values: &Values, mut options: ServerOptions, tickets: &Tickets) -> Re
     Ok(options.key_log(values.text(KEY_LOG).map(PathBuf::from)))
 }
 
-/// The files of certificates, keys and authorities, of a pool and of its listeners.
+/// Returns the files of certificates, keys and authorities, of a pool and of its listeners.
 pub(crate) fn files(sets: &[Values]) -> Vec<PathBuf> {
     let of = |set: &Values| -> Vec<PathBuf> {
         let lists = [CERTIFICATE, KEY].into_iter().flat_map(|name| set.list(name));
@@ -328,7 +328,7 @@ pub(crate) fn refused_now(certificates: &[Certificate]) -> Option<String> {
     certificates.iter().find_map(why)
 }
 
-/// A certificate that is not valid now, or will expire within two weeks, in a line.
+/// Returns a line about a certificate that is not valid now, or will expire within two weeks.
 pub(crate) fn expiring(certificates: &[Certificate]) -> Option<String> {
     const SOON: u64 = 14 * 24 * 60 * 60;
     if let Some(early) = certificates.iter().find(|one| one.begins.is_some_and(|begins| begins > now())) {

@@ -101,7 +101,7 @@ impl Ledger {
         self.lock().shown.failed_upgrades += 1;
     }
 
-    /// The totals, and the state and the pools' statuses that they are made from.
+    /// Returns the totals, and the state and the pools' statuses that they are made from.
     pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
         let mut kept = self.lock();
         // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
@@ -121,7 +121,7 @@ impl Ledger {
         (kept.shown.clone(), state, live)
     }
 
-    /// The totals for a new build. From now on, this process shows no higher ones, unless the new one does not take over.
+    /// Returns the totals for a new build. From now on, this process shows no higher ones, unless the new one does not take over.
     pub(crate) fn write(&self, server: &Server) -> Carried {
         let (totals, ..) = self.now(server);
         let mut kept = self.lock();

@@ -1,16 +1,16 @@
 //! Users and groups of this machine, by name and by number, from all places that the system has them in (nsswitch.conf(5)).
 
-/// The number of the user with this name.
+/// Returns the number of the user with this name.
 pub(crate) fn user(name: &str) -> Option<u32> {
     uzers::get_user_by_name(name).map(|user| user.uid())
 }
 
-/// The number of the group with this name.
+/// Returns the number of the group with this name.
 pub(crate) fn group(name: &str) -> Option<u32> {
     uzers::get_group_by_name(name).map(|group| group.gid())
 }
 
-/// A user as people know it: by name and number where it has a name.
+/// Returns a user as people know it: by name and number where it has a name.
 pub(crate) fn in_words(uid: u32) -> String {
     match uzers::get_user_by_uid(uid) {
         Some(user) => format!("{} (uid {uid})", user.name().display()),

@@ -55,7 +55,7 @@ pub(crate) fn words(event: &Event) -> String {
     }
 }
 
-/// The peer of a connection, where it is known.
+/// Returns the peer of a connection, where it is known.
 fn of(peer: &Option<SocketAddr>) -> String {
     peer.map_or(String::new(), |peer| format!(" of {peer}"))
 }

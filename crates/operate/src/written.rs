@@ -39,7 +39,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes, less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
+/// Reads bytes, less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
 ///
 /// # Errors
 /// What to write instead.
@@ -48,7 +48,7 @@ pub fn size(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned())
 }
 
-/// The name that differs least from `text`, when not more than half of it differs.
+/// Returns the name that differs least from `text`, when not more than half of it differs.
 pub fn closest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = by_distance(text, known).first().copied()?;
     (distance(&text.to_lowercase(), name) * 2 <= name.chars().count()).then_some(name)
@@ -58,7 +58,7 @@ fn distance(lower: &str, name: &str) -> usize {
     strsim::damerau_levenshtein(lower, name)
 }
 
-/// The known names, the closest first.
+/// Returns the known names, the closest first.
 fn by_distance<'a>(text: &str, known: &[&'a str]) -> Vec<&'a str> {
     let lower = text.to_lowercase();
     let mut names = known.to_vec();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A failing test ends by this; a passing one never waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A certificate of its own in the files of the example.
+/// Puts a certificate of its own into the files of the example.
 fn certificate(folder: &Path) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let certificate =
@@ -57,7 +57,7 @@ fn web_socket(address: &str) -> TcpStream {
     stream
 }
 
-/// The version of HTTP and the certificates of an answer over TLS.
+/// Returns the version of HTTP and the certificates of an answer over TLS.
 fn over_tls(address: &str) -> String {
     let url = format!("https://{address}/");
     let curl = Command::new("curl")
@@ -77,7 +77,7 @@ fn eventually(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// A pool that a reload adds is served, and one that goes takes no other with it.
+/// Checks that a pool that a reload adds is served, and one that goes takes no other with it.
 fn a_pool_comes_and_goes_by_reloads(scene: &Scene, configuration: &str, plain: &str) {
     let path = scene.folder.join("second");
     let second = format!("{configuration}\n[pool.second]\nprotocol = \"web\"\nlisten = \"unix:{}\"\n", path.display());

@@ -88,7 +88,7 @@ struct Asking {
 type Parameters = Vec<(&'static str, String)>;
 
 impl Asking {
-    /// The whole answer of a server that does what it is asked.
+    /// Returns the whole answer of a server that does what it is asked.
     fn ask(
         &mut self,
         method: &str,
@@ -371,7 +371,7 @@ fn with_pool(pool: Option<&str>, mut parameters: Parameters) -> Parameters {
     parameters
 }
 
-/// A path with its parameters, as the request has them.
+/// Returns a path with its parameters, as the request has them.
 fn target(path: &str, parameters: &Parameters) -> String {
     let escaped = |text: &str| -> String {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte);
@@ -415,7 +415,7 @@ fn refused(program: &str, status: u16, text: &str) -> Failure {
     }
 }
 
-/// An answer of which more follows.
+/// Returns an answer of which more follows, unless it is a refusal.
 fn understood<'a>(program: &str, answer: Answer<'a>) -> Result<Answer<'a>, Failure> {
     match answer.status {
         200 => Ok(answer),
@@ -436,7 +436,7 @@ fn write_table(to: &mut impl Write, table: &mut Table, room: Option<usize>) -> i
     table.lines(room).iter().try_for_each(|line| writeln!(to, "{line}"))
 }
 
-/// A reader that went away has what it wanted.
+/// Returns the exit after output was written. A reader that went away has what it wanted.
 fn written(result: io::Result<()>) -> Result<Exit, Failure> {
     match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -446,7 +446,7 @@ fn written(result: io::Result<()>) -> Result<Exit, Failure> {
     }
 }
 
-/// A configuration.
+/// Reads a configuration.
 fn read(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     // Not a byte more than the server would look at: the file may be a device.

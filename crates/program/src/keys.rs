@@ -31,7 +31,7 @@ pub fn listen(pressed: impl FnMut(u8) + Send + 'static) -> Option<Keys> {
     Some(keys)
 }
 
-/// The terminal gives keys as they are pressed, if it does not yet: not while another program has it, and again after a shell had it, which
+/// Has the terminal give keys as they are pressed, if it does not yet: not while another program has it, and again after a shell had it, which
 /// leaves its own modes behind.
 pub fn renew() {
     if !LISTENS.load(Ordering::Relaxed) || !is_foreground() {
@@ -82,7 +82,7 @@ fn before_now() -> std::sync::MutexGuard<'static, Option<Termios>> {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program in the background that reads from its terminal is stopped by the kernel.
+/// Returns whether this program is in the foreground: one in the background that reads from its terminal is stopped by the kernel.
 fn is_foreground() -> bool {
     tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }

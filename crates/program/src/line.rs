@@ -55,7 +55,7 @@ impl Line {
         Line { looks, room: columns.saturating_sub(1), text: String::new(), columns: 0 }
     }
 
-    /// A line of plain text.
+    /// Makes a line of plain text.
     pub fn of(looks: Looks, columns: usize, text: &str) -> Line {
         Line::new(looks, columns).add(Style::Plain, text)
     }
@@ -91,12 +91,12 @@ impl Looks {
         if sign.is_control() || is_wide || (!sign.is_ascii() && !self.has_blocks) { '?' } else { sign }
     }
 
-    /// The signs from nothing to a full cell.
+    /// Returns the signs from nothing to a full cell.
     pub fn cells(self) -> &'static [char] {
         if self.has_blocks { &[' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'] } else { &[' ', '.', '-', '=', '#'] }
     }
 
-    /// The signs of a bar: full and free.
+    /// Returns the signs of a bar: full and free.
     pub fn bar(self) -> (&'static str, &'static str) {
         if self.has_blocks { ("━", "─") } else { ("#", "-") }
     }
@@ -111,7 +111,7 @@ pub fn levels(value: f64, most: f64, of: usize) -> usize {
     ((value / most * of as f64).round() as usize).clamp(1, of)
 }
 
-/// A rate as it fits into a column.
+/// Returns a rate as it fits into a column.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative, and far below 2^53")]
 pub fn per_second(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{}/s", thousands(rate.round() as u64)) }

@@ -26,7 +26,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the number of the exit code.
     pub fn code(self) -> u8 {
         match self {
             Exit::Ok => 0,
@@ -56,12 +56,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The command line is at fault.
+    /// Makes the failure of a command line that is at fault.
     pub fn usage(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Usage, line)
     }
 
-    /// The command line is at fault, and the help of this command, with the name of its program, says more.
+    /// Makes the failure of a command line that is at fault, where the help of this command, with the name of its program, says more.
     pub fn usage_of(command: &str, line: impl fmt::Display) -> Failure {
         Failure::usage(format_args!("{line} (try: {command} --help)"))
     }
@@ -71,12 +71,12 @@ impl Failure {
         Failure::new(Exit::Preflight, line)
     }
 
-    /// The run is at fault.
+    /// Makes the failure of a run that is at fault.
     pub fn run(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Failed, line)
     }
 
-    /// A report could not be written as JSON.
+    /// Makes the failure of a report that could not be written as JSON.
     pub fn not_json(error: serde_json::Error) -> Failure {
         Failure::run(format_args!("cannot write the report as JSON: {error}"))
     }

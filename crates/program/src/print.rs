@@ -170,7 +170,7 @@ const WIDEST: usize = 100;
 /// The column at which the text of a line begins that has a name before it.
 const TEXT: usize = 13;
 
-/// Lines that are too long go on below, where their text began.
+/// Folds lines that are too long: they go on below, where their text began.
 fn folded(text: &str, columns: usize) -> String {
     let mut folded = String::new();
     for line in text.lines() {

@@ -47,7 +47,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of this name. Its configuration is that of `operated`: `serve` without arguments runs it.
+    /// Makes a program of this name. Its configuration is that of `operated`: `serve` without arguments runs it.
     pub fn new(name: &'static str, operated: Operated) -> Program {
         let operated = operated.name(name);
         let about = match operated.protocols() {
@@ -96,12 +96,12 @@ impl Program {
         self
     }
 
-    /// The name.
+    /// Returns the name of the program.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The configuration and protocols.
+    /// Returns the configuration and protocols.
     pub fn operated(&self) -> &Operated {
         &self.operated
     }
@@ -138,7 +138,7 @@ impl Program {
         text.replace(&variable(WRITTEN), &variable(self.name)).replace(WRITTEN, self.name)
     }
 
-    /// The protocol with a setting whose words stand behind `--`, if there is one.
+    /// Returns the protocol with a setting whose words stand behind `--`, if there is one.
     pub(crate) fn runner(&self) -> Option<(&Protocol, &Setting)> {
         let dashes = |protocol| Protocol::settings(protocol).iter().find(|setting| setting.behind_dashes);
         self.operated.protocols().iter().find_map(|protocol| Some((protocol, dashes(protocol)?)))

@@ -15,7 +15,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// The exit of a program that was stopped by it with a part of the result.
+    /// Returns the exit of a program that was stopped by it with a part of the result.
     pub fn exit(self) -> Exit {
         match self {
             Signal::Interrupt => Exit::Interrupted,

@@ -18,7 +18,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table of these columns. Numbers stand at the right of a column whose name begins with `>`.
+    /// Makes a table of these columns. Numbers stand at the right of a column whose name begins with `>`.
     pub(crate) fn new<S: AsRef<str>>(columns: &[S]) -> Table {
         let columns: Vec<String> = columns.iter().map(|name| plain(name.as_ref())).collect();
         let widths = columns.iter().map(|name| title(name).chars().count()).collect();
@@ -40,7 +40,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// The lines of the rows since the last call, in so many columns if they are too wide; the head is above the first ones.
+    /// Returns the lines of the rows since the last call, in so many columns if they are too wide; the head is above the first ones.
     pub(crate) fn lines(&mut self, room: Option<usize>) -> Vec<String> {
         let widths = self.fitting(room.unwrap_or(usize::MAX));
         let head =
@@ -48,7 +48,7 @@ impl Table {
         head.into_iter().chain(self.rows.drain(..)).map(|row: Vec<String>| line(&self.columns, &widths, &row)).collect()
     }
 
-    /// The widest columns of text become narrower, as far as it is needed.
+    /// Makes the widest columns of text narrower, as far as it is needed.
     fn fitting(&self, room: usize) -> Vec<usize> {
         let mut widths = self.widths.clone();
         while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > room {
@@ -85,12 +85,12 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
 }
 
-/// A number of things, with commas.
+/// Returns a number of things, with commas.
 pub(crate) fn count(value: u64) -> String {
     thousands(value)
 }
 
-/// Bytes in the unit in which people read them: k is 1,024.
+/// Returns bytes in the unit in which people read them: k is 1,024.
 pub(crate) fn bytes(bytes: f64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("k", 10)];
     match units.into_iter().find(|(_, bits)| bytes >= f64::from(*bits).exp2()) {

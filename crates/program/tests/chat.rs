@@ -32,7 +32,7 @@ fn says(words: &[&str]) -> String {
     String::from_utf8(ends(words, 0).stdout).expect("text")
 }
 
-/// The line on standard error with which the program ends with 2.
+/// Returns the line on standard error with which the program ends with 2.
 #[track_caller]
 fn refused(words: &[&str]) -> String {
     let told = String::from_utf8(ends(words, 2).stderr).expect("text");

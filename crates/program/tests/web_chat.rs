@@ -115,7 +115,7 @@ impl Guest {
         Guest::at(&server.address, &url, |client| client.field("Origin", origin))
     }
 
-    /// A connection to any WebSocket.
+    /// Makes a connection to any WebSocket.
     fn at(address: &str, url: &str, with: impl FnOnce(WebSocket<Listener>) -> WebSocket<Listener>) -> Guest {
         let (tells, heard) = channel();
         let client = with(WebSocket::client(Listener(tells), url).max_message(16 << 20));

@@ -58,7 +58,7 @@ impl fmt::Debug for ClientEnd {
 }
 
 impl Client {
-    /// A client that trusts these servers.
+    /// Makes a client that trusts these servers.
     // It is where the options begin.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(trust: Trust) -> ClientOptions {
@@ -128,7 +128,7 @@ impl ClientOptions {
 impl Filtering for Client {
     type Filter = TlsFilter;
 
-    /// A connection that was accepted is not this end's, and has no TLS by it.
+    /// Makes the filter of a connection. One that was accepted is not this end's, and has no TLS by it.
     fn filter(&self, peer: &Peer) -> TlsFilter {
         if peer.side() == Side::Accepted {
             return TlsFilter::clear();

@@ -124,7 +124,7 @@ impl TlsFilter {
         TlsFilter { ignores_eof, ..self }
     }
 
-    /// The filter of a connection without TLS.
+    /// Makes the filter of a connection without TLS.
     pub(crate) fn clear() -> TlsFilter {
         TlsFilter { stage: Stage::Clear { established: false }, agreed: None, ignores_eof: false }
     }

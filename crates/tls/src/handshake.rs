@@ -94,7 +94,7 @@ pub struct HandshakeDone<'h> {
 /// Function that is told of each handshake, on the thread that ends it: it must be quick.
 pub(crate) type Observer = Arc<dyn Fn(&HandshakeDone<'_>) + Send + Sync>;
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

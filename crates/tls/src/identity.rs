@@ -76,12 +76,12 @@ impl Identity {
         Identity::from_pem(certificate.pem().as_bytes(), Zeroizing::new(key.serialize_pem()).as_bytes())
     }
 
-    /// The certificate chain as PEM.
+    /// Returns the certificate chain as PEM.
     pub fn chain_pem(&self) -> &[u8] {
         &self.pem.chain
     }
 
-    /// The certificates of the chain as DER, its own first.
+    /// Returns the certificates of the chain as DER, its own first.
     pub fn certificates(&self) -> impl Iterator<Item = &[u8]> {
         self.certified.cert.iter().map(|certificate| &certificate[..])
     }

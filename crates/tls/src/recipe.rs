@@ -14,7 +14,7 @@ const CLIENT: u64 = 1;
 
 type Wrong = Box<dyn std::error::Error + Send + Sync>;
 
-/// The options, with the keys: secret, as are those of any recipe. An observer stays behind.
+/// Returns the options, with the keys: secret, as are those of any recipe. An observer stays behind.
 pub(crate) fn of_server(options: &ServerOptions) -> Vec<u8> {
     let mut to = Saver::default();
     to.u64(SERVER);
@@ -27,7 +27,7 @@ pub(crate) fn of_server(options: &ServerOptions) -> Vec<u8> {
     to.written().to_vec()
 }
 
-/// The options of a client, likewise. Tickets are each process's own.
+/// Returns the options of a client, with the keys: secret. Tickets are each process's own.
 pub(crate) fn of_client(options: &ClientOptions) -> Vec<u8> {
     let mut to = Saver::default();
     to.u64(CLIENT);

@@ -85,7 +85,7 @@ impl Aead {
         }
     }
 
-    /// Bytes of a traffic secret of TLS 1.3.
+    /// Returns the number of bytes of a traffic secret of TLS 1.3.
     pub(crate) fn secret_length(self) -> usize {
         match self {
             Aead::Aes256Gcm => 48,
@@ -146,14 +146,14 @@ impl Direction {
         Direction { keys, sequence }
     }
 
-    /// The number of the next record, which no other record gets: a nonce that is used twice betrays the key.
+    /// Takes the number of the next record, which no other record gets: a nonce that is used twice betrays the key.
     fn next(&mut self) -> u64 {
         let number = self.sequence;
         self.sequence = number.checked_add(1).expect("a key is not used for 2^64 records");
         number
     }
 
-    /// The nonce of a record: its number over the IV.
+    /// Returns the nonce of a record: its number over the IV.
     fn nonce(&self, number: u64) -> [u8; 12] {
         let mut nonce = self.keys.iv;
         nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(nonce, number)| *nonce ^= number);
@@ -202,7 +202,7 @@ impl Cipher {
         key.fill(into).expect("of the length that was asked for");
     }
 
-    /// The next keys of a direction: RFC 8446, section 7.2.
+    /// Derives the next keys of a direction: RFC 8446, section 7.2.
     pub(crate) fn update(self, direction: &mut Direction) {
         let length = self.aead.secret_length();
         let mut next = Zeroizing::new([0; 48]);
@@ -225,7 +225,7 @@ impl Cipher {
         self.aead.most_records().saturating_sub(direction.sequence)
     }
 
-    /// Bytes of nonce that each record carries.
+    /// Returns the number of bytes of nonce that each record carries.
     fn explicit(self) -> usize {
         match (self.version, self.aead) {
             (Version::Tls13, _) | (_, Aead::Chacha20Poly1305) => 0,
@@ -317,7 +317,7 @@ impl Cipher {
         Ok((Content(opened[end]), start..start + end))
     }
 
-    /// The length of the first record with its header; None while the header is not whole.
+    /// Returns the length of the first record with its header; None while the header is not whole.
     pub(crate) fn record_length(self, wire: &[u8]) -> Result<Option<usize>, BadRecord> {
         let Some([_, _, _, high, low]) = wire.first_chunk::<HEADER>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([*high, *low]));

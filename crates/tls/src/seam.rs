@@ -118,7 +118,7 @@ impl Pending {
         }
     }
 
-    /// The established connection, and what was agreed on.
+    /// Returns the established connection, and what was agreed on.
     pub(crate) fn finish(self) -> Result<(Session, Handshake), Refused> {
         let refused = |error| explain::refused(&error);
         match self.connection {
@@ -142,7 +142,7 @@ impl Pending {
     }
 }
 
-/// The length of the first record, if that is whole. What is no record is offered to rustls as it is, which says what is wrong with it.
+/// Returns the length of the first record, if that is whole. What is no record is offered to rustls as it is, which says what is wrong with it.
 pub(crate) fn next_record(wire: &[u8]) -> Option<usize> {
     let [kind, _, _, high, low] = wire.first_chunk::<5>()?;
     let length = 5 + usize::from(u16::from_be_bytes([*high, *low]));
@@ -258,7 +258,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())).clone()
 }
 
-/// The versions of a range.
+/// Returns the versions of a range.
 pub(crate) fn versions(range: &RangeInclusive<Protocol>) -> &'static [&'static SupportedProtocolVersion] {
     static ALL: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
     let from = if range.contains(&Protocol::Tls13) { 0 } else { 1 };

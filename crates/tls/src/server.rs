@@ -57,7 +57,7 @@ impl fmt::Debug for ServerEnd {
 }
 
 impl Server {
-    /// A server with these certificates. A client that asks for a name (SNI) gets the first certificate that is for that name and that it can
+    /// Makes a server with these certificates. A client that asks for a name (SNI) gets the first certificate that is for that name and that it can
     /// verify; any other client gets the first of all.
     // It is where the options begin.
     #[allow(clippy::new_ret_no_self)]
@@ -68,7 +68,7 @@ impl Server {
 }
 
 impl Server {
-    /// The certificates.
+    /// Returns the certificates.
     pub fn identities(&self) -> &[Identity] {
         &self.options.end.identities
     }
@@ -170,7 +170,7 @@ impl ResolvesServerCert for ByName {
 impl Filtering for Server {
     type Filter = TlsFilter;
 
-    /// A connection that was made is not this end's, and has no TLS by it.
+    /// Makes the filter of a connection. One that was made is not this end's, and has no TLS by it.
     fn filter(&self, peer: &Peer) -> TlsFilter {
         if peer.side() == Side::Connected {
             return TlsFilter::clear();

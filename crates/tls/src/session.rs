@@ -89,7 +89,7 @@ impl From<BadRecord> for Fatal {
     }
 }
 
-/// A message whose length is not that of its kind: RFC 8446, section 6.2.
+/// Makes the failure of a message whose length is not that of its kind: RFC 8446, section 6.2.
 fn undecodable(why: impl Into<Cow<'static, str>>) -> Fatal {
     Fatal { alert: Some(DECODE_ERROR), refused: Refused::because(why) }
 }
@@ -164,7 +164,7 @@ impl Session {
         self.rare = None;
     }
 
-    /// An alert: whether it says goodbye.
+    /// Returns whether an alert says goodbye.
     fn is_goodbye(&self, alert: &[u8]) -> Result<bool, Fatal> {
         match *alert {
             [_, CLOSE_NOTIFY] => Ok(true),
@@ -214,7 +214,7 @@ impl Session {
         Ok(())
     }
 
-    /// A message of the handshake that came after it. `is_last`: nothing follows in the record.
+    /// Takes a message of the handshake that came after it. `is_last`: nothing follows in the record.
     fn message(&mut self, kind: u8, body: &[u8], is_last: bool, back: &mut Output) -> Result<(), Fatal> {
         match (kind, body, self.end) {
             (KEY_UPDATE, [asks @ (0 | 1)], _) if is_last => {
@@ -272,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Bytes that it holds of a message.
+    /// Returns the number of bytes that it holds of a message.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.message.len())

@@ -118,12 +118,12 @@ pub(crate) fn provider_of_one_suite() -> Option<Arc<CryptoProvider>> {
     Some(Arc::new(provider))
 }
 
-/// A new connection.
+/// Makes a new connection.
 fn join(server: &Server, client: &Client, says: &[u8]) -> (ServerEnd, ClientEnd) {
     (Driver::open(Layer::new(server.clone(), Echo)), connected(client.clone(), says))
 }
 
-/// A connection that was made.
+/// Makes one end of a connection that was made.
 fn connected(client: Client, says: &[u8]) -> ClientEnd {
     let peer = sockdrawer::testing::peer(Side::Connected, Duration::ZERO);
     Driver::open_with(Layer::new(client, Says(says.to_vec())), peer, Bounds::default())

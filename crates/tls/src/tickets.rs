@@ -52,7 +52,7 @@ fn aead(key: &Secret) -> LessSafeKey {
 }
 
 impl Keys {
-    /// The next key, which is that of this period.
+    /// Turns to the next key, which is that of this period.
     fn turn(&mut self, period: u64) {
         let next = Key::new(follows(&self.now.secret, b"sockdrawer next ticket key"));
         self.before = Some(std::mem::replace(&mut self.now, next));
@@ -110,7 +110,7 @@ impl Tickets {
         Tickets(Arc::new(Mutex::new(Keys { period: period(), now: Key::new(now), before: None })))
     }
 
-    /// The keys for another process of this program, which goes on with them: secret.
+    /// Returns the keys for another process of this program, which goes on with them: secret.
     pub fn export(&self) -> Zeroizing<Vec<u8>> {
         let keys = self.at(period());
         let mut bytes = Zeroizing::new(Vec::with_capacity(72));
@@ -120,7 +120,7 @@ impl Tickets {
         bytes
     }
 
-    /// The keys that [`Tickets::export`] wrote; None where these are not such bytes.
+    /// Reads the keys that [`Tickets::export`] wrote; None where these are not such bytes.
     pub fn import(bytes: &[u8]) -> Option<Tickets> {
         Keys::read(bytes).map(|keys| Tickets(Arc::new(Mutex::new(keys))))
     }
@@ -133,7 +133,7 @@ impl Tickets {
         true
     }
 
-    /// The keys at a time. Where the clock goes back by a period or so they stay as they are. Where it was years ahead, they go on from the
+    /// Returns the keys at a time. Where the clock goes back by a period or so they stay as they are. Where it was years ahead, they go on from the
     /// time that it says now: else none would be new before it is there again.
     fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +147,7 @@ impl Tickets {
         keys
     }
 
-    /// The tickets of a server that asks clients for certificates of these authorities, or asks for none. A ticket tells which certificates
+    /// Returns the tickets of a server that asks clients for certificates of these authorities, or asks for none. A ticket tells which certificates
     /// the client showed, so one that a server made which trusts others is not accepted.
     pub(crate) fn of(self, authorities: Option<&[u8]>) -> Arc<dyn ProducesTickets> {
         let authorities = authorities.map(|pem| digest(&SHA256, pem).as_ref().to_vec()).unwrap_or_default();

@@ -26,7 +26,7 @@ pub(crate) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
     Some(begins..time(kind, text)?)
 }
 
-/// The first element of DER: its tag, its content, and what follows it.
+/// Returns the first element of DER: its tag, its content, and what follows it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let ([tag, length], mut rest) = der.split_first_chunk()?;
     let length = match *length {

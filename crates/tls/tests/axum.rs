@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An authority's certificate, and what makes others by it.
+/// Makes an authority's certificate, and what makes others by it.
 fn authority() -> (String, Issuer<'static, KeyPair>) {
     let key = KeyPair::generate().expect("a key");
     let mut parameters = CertificateParams::new([]).expect("no names");
@@ -28,7 +28,7 @@ fn authority() -> (String, Issuer<'static, KeyPair>) {
     (parameters.self_signed(&key).expect("a certificate").pem(), Issuer::new(parameters, key))
 }
 
-/// A certificate and its key, in PEM.
+/// Makes a certificate and its key, in PEM.
 fn signed(by: &Issuer<'_, KeyPair>, name: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let parameters = CertificateParams::new([name.to_owned()]).expect("a name");
@@ -66,7 +66,7 @@ fn asked(at: SocketAddr, authority: &str, certificate: Option<(&str, &str)>) -> 
     answer.split_once("\r\n\r\n").expect("an answer").1.to_owned()
 }
 
-/// A server for this name, and the certificate of its authority.
+/// Makes a server for this name, and the certificate of its authority.
 fn server() -> (String, ServerOptions) {
     let (root, issuer) = authority();
     let (chain, key) = signed(&issuer, "localhost");

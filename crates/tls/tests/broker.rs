@@ -175,7 +175,7 @@ impl Books {
         self.answered.values().map(BTreeSet::len).sum()
     }
 
-    /// All members of a topic have heard what was answered there, once.
+    /// Returns whether all members of a topic have heard what was answered there, once.
     fn is_whole(&self) -> bool {
         self.answered.iter().all(|(topic, answered)| self.heard[topic].iter().all(|heard| heard.len() >= answered.len()))
     }
@@ -217,7 +217,7 @@ fn one_pool(upgrade: &Upgrade, broker: Broker, tls: &Server, at: &[Address; 2]) 
     Ok(vec![upgrade.start("broker", config)?])
 }
 
-/// A build that takes over. Where a busy machine has a loop late, the build before goes on, and this one begins again.
+/// Starts a build that takes over. Where a busy machine has a loop late, the build before goes on, and this one begins again.
 fn serve(place: &Path, build: u64, tls: &Server, at: &[Address; 2], pools: Pools) -> Vec<Pool> {
     let until = Instant::now() + PATIENCE;
     loop {

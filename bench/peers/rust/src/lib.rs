@@ -41,7 +41,7 @@ pub fn arguments() -> Result<(Workload, u16), String> {
     Ok((workload, port.parse().map_err(|_| usage())?))
 }
 
-/// A socket that shares its port with those of the other threads.
+/// Makes a socket that shares its port with those of the other threads.
 pub fn listen(port: u16) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -63,14 +63,14 @@ pub fn on_each_cpu(serve: impl Fn() -> io::Result<()> + Send + Sync + 'static) -
     serve()
 }
 
-/// The answer to all whole pings; each takes four bytes of the input, which has at most `PINGS` bytes.
+/// Returns the answer to all whole pings; each takes four bytes of the input, which has at most `PINGS` bytes.
 pub fn pongs(input: &[u8]) -> Result<&'static [u8], Wrong> {
     let pings = input.chunks_exact(4);
     let whole = pings.len() * 4;
     if pings.into_iter().all(|ping| ping == b"Ping") { Ok(&PONGS[..whole]) } else { Err(Wrong) }
 }
 
-/// The answer to a request, once it is there.
+/// Returns the answer to a request, once it is there.
 pub fn answer(input: &[u8]) -> Result<Option<&'static [u8]>, Wrong> {
     if !input.ends_with(b"\r\n\r\n") {
         return if input.len() < HEAD { Ok(None) } else { Err(Wrong) };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const REFERENCE: &str = "docs/reference/configuration.md";
 
-/// All settings.
+/// Returns all settings.
 fn settings() -> Vec<Setting> {
     program_settings().chain(pool_settings()).copied().chain(protocols::settings()).collect()
 }
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The reference of configuration files, as the table of settings says it.
+/// Returns the reference of configuration files, as the table of settings says it.
 fn configuration() -> String {
     let mut text = include_str!("configuration.txt").to_owned();
     let mut table = |title: &str, settings: Vec<Setting>| {

@@ -29,7 +29,7 @@ pub(crate) struct PlanFile {
 }
 
 impl PlanFile {
-    /// The one that `matches` of the command line name, without what the command line says itself.
+    /// Returns the plan that `matches` of the command line name, without what the command line says itself.
     ///
     /// # Errors
     /// When it cannot be read, or has a key that is no option.
@@ -74,13 +74,13 @@ impl PlanFile {
         Ok(())
     }
 
-    /// The command line with the plan's words in it.
+    /// Returns the command line with the plan's words in it.
     pub(crate) fn and(&self, words: &[OsString]) -> Vec<OsString> {
         let (begin, rest) = words.split_at(words.len().min(2));
         [begin, &self.before, rest, &self.behind].concat()
     }
 
-    /// The same error, with the line of the file if it is about one of its keys.
+    /// Returns the error, with the line of the file if it is about one of its keys.
     pub(crate) fn locate(&self, argument: &str, what: String) -> String {
         // `--option <VALUE>`, `<ARGUMENT>`, `[ARGUMENT]...`
         let argument = argument.split_whitespace().next().unwrap_or_default().trim_matches(['<', '>', '[', ']', '.']);
@@ -148,7 +148,7 @@ fn text(key: &str, value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// The number of the line that has this byte.
+/// Returns the number of the line that has this byte.
 fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -41,7 +41,7 @@ fn too_fast(rate: f64, what: &str) -> Option<String> {
     }
 }
 
-/// The most that there can be in a second. So many as there are in all can be no more in one.
+/// Returns the most connects that there can be in a second. So many as there are in all can be no more in one.
 fn connects_per_second(plan: &Plan) -> f64 {
     let in_all = plan.operations.map_or(f64::INFINITY, |operations| operations as f64);
     if plan.is_short() {

@@ -93,14 +93,14 @@ pub(crate) fn connections(arguments: &LoadArguments) -> usize {
     most.unwrap_or_else(|| arguments.connections.unwrap_or(64).min(operations.max(1)))
 }
 
-/// Connections that stay are spread, so that a server is not asked for all of them in one moment. Where it is far away, there is
-/// more between it and this machine that can be filled by them.
+/// Returns the connect rate unless something else is said. Connections that stay are spread, so that a server is not asked for all of them in one
+/// moment. Where it is far away, there is more between it and this machine that can be filled by them.
 fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64> {
     let rate = if targets.iter().all(guards::is_near) { 1_000.0 } else { 100.0 };
     (workload.properties().life == Life::RoundTrips).then_some(rate)
 }
 
-/// An option of one workload makes no sense with another.
+/// Refuses an option of one workload with another, where it makes no sense.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     use Protocol::{Acks, Echo, Http, Ping};
     let LoadArguments { operation, lifetime, reconnect, http, acks, websocket, .. } = arguments;
@@ -199,7 +199,8 @@ fn default_timeout(workload: &Workload) -> Duration {
     if workload.properties().life == Life::RoundTrips { Duration::from_secs(1) } else { LONG_TIMEOUT }
 }
 
-/// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
+/// Checks that source addresses fit the targets: a socket of one family cannot be bound to an address of another. Without a target the server is on
+/// 127.0.0.1.
 fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
     if sources.len() > MAX_SOURCES {
         return Err(usage(format_args!("--source: {} addresses are more than {MAX_SOURCES}: write fewer", sources.len())));

@@ -5,7 +5,7 @@ use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{End, Plan, Tls, Trust, WebSocket};
 
-/// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
+/// Returns the text of a plan. Its keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
 pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     let mut lines = Lines::default();
     lines.add("workload", plan.workload.name());
@@ -106,7 +106,7 @@ mod tests {
     use crate::plan::tests::{planned, planned_by};
     use std::path::PathBuf;
 
-    /// A file of this test's own. Only integration tests get a folder from cargo.
+    /// Writes a file of this test's own. Only integration tests get a folder from cargo.
     fn file(name: &str, text: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}.toml", std::process::id()));
         std::fs::write(&path, text).expect("a file of this test can be written");

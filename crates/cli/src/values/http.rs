@@ -66,7 +66,7 @@ impl FromStr for Field {
 }
 
 impl Field {
-    /// The value, if the field has this name.
+    /// Returns the value, if the field has this name.
     pub(crate) fn value_of(&self, name: &str) -> Option<&str> {
         let (own, value) = self.0.split_once(':')?;
         own.eq_ignore_ascii_case(name).then(|| value.trim())
@@ -103,7 +103,7 @@ impl fmt::Display for Body {
     }
 }
 
-/// A name as HTTP has them.
+/// Returns whether a text is a name as HTTP has them.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(fits)

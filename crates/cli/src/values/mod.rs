@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A file, which standard output is not.
+/// Reads the name of a file, which standard output is not.
 pub(crate) fn file(path: PathBuf) -> Result<PathBuf, BadValue> {
     if path.as_os_str() == "-" {
         return Err(BadValue("must be the name of a file, ./- for one of this name".to_owned()));
@@ -45,12 +45,12 @@ pub(crate) fn count_text(count: usize) -> String {
     }
 }
 
-/// A rate as it is read again.
+/// Returns a rate as it is read again.
 pub(crate) fn rate_text(rate: f64) -> String {
     format!("{rate:.9}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Bytes, at least one and less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
+/// Reads bytes, at least one and less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
 pub(crate) fn size(text: &str) -> Result<u32, BadValue> {
     match written::size(text).map_err(BadValue)? {
         0 => Err(BadValue("must be at least 1 byte".to_owned())),
@@ -58,7 +58,7 @@ pub(crate) fn size(text: &str) -> Result<u32, BadValue> {
     }
 }
 
-/// A way to so many connections: `30s:10k`.
+/// Reads a stage, the way to so many connections: `30s:10k`.
 pub(crate) fn stage(text: &str) -> Result<Stage, BadValue> {
     let parts = text.split_once(':');
     let stage = parts
@@ -89,7 +89,7 @@ pub(crate) fn processes_text(processes: Processes) -> String {
     }
 }
 
-/// A process, by its number.
+/// Reads the number of a process.
 pub(crate) fn process(text: &str) -> Result<u32, BadValue> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| BadValue("not a process: write its number, such as 4711".to_owned()))
@@ -128,7 +128,7 @@ pub(crate) fn chosen_seed() -> u64 {
     RandomState::new().hash_one(0) >> 32
 }
 
-/// A number with the digits that matter.
+/// Returns a number with the digits that matter.
 pub(crate) fn number(value: f64) -> String {
     match value {
         value if (value - value.round()).abs() < 1e-6 * value => format!("{}", value.round()),

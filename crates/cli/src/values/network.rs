@@ -64,7 +64,7 @@ impl FromStr for Target {
     }
 }
 
-/// A host that is no address. Without one it is this machine, and of a Unix socket there is none.
+/// Returns a host that is no address. Without one it is this machine, and of a Unix socket there is none.
 fn name(host: &str) -> Option<String> {
     let is_name = !host.is_empty()
         && !host.starts_with(['[', '/', '@'])
@@ -84,7 +84,7 @@ fn is_range(ports: &str) -> bool {
     ports.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// An address to connect to: of those of a name the first that accepts.
+/// Reads an address to connect to: of those of a name the first that accepts.
 fn reached(text: &str) -> Result<Address, BadValue> {
     let all = Address::parse_all(text).map_err(|error| BadValue(error.to_string()))?;
     Ok(reachable(&all).clone())
@@ -135,7 +135,7 @@ fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
     Ok(Target { addresses: vec![address], url: Some(url), name: name(&host) })
 }
 
-/// A host without percent-encoding, which is UTF-8 then.
+/// Returns a host without percent-encoding, which is UTF-8 then.
 fn decoded(host: &str) -> Option<String> {
     let mut parts = host.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -225,7 +225,7 @@ fn at(like: IpAddr, number: u128) -> IpAddr {
 }
 
 impl Source {
-    /// All of them, the first and the last of a network too: on a loopback they are addresses like the others.
+    /// Returns all addresses, the first and the last of a network too: on a loopback they are addresses like the others.
     pub(crate) fn addresses(self) -> impl Iterator<Item = IpAddr> {
         (0..self.count).map(move |offset| at(self.first, number(self.first) + u128::from(offset)))
     }
@@ -248,14 +248,14 @@ impl Source {
     }
 }
 
-/// The first and the last local port: `20000-29999`.
+/// Reads the first and the last local port: `20000-29999`.
 pub(crate) fn local_ports(text: &str) -> Result<(u16, u16), BadValue> {
     let ports = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
     let ports = ports.filter(|(first, last)| 0 < *first && first <= last && is_range(text));
     ports.ok_or_else(|| BadValue("not a range of ports: write the first and the last, such as 20000-29999".to_owned()))
 }
 
-/// The header of the PROXY protocol: `v2,source=192.0.2.7:4321`.
+/// Reads the header of the PROXY protocol: `v2,source=192.0.2.7:4321`.
 pub(crate) fn proxy_header(text: &str) -> Result<ProxyHeader, BadValue> {
     let (version, source) = text.split_once(',').map_or((text, None), |(version, source)| (version, Some(source)));
     let source = source.map(|source| source.strip_prefix("source=")?.parse().ok());

@@ -13,7 +13,7 @@ fn load(words: &str) -> End {
     Program::of(&words).end()
 }
 
-/// A server of this test: `serve` gets each connection in a thread of its own.
+/// Starts a server of this test: `serve` gets each connection in a thread of its own.
 fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket has an address");

@@ -10,7 +10,7 @@ fn load(words: &str) -> Program {
     Program::of(&format!("load {words}"))
 }
 
-/// The processes that a program has started.
+/// Returns the processes that a program has started.
 fn children(program: &Program) -> Vec<Pid> {
     let id = program.child.id();
     let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("it runs");

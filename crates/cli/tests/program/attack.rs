@@ -76,7 +76,7 @@ fn mutated(text: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A request, and whether it must be answered: what never became a request is only closed.
+/// Returns a request, and whether it must be answered: what never became a request is only closed.
 fn request(configurations: &[(&str, Vec<u8>)], random: &mut Random) -> (Vec<u8>, bool) {
     let line = random.one_of(&RIGHT);
     let whole = format!("{line} HTTP/1.1\r\nConnection: close\r\nIf-Match: *\r\n\r\n");
@@ -105,7 +105,7 @@ fn request(configurations: &[(&str, Vec<u8>)], random: &mut Random) -> (Vec<u8>,
     }
 }
 
-/// The statuses of all answers of a connection. Each error is an object with one line.
+/// Returns the statuses of all answers of a connection. Each error is an object with one line.
 fn statuses(request: &[u8], mut rest: &[u8]) -> Vec<u16> {
     let told = String::from_utf8_lossy(request).into_owned();
     let mut all = Vec::new();
@@ -160,7 +160,7 @@ fn attack(path: &str, configurations: &[(&str, Vec<u8>)], mut random: Random, co
     [well, wrong, closed]
 }
 
-/// Connections that say nothing, again and again, and the errors that they get.
+/// Makes connections that say nothing, again and again, and returns the number of errors that they get.
 fn silent(path: &str, over: &AtomicBool) -> u64 {
     let mut told = 0;
     loop {
@@ -176,7 +176,7 @@ fn silent(path: &str, over: &AtomicBool) -> u64 {
     }
 }
 
-/// A byte each 50 ms: it is answered at the deadline of requests.
+/// Sends a byte each 50 ms: it is answered at the deadline of requests.
 fn slow(path: &str) {
     let mut stream = UnixStream::connect(path).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a time");

@@ -65,7 +65,7 @@ fn trial(builds: [&str; 2], options: &[&str], serves: &[&str]) -> (Option<i32>, 
     (ended.code, report, format!("{ended:?}"))
 }
 
-/// A busy machine may be too slow for a connect under each change, which is inconclusive; nothing may be lost.
+/// Checks that the verdict is good. A busy machine may be too slow for a connect under each change, which is inconclusive; nothing may be lost.
 #[track_caller]
 fn is_good(code: Option<i32>, report: &Value, told: &str) {
     let reasons = report["reasons"].as_array().cloned().unwrap_or_default();

@@ -21,14 +21,14 @@ impl Operated {
         self.replace(&format!("{name}.key"), &certificate.key);
     }
 
-    /// A new file takes the place of the old: at no moment is it half there.
+    /// Replaces a file by a new one: at no moment is it half there.
     fn replace(&self, file: &str, text: &str) {
         fs::write(self.path("new"), text)
             .and_then(|()| fs::rename(self.path("new"), self.path(file)))
             .expect("the folder takes it");
     }
 
-    /// A certificate and its key in a folder in it.
+    /// Puts a certificate and its key in a folder in it.
     fn put_in(&self, folder: &str, certificate: &Certificate) {
         fs::create_dir(self.path(folder)).expect("a folder");
         fs::write(self.path(&format!("{folder}/a.pem")), &certificate.pem).expect("a file");

@@ -8,7 +8,7 @@ use std::fs;
 /// The time of processes that have ended is known in ticks alone: of fewer than five of them nothing is told.
 const OPERATIONS: u64 = 30_000;
 
-/// The costs of client and server in a run of pings.
+/// Returns the costs of client and server in a run of pings.
 fn run(target: &str) -> [Option<f64>; 2] {
     let words = format!("load ping {target} -c 4 -n {OPERATIONS} --interval 0 --timeout 20 --json -");
     let end = Program::of(&words).end();

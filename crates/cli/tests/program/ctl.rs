@@ -21,7 +21,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// The row of a table that begins with this word.
+/// Returns the row of a table that begins with this word.
 fn row<'a>(table: &'a str, begins: &str) -> Vec<&'a str> {
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(begins));
     line.unwrap_or_else(|| panic!("no {begins} in {table}")).split_whitespace().collect()
@@ -76,7 +76,7 @@ fn a_change_shows_its_plan_and_is_undone_by_a_rollback() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Lines without their times and pids.
+/// Returns lines without their times and pids.
 fn undated(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let words = line.split(' ').filter(|word| !word.starts_with("20") && !word.ends_with(')') || line.starts_with(' '));

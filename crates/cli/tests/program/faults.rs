@@ -22,7 +22,7 @@ fn start(words: &str) -> Program {
     Program::of(words)
 }
 
-/// A server of this program, and where it listens.
+/// Starts a server of this program, and returns it with where it listens.
 fn serve(words: &str) -> (Program, String) {
     let mut server = start(&format!("serve {words}"));
     let line = server.line();
@@ -30,7 +30,7 @@ fn serve(words: &str) -> (Program, String) {
     (server, address)
 }
 
-/// A run whose result is on standard output, and its plan on standard error.
+/// Starts a run whose result is on standard output, and its plan on standard error.
 fn load(words: &str) -> Program {
     start(&format!("load {words} --json -"))
 }
@@ -186,7 +186,7 @@ fn a_server_that_resets_is_named() {
     assert!(end.stderr.contains("the server reset the connection"), "{end:?}");
 }
 
-/// A socket that has a port of its own, so that no other test gets it: as long as it does not listen, a connect is refused. Programs that
+/// Makes a socket that has a port of its own, so that no other test gets it: as long as it does not listen, a connect is refused. Programs that
 /// the test starts do not get it.
 pub(crate) fn bound() -> (OwnedFd, SocketAddr) {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
@@ -219,7 +219,7 @@ fn full_backlog() {
     assert!(end.stderr.contains("connected, but the server's accept queue was full"), "{end:?}");
 }
 
-/// The kernel's count of connections that listeners of this thread's network completed.
+/// Returns the kernel's count of connections that listeners of this thread's network completed.
 fn passive_opens() -> u64 {
     let snmp = fs::read_to_string("/proc/thread-self/net/snmp").expect("the kernel counts");
     let mut lines = snmp.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);

@@ -14,7 +14,7 @@ fn blocks(guide: &'static str, kind: &str) -> Vec<&'static str> {
     guide.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
-/// The lines without their indentation, which differs.
+/// Returns the lines without their indentation, which differs.
 fn plain(code: &str) -> String {
     code.lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }

@@ -188,7 +188,7 @@ fn calls_that_are_refused_have_a_substitute_or_are_named() {
     assert!(end.code == Some(1) && end.stderr.contains("memfd_create, Linux 3.17"), "{end:?}");
 }
 
-/// A server whose kernel refuses a call; None where it does not come to serving.
+/// Starts a server whose kernel refuses a call, and returns it with its address; None where it does not come to serving.
 fn refusing(call: &str, errno: &str, model: &str) -> (Program, Option<SocketAddr>) {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:error={errno}")]);

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// A server of this test: `serve` gets each connection in turn.
+/// Starts a server of this test: `serve` gets each connection in turn.
 fn server(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
@@ -166,7 +166,7 @@ fn targets_and_sources_are_taken_in_turn() {
 /// A question, and where its answer is awaited.
 type Asked = ([u8; 4], std::net::TcpStream);
 
-/// A run of two connections to a server that takes a message of each and says nothing.
+/// Starts a run of two connections to a server that takes a message of each and says nothing.
 fn unanswered(words: &str) -> (Program, [Asked; 2]) {
     let (asked, comes) = mpsc::channel();
     let address = server(move |mut stream| {

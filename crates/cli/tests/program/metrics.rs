@@ -45,7 +45,7 @@ impl Server {
         Server { program, folder, address, metrics }
     }
 
-    /// The status line, the head and the body of an answer.
+    /// Returns the status line, the head and the body of an answer.
     fn get(&self, path: &str, fields: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(&self.metrics).expect("it listens");
         stream.write_all(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes()).expect("it reads");
@@ -66,7 +66,7 @@ impl Server {
         tag.parse().expect("a number")
     }
 
-    /// The samples of a page, by name and labels: those of counters and of the parts of histograms.
+    /// Returns the samples of a page, by name and labels: those of counters and of the parts of histograms.
     fn counters(&self) -> BTreeMap<String, f64> {
         let (status, head, page) = self.get("/metrics", "");
         assert_eq!(status, 200, "{head}{page}");

@@ -15,7 +15,7 @@ fn pools(pools: &[(&str, &str, &[&str])]) -> String {
     pools.iter().map(pool).collect()
 }
 
-/// A server with these two pools, at addresses that stay the same from here on.
+/// Starts a server with these two pools, at addresses that do not change from here on.
 fn start(name: &str) -> (Operated, String, String) {
     let begun = pools(&[("a", "echo", &["127.0.0.1:0"]), ("b", "echo", &["127.0.0.1:0"])]);
     let server = Operated::start(name, &begun);

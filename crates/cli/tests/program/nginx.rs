@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::net::SocketAddr;
 
-/// A server of TLS at each of these addresses, in one process, so that it ends with this test; each writes a log of its own.
+/// Starts a server of TLS at each of these addresses, in one process, so that it ends with this test; each writes a log of its own.
 fn nginx(folder: &Folder, servers: [(&str, SocketAddr, &str); 3], files: &[String; 2]) -> Option<Program> {
     let folder = folder.0.to_str().expect("a path of text");
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {folder}/{name};"));

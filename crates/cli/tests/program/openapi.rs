@@ -85,7 +85,7 @@ fn name(whole: &Value, parameter: &Value) -> String {
     resolved(whole, parameter)["name"].as_str().expect("a name").to_owned()
 }
 
-/// An object with a key that the file does not name is refused.
+/// Closes all objects: one with a key that the file does not name is refused.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(map) => {

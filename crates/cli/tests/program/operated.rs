@@ -56,7 +56,7 @@ impl Operated {
         server.line().strip_prefix("listening on ").expect("where").to_owned()
     }
 
-    /// The next of these events in its log.
+    /// Returns the next of these events in its log.
     pub(crate) fn event(&mut self, kinds: &[&str]) -> Value {
         let server = self.server.as_mut().expect("it runs");
         loop {
@@ -116,7 +116,7 @@ impl Operated {
         server.end()
     }
 
-    /// The process that was started first.
+    /// Returns the process that was started first.
     pub(crate) fn pid(&self) -> u32 {
         self.server.as_ref().expect("it runs").child.id()
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A path that no other test has.
+/// Returns a path that no other test has.
 pub(crate) fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()))
 }

@@ -93,7 +93,7 @@ fn answering(end: &'static [u8], answer: &'static [u8]) -> String {
     address.to_string()
 }
 
-/// A server of this project, and where it is.
+/// Starts a server of this project, and returns it with where it is.
 fn serving(words: &[&str]) -> (Program, String) {
     let mut server = Program::start(&[&["serve"], words, &["--listen", "127.0.0.1:0"]].concat());
     let line = server.line();

@@ -59,12 +59,12 @@ impl Program {
         Program { child, stdout, stderr }
     }
 
-    /// The next line of its standard output.
+    /// Returns the next line of its standard output.
     pub(crate) fn line(&mut self) -> String {
         line(&mut self.stdout)
     }
 
-    /// The next line of its standard error.
+    /// Returns the next line of its standard error.
     pub(crate) fn error_line(&mut self) -> String {
         line(&mut self.stderr)
     }
@@ -96,12 +96,12 @@ fn hear_hangups() {
     LazyLock::force(&HEARD);
 }
 
-/// A run of `load`, until its end.
+/// Runs `load` until its end.
 pub(crate) fn load(words: &str) -> End {
     Program::of(&format!("load {words}")).end()
 }
 
-/// The next line of a program that lives, without its end; empty at the end of what there is. The test fails where none comes in time.
+/// Returns the next line of a program that lives, without its end; empty at the end of what there is. The test fails where none comes in time.
 fn line<R: Read + AsFd>(from: &mut BufReader<R>) -> String {
     let mut line = String::new();
     if from.buffer().is_empty() {

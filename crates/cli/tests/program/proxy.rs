@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 const CLIENTS: usize = 20;
 
-/// A server that sends every byte back, and where it is.
+/// Starts a server that sends every byte back, and returns it with where it is.
 fn echo() -> (Program, String) {
     let mut server = Program::of("serve echo -l 127.0.0.1:0");
     let at = server.line().strip_prefix("listening on ").expect("where").to_owned();
@@ -191,7 +191,7 @@ fn clients_wait_for_a_place_at_a_full_target() {
     assert_eq!((drained.code, drained.stdout.as_str()), (Some(1), "1 asked, 0 ended, 1 cut\n"), "{drained:?}");
 }
 
-/// A target that sends every byte back: its address, and the most clients that it has had at once.
+/// Starts a target that sends every byte back. Returns its address, and the most clients that it has had at once.
 fn counted() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (at, open, most) = (listener.local_addr().expect("it is bound"), AtomicUsize::new(0), Arc::<AtomicUsize>::default());

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A target, which sends every byte back.
+/// Starts a target, which sends every byte back.
 fn target(words: &str) -> (Program, String) {
     let mut server = Program::of(&format!("serve echo -l 127.0.0.1:0 {words}"));
     let at = server.line().strip_prefix("listening on ").expect("where").to_owned();
@@ -151,7 +151,7 @@ fn sends(at: &str, bytes: &[u8]) -> Result<Vec<u8>, ErrorKind> {
     client.read_to_end(&mut answer).map(|_| answer).map_err(|error| error.kind())
 }
 
-/// A ClientHello of TLS 1.2 without a cipher suite, for this name.
+/// Returns a ClientHello of TLS 1.2 without a cipher suite, for this name.
 fn hello_for(name: &str) -> Vec<u8> {
     let long = |bytes: &[u8]| [&u16::try_from(bytes.len()).expect("short").to_be_bytes()[..], bytes].concat();
     let name = long(&[&[0][..], &long(name.as_bytes())].concat());
@@ -280,7 +280,8 @@ fn a_target_that_ends_without_close_notify_resets_its_client_unless_that_is_to_b
     }
 }
 
-/// A target that answers once, and reads nothing more before it is told to. Returns its address, and a thread that returns how many bytes came then, and how they ended.
+/// Starts a target that answers once, and reads nothing more before it is told to. Returns its address, and a thread that returns how many bytes came
+/// then, and how they ended.
 fn slow_target(reads: mpsc::Receiver<()>) -> (String, JoinHandle<(usize, io::Result<usize>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let at = listener.local_addr().expect("bound").to_string();

@@ -31,7 +31,7 @@ fn every_option_of_the_guide_for_users_of_other_tools_exists() {
     assert!(named > 100, "{named}");
 }
 
-/// All long options in a text.
+/// Returns all long options in a text.
 fn words_with_dashes(text: &str) -> Vec<String> {
     let end = |text: &str| text.find(|c: char| c != '-' && !c.is_ascii_lowercase()).unwrap_or(text.len());
     let options = text.match_indices("--").filter(|(at, _)| !text[..*at].ends_with('-'));

@@ -40,7 +40,7 @@ fn read(directory: &str, name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The run that the others of these tests are about, in this directory.
+/// Makes the run that the others of these tests are about, in this directory.
 fn run(directory: &str, more: &str) -> End {
     sockdrawer(&format!("load ping -c 4 -d 1200ms --interval 100ms --out {directory} {more}"))
 }
@@ -159,7 +159,7 @@ fn a_disk_that_fills_up_is_told_once_and_ends_no_run() {
     assert!(!Path::new(&directory).join("result.json").exists(), "half of a result is none");
 }
 
-/// A run under a limit for the size of files, in blocks of 512 bytes.
+/// Makes a run under a limit for the size of files, in blocks of 512 bytes.
 fn limited(blocks: u32, directory: &str) -> End {
     let program = env!("CARGO_BIN_EXE_sockdrawer");
     let mut command = Command::new("sh");

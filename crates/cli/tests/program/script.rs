@@ -72,7 +72,7 @@ impl Protocol for Speaking {
     }
 }
 
-/// A name of a file in the folder for temporary ones.
+/// Returns a name of a file in the folder for temporary ones.
 fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("sockdrawer-script-{}-{name}", std::process::id()))
 }
@@ -100,7 +100,7 @@ fn report(output: &Output, told: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {told}"))
 }
 
-/// A busy machine may be too slow for a connect under each change, which is inconclusive; nothing may be lost.
+/// Checks that the verdict is good. A busy machine may be too slow for a connect under each change, which is inconclusive; nothing may be lost.
 fn is_good(output: &Output, told: &str) {
     let report = report(output, told);
     let is_short = report["reasons"].as_array().is_some_and(|reasons| {

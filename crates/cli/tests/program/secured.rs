@@ -83,13 +83,13 @@ impl Client {
         self.0.sock
     }
 
-    /// The server ends it, by close_notify: without that it were an error.
+    /// Checks that the server ends it, by close_notify: without that it were an error.
     pub(crate) fn ends(mut self) {
         assert_eq!(self.0.read(&mut [0; 64]).expect("the end is told"), 0);
     }
 }
 
-/// A client of no special wishes.
+/// Connects a client of no special wishes.
 pub(crate) fn connect(at: &str) -> Client {
     Client::connect(at, &Asks::default()).expect("it is served")
 }
@@ -133,7 +133,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// An echo under TLS with this certificate, and with these lines more.
+/// Starts an echo under TLS with this certificate, and with these lines more.
 fn serving(name: &str, own: &Certificate, more: &str) -> Operated {
     let file =
         format!("[pool.echo]\nprotocol = \"echo\"\nlisten = \"127.0.0.1:0\"\ntls-cert = \"a.pem\"\ntls-key = \"a.key\"\n{more}");

@@ -167,7 +167,7 @@ fn a_drain_waits_for_what_is_under_way(model: &str) {
     assert_eq!(server.end().code, Some(0), "{model}");
 }
 
-/// A pipe that takes nothing more: its reader, which must be kept, and its writer.
+/// Makes a pipe that takes nothing more: its reader, which must be kept, and its writer.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
@@ -178,7 +178,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// A server whose standard error nobody reads; where it listens.
+/// Starts a server whose standard error nobody reads, and returns it with where it listens.
 fn serve_unread(words: &str) -> (std::io::PipeReader, Child, SocketAddr) {
     let (reader, full) = full_pipe();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
@@ -301,7 +301,7 @@ fn a_second_signal_ends_it_at_once() {
     }
 }
 
-/// A draining server closes its listeners: it is draining when nobody is let in any more.
+/// Waits until connections are refused. A draining server closes its listeners: it is draining when nobody is let in any more.
 fn wait_until_refused(address: SocketAddr) {
     while let Ok(mut late) = TcpStream::connect(address) {
         // It is let in and told to go; one at a time, so that the queue is empty in between.

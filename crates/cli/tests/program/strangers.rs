@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// A free port, at an address that is nobody else's in these tests: until the server has it, no other test gets it.
+/// Returns a free port, at an address that is nobody else's in these tests: until the server has it, no other test gets it.
 pub(crate) fn address(last: u8) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 91, last], 0))).expect("a free port");
     listener.local_addr().expect("a bound socket has an address")
@@ -58,7 +58,7 @@ fn load(words: &[&str]) -> Value {
     report
 }
 
-/// Connections, and operations that ended well.
+/// Returns the numbers of connections, and of operations that ended well.
 fn counted(report: &Value) -> [u64; 2] {
     numbers(report, ["/connections/established", "/operations/ok"])
 }
@@ -79,7 +79,7 @@ impl Clerk {
         line.trim_end().to_owned()
     }
 
-    /// The body of an answer, whose length a line with `key` tells.
+    /// Returns the body of an answer, whose length a line with `key` tells.
     fn ask(&mut self, question: &str, key: &str) -> String {
         self.0.get_mut().write_all(question.as_bytes()).expect("the server stands");
         let length = loop {

@@ -55,7 +55,7 @@ impl Certificate {
     }
 }
 
-/// An echo under TLS in this process, and where it listens.
+/// Starts an echo under TLS in this process, and returns it with where it listens.
 fn echoing(options: ServerOptions) -> (Pool, String) {
     let service = Layer::new(options.build().expect("a server"), sockdrawer_catalog::echo::Echo);
     let pool = Pool::start(Config::accept(service).listen("127.0.0.1:0").loops(1)).expect("it listens");
@@ -63,7 +63,7 @@ fn echoing(options: ServerOptions) -> (Pool, String) {
     (pool, address)
 }
 
-/// All connects are established or failed, all failed ones have a reason, and all established ones had a handshake.
+/// Checks that all connects are established or failed, all failed ones have a reason, and all established ones had a handshake.
 #[track_caller]
 fn adds_up(end: &End) -> Value {
     let report = report(end);

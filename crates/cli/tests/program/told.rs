@@ -11,7 +11,7 @@ use std::time::Duration;
 const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
 const ANSWER_TAKES: Duration = Duration::from_millis(20);
 
-/// The end of a run with all its words, and the one without them.
+/// Returns the end of a run with all its words, and the one without them.
 fn both(words: &str) -> (End, serde_json::Value) {
     let end = load(&format!("{words} --json -"));
     let report = report(&end);

@@ -22,7 +22,7 @@ fn count(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("no count {name} in {report}"))
 }
 
-/// The trial of a sound server that is run for too short or is too slow may be inconclusive, and for no other reason.
+/// Checks that a trial is good: that of a sound server that is run for too short or is too slow may be inconclusive, and for no other reason.
 fn is_good_or_short(output: &Output, report: &Value) {
     let all = told(output);
     for lost in ["failed_connects", "lost_connections", "wrong_bytes"] {
@@ -44,7 +44,7 @@ fn is_good_or_short(output: &Output, report: &Value) {
     assert!(all.contains("verdict: "), "{all}");
 }
 
-/// A fault is seen: the verdict is bad, names the column, and the column is not 0.
+/// Checks that a fault is seen: the verdict is bad, names the column, and the column is not 0.
 fn is_bad(sabotage: &str, counted: &str, column: &str) {
     let (output, report) = trial(&["--seconds", "3", "--sabotage", sabotage, "--seed", "1"]);
     let all = told(&output);

@@ -61,7 +61,7 @@ impl Scene {
         Program::start(&["upgrade", path].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
     }
 
-    /// The pid in the last line of what came of an upgrade.
+    /// Returns the pid in the last line of what came of an upgrade.
     fn serves_alone(&mut self, line: &str) -> u32 {
         let pid = line.strip_prefix("pid ").and_then(|line| line.strip_suffix(" serves alone"));
         let pid = pid.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
@@ -119,7 +119,7 @@ fn a_signal_and_a_command_replace_the_server() {
     assert!(!scene.path.exists(), "an orderly end leaves nothing behind");
 }
 
-/// A server of this protocol that meets its next build at a path, and a client of it.
+/// Starts a server of this protocol that meets its next build at a path, and a client of it.
 fn connected(name: &str, protocol: &str) -> (PathBuf, Program, TcpStream) {
     let path = free(name);
     let at = path.to_str().expect("text");

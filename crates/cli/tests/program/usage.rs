@@ -176,7 +176,7 @@ fn questions() {
     refused("load echo 127.0.0.1:9 --send x --size 5", &["--send", "--size", "exclude each other"]);
 }
 
-/// A plan with this text, refused with `parts`, which begin with the number of the line.
+/// Checks that a plan with this text is refused with `parts`, which begin with the number of the line.
 #[track_caller]
 fn plan_refused(text: &str, words: &str, parts: &[&str]) {
     let path = format!("{}/refused-{:?}.toml", env!("CARGO_TARGET_TMPDIR"), std::thread::current().id());

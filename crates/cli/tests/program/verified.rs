@@ -139,7 +139,7 @@ impl Client {
         Client { tls, socket, number, said: 0, heard: 0, kept: Vec::new() }
     }
 
-    /// The certificate that the server showed; None of a handshake that was resumed.
+    /// Returns the certificate that the server showed; None of a handshake that was resumed.
     pub(crate) fn shown(&self) -> Option<&CertificateDer<'static>> {
         let full = self.tls.handshake_kind() != Some(HandshakeKind::Resumed);
         self.tls.peer_certificates().filter(|_| full).and_then(<[_]>::first)
@@ -259,7 +259,7 @@ impl Client {
         }
     }
 
-    /// Bytes that came back.
+    /// Returns the number of bytes that came back.
     pub(crate) fn heard(&self) -> u64 {
         self.heard
     }

@@ -107,7 +107,7 @@ fn converse(
     }
 }
 
-/// The next request; None at the client's end.
+/// Reads the next request; None at the client's end.
 fn head(stream: &mut TcpStream) -> Option<String> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {

@@ -52,7 +52,7 @@ impl MessageProtocol for Echo {
     }
 }
 
-/// A server in this process, and its address.
+/// Starts a server in this process, and returns it with its address.
 fn serving(behaviour: impl IntoBehaviour) -> (Pool, String) {
     let listen = "127.0.0.1:0".parse::<sockdrawer::Address>().expect("an address");
     let pool = Pool::start(Config::accept(behaviour).listen(listen).loops(1).workers(0)).expect("a free port");

@@ -17,7 +17,7 @@ pub(super) const PURGING: &[&str] =
 pub(super) const DRAINING: &[&str] =
     &["pool", "all", "id", "generation", "before", "peer", "older-than", "tag", "listener", "within", "rate"];
 
-/// The selector that a request has. None: it has none.
+/// Returns the selector that a request has. None: it has none.
 pub(super) fn selector(request: &Request) -> Result<Option<Selector>, Answer> {
     let mut all = Vec::new();
     for (name, text) in request.query.iter().filter(|(name, _)| SELECTORS.contains(&name.as_str())) {
@@ -96,7 +96,7 @@ struct Line<'a> {
     tag: Option<&'a str>,
 }
 
-/// All connections that match, a line each.
+/// Writes all connections that match, a line each.
 pub(super) fn write(pools: &[(String, Pool)], selector: &Selector, to: &mut dyn Write) -> io::Result<()> {
     for (name, pool) in pools {
         for connection in pool.each_connection(selector) {

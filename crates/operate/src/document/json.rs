@@ -80,7 +80,7 @@ impl Reader<'_> {
         serde_json::from_str(&rest[..end]).ok()
     }
 
-    /// A number, true, false or null.
+    /// Reads a number, true, false or null.
     fn word(&mut self) -> Tree {
         let rest = &self.text[self.at..];
         let end = rest.find([',', '}', ']', ' ', '\t', '\n', '\r']).unwrap_or(rest.len());

@@ -46,7 +46,7 @@ impl Known {
         self.protocols.iter().find(|protocol| protocol.name == name)
     }
 
-    /// The settings of the whole program, those of its own behind the built-in ones.
+    /// Returns the settings of the whole program, those of its own behind the built-in ones.
     pub(crate) fn program_settings(&self) -> impl Iterator<Item = &Setting> {
         program_settings::SETTINGS.iter().chain(&self.settings)
     }

@@ -40,7 +40,7 @@ impl Tree {
     }
 }
 
-/// The line and column of a byte, both from 1; columns are characters.
+/// Returns the line and column of a byte, both from 1; columns are characters.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     let start = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let before = &text[..start];
@@ -76,7 +76,7 @@ pub(super) fn read(text: &str, format: Format) -> Result<Vec<Entry>, Mistake> {
     }
 }
 
-/// A key that an object has twice, in any depth: with its tables, where it was first, and where it is again.
+/// Returns a key that an object has twice, in any depth: with its tables, where it was first, and where it is again.
 fn twice(above: &str, members: &[Entry]) -> Option<(String, At, At)> {
     for (at, (key, key_at, value, _)) in members.iter().enumerate() {
         let name = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };

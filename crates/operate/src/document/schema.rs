@@ -8,7 +8,7 @@ use crate::protocol::Protocol;
 use crate::setting::{Kind, Setting};
 use serde_json::{Map, Value, json};
 
-/// The JSON schema of the configurations of a program.
+/// Returns the JSON schema of the configurations of a program.
 pub(crate) fn schema(known: &Known) -> Value {
     let protocols = &known.protocols;
     let pool = |protocol: &Protocol| {

@@ -27,7 +27,7 @@ pub(super) fn check(protocol: &Protocol, values: &Values) -> Result<(), Wrong> {
     Pool::check(&config).map_err(|error| wrong_of(&error).unwrap_or_else(|| ("model", error.to_string())))
 }
 
-/// The configuration of a pool as far as this process could have it: without the sockets that systemd would pass to it.
+/// Returns the configuration of a pool as far as this process could have it: without the sockets that systemd would pass to it.
 pub(crate) fn rehearsed(protocol: &Protocol, values: &Values) -> Result<Config, Wrong> {
     config(protocol, values, &Unresolved).map(|config| {
         let is_here = |one: &Listening| !one.address.to_string().starts_with(UNRESOLVED);

@@ -27,7 +27,7 @@ impl Socket {
         Socket { socket, path }
     }
 
-    /// A server without pools, whose manager this is.
+    /// Makes a server without pools, whose manager this is.
     fn server(&self, watchdog: Option<&str>) -> Server {
         self.server_of(Vec::new(), watchdog)
     }
@@ -39,7 +39,7 @@ impl Socket {
         Server::new(Known { protocols, ..Known::default() }, (hub, None, Passed::default()), false, |_, _| ())
     }
 
-    /// All that came.
+    /// Returns all that came.
     fn told(&self) -> Vec<String> {
         let mut bytes = [0; 4096];
         let next = || self.socket.recv(&mut bytes).ok().map(|length| String::from_utf8_lossy(&bytes[..length]).into_owned());

@@ -11,7 +11,7 @@ impl Sockets for NoSockets {
     }
 }
 
-/// The configuration of a program with these settings of a file.
+/// Makes the configuration of a program with these settings of a file.
 fn configured(begun: Config, set: &[(&str, &str)]) -> Result<Config, Wrong> {
     let mut values = Values::default();
     for (name, text) in set {

@@ -34,7 +34,7 @@ impl Work {
 }
 
 impl Server {
-    /// All steps, and what they need.
+    /// Returns all steps, and what they need.
     pub(super) fn plan(&self, state: &State, wanted: &Document) -> Result<Work, Unchanged> {
         let mut work = Work { places: wanted.places.clone(), ..Work::default() };
         work.plan.extend(state.document.program.changes(&wanted.program).map(|(name, from_to)| {
@@ -93,7 +93,7 @@ impl Server {
         Ok(work)
     }
 
-    /// The steps of a pool that runs, in the words of files: one for each setting.
+    /// Returns the steps of a pool that runs, in the words of files: one for each setting.
     fn steps(
         &self,
         name: &str,

@@ -32,7 +32,7 @@ fn server() -> Server {
     Server::new(Known { protocols: vec![silent], ..Known::default() }, (hub, None, Passed::default()), false, |_, _| {})
 }
 
-/// A configuration with pools of these names.
+/// Makes a configuration with pools of these names.
 fn document(server: &Server, names: &[&str]) -> Document {
     let pool = |name: &&str| format!("[pool.{name}]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\ndrain = \"1s\"\n");
     let text: String = names.iter().map(pool).collect();

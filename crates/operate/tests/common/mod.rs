@@ -50,7 +50,7 @@ impl Scene {
         Ends { child, listening }
     }
 
-    /// The status and the body of an answer of the control socket.
+    /// Returns the status and the body of an answer of the control socket.
     pub(crate) fn ask(&self, method: &str, path: &str) -> (u16, String) {
         let mut client = Client::at(self.control());
         let answer = client.send(method, path, &[], b"").expect("it answers");

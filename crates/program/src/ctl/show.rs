@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The server in a line.
+/// Returns the server in a line.
 pub(super) fn headline(status: &Status) -> String {
     let Status { version, pid, uptime_seconds, revision, changes, failed_changes, ready, .. } = status;
     let up = age(Duration::try_from_secs_f64(*uptime_seconds).unwrap_or_default());
@@ -76,7 +76,7 @@ pub(super) fn own(status: &Status, name: Option<&str>) -> Vec<Table> {
     shown.map(table).collect()
 }
 
-/// The certificates of pools that serve TLS, how long they are good, and the handshakes.
+/// Returns the certificates of pools that serve TLS, how long they are good, and the handshakes.
 pub(super) fn tls(status: &Status) -> Table {
     let mut table = Table::new(&["POOL", ">HANDSHAKES", ">RESUMED", ">FAILED", "CERTIFICATES"]);
     for (name, pool) in &status.pools {
@@ -190,7 +190,7 @@ struct Step {
 }
 
 impl Changed {
-    /// The plan, a step to a line.
+    /// Returns the plan, a step to a line.
     pub(super) fn plan(&self) -> Option<Table> {
         let mut table = Table::new(&["POOL", "SETTING", "HOW", "DETAIL"]);
         for step in &self.plan {
@@ -258,7 +258,7 @@ impl Revisions {
     }
 }
 
-/// An event as a line: the time of day in UTC, the pool, and what happened.
+/// Returns an event as a line: the time of day in UTC, the pool, and what happened.
 pub(super) fn event(line: &str) -> String {
     #[derive(Default, Deserialize)]
     #[serde(default)]

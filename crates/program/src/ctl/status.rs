@@ -87,7 +87,7 @@ pub(super) struct Loop {
 }
 
 impl Pool {
-    /// A counter; 0 where the server does not have it.
+    /// Returns a counter; 0 where the server does not have it.
     pub(super) fn counted(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or_default()
     }

@@ -67,7 +67,7 @@ const COLUMNS: [Column; 12] = [
 ];
 
 impl Column {
-    /// A number per second.
+    /// Makes a column of a number per second.
     const fn rate(title: &'static str, least: usize, rate: fn(&Seen, &str, &Pool) -> f64) -> Column {
         Column { title, least, shows: |_, _, _| String::new(), sorts: Some(rate) }
     }
@@ -289,7 +289,7 @@ impl View {
         is_ours
     }
 
-    /// The server does not answer: a terminal shows why until it does; elsewhere it is the end.
+    /// Shows on a terminal why the server does not answer, until it does; elsewhere it is the end.
     fn lost(&mut self, why: &Failure) -> Result<(), Failure> {
         let View::Terminal(screen, looks, _) = self else { return Err(Failure::run(why)) };
         if let Some(size) = terminal::size().filter(|size| screen.is_ours(*size, false)) {

@@ -109,7 +109,7 @@ fn unlinked(text: &str) -> String {
     left
 }
 
-/// A section that is a list of names with their meanings.
+/// Writes a section that is a list of names with their meanings.
 fn listed(page: &mut Roff, title: &str, entries: &[Entry]) {
     page.control("SH", [title]);
     for (name, meaning) in entries {

@@ -15,7 +15,7 @@ impl Cipher {
         direction
     }
 
-    /// A record of any type and length, with `padding` zeros in TLS 1.3.
+    /// Makes a record of any type and length, with `padding` zeros in TLS 1.3.
     pub(crate) fn record(self, direction: &mut Direction, content: Content, plain: &[u8], padding: usize) -> Vec<u8> {
         let number = direction.next();
         let nonce = direction.nonce(number);
@@ -42,7 +42,7 @@ impl Direction {
         self
     }
 
-    /// The other end's view of it. Only one of both may seal for an honest peer.
+    /// Returns the other end's view of it. Only one of both may seal for an honest peer.
     pub(crate) fn view(&self) -> Direction {
         Direction::new(&self.keys.key, &self.keys.iv, &self.keys.secret, self.sequence)
     }

@@ -30,7 +30,7 @@ fn hexadecimal(text: &str) -> Vec<u8> {
 
 const RFC_8448: Cipher = Cipher { version: Version::Tls13, aead: Aead::Aes128Gcm };
 
-/// The keys of application data of RFC 8448, section 3, from the traffic secret, and compared with those printed there.
+/// Derives the keys of application data of RFC 8448, section 3, from the traffic secret, and compares them with those printed there.
 fn derived(secret: &str, key: &str, iv: &str) -> Direction {
     let mut direction = Direction::new(&[], &[0; 12], &hexadecimal(secret), 0);
     RFC_8448.derive(&mut direction);
@@ -57,7 +57,7 @@ fn server() -> Direction {
 /// Record of a trace: whether the client sends it, its content, what it says where that is printed, and its bytes.
 type Traced = (bool, Content, Option<Vec<u8>>, Vec<u8>);
 
-/// The records of RFC 8448, section 3, in order.
+/// Returns the records of RFC 8448, section 3, in order.
 fn trace() -> [Traced; 5] {
     let data = Some((0..50).collect::<Vec<u8>>());
     let goodbye = Some(vec![1, 0]);

@@ -52,7 +52,7 @@ pub(crate) fn tell_server_name(name: Option<&str>) {
 pub(crate) struct KeyCapture(Option<KeyFile>);
 
 impl KeyCapture {
-    /// A key log that also writes to `file`.
+    /// Makes a key log that also writes to `file`.
     pub(crate) fn to(file: Option<&Path>) -> Result<Arc<dyn KeyLog>, Error> {
         Ok(Arc::new(KeyCapture(file.map(KeyFile::at).transpose()?)))
     }
@@ -98,7 +98,7 @@ impl KeyFile {
         Ok(KeyFile { path: path.to_owned(), file: Mutex::default() })
     }
 
-    /// A full disk costs lines of a debugging aid, not connections. Only its owner reads a file that is made here.
+    /// Writes a line of the key log. A full disk costs lines of a debugging aid, not connections. Only its owner reads a file that is made here.
     fn write(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let line = Zeroizing::new(format!("{label} {} {}\n", hexadecimal(client_random), hexadecimal(secret)));

@@ -24,7 +24,7 @@ struct Trusted<V> {
     signed: V,
 }
 
-/// The servers that a client trusts: those with these certificates and those of these authorities, PEM; None: all.
+/// Makes the check of the servers that a client trusts: those with these certificates and those of these authorities, PEM; None: all.
 pub(crate) fn servers(pem: Option<&[u8]>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let Some(pem) = pem else {
         return Ok(Arc::new(Trusted { certificates: Vec::new(), signed: None }));
@@ -40,7 +40,7 @@ pub(crate) fn servers(pem: Option<&[u8]>) -> Result<Arc<dyn ServerCertVerifier>,
     Ok(Arc::new(Trusted { certificates, signed: Some(signed) }))
 }
 
-/// The clients that a server trusts. `are_required`: one without a certificate is refused.
+/// Makes the check of the clients that a server trusts. `are_required`: one without a certificate is refused.
 pub(crate) fn clients(pem: &[u8], are_required: bool) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
     let (certificates, mut roots) = (certificates(pem, "the authorities of clients")?, RootCertStore::empty());

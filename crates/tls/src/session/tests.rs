@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// A record of this end, whatever it may say.
+    /// Makes a record of this end, whatever it may say.
     fn record(&mut self, content: Content, plain: &[u8]) -> Vec<u8> {
         self.cipher.record(&mut self.sends, content, plain, 0)
     }

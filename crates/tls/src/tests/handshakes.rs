@@ -43,7 +43,7 @@ impl Seen {
     }
 }
 
-/// A connection whose client says something, hears it and ends in order.
+/// Makes a connection whose client says something, hears it and ends in order.
 fn visit(server: &Server, client: &Client, says: &[u8]) {
     let (mut server, mut client) = join(server, client, says);
     run(&mut server, &mut client);

@@ -21,7 +21,7 @@ impl Numbers {
 struct Road(Vec<u8>);
 
 impl Road {
-    /// The next bytes to arrive: a record's header, a byte, or much at once.
+    /// Returns the next bytes to arrive: a record's header, a byte, or much at once.
     fn next(&mut self, numbers: &mut Numbers) -> Vec<u8> {
         let most = [1, 5, 7, 100, 20_000, 200_000][numbers.below(6)];
         let count = (1 + numbers.below(most)).min(self.0.len());

@@ -89,7 +89,7 @@ impl Certificates {
         self.0.0.join(name)
     }
 
-    /// A path as a word of a command.
+    /// Returns a path as a word of a command.
     pub(crate) fn word(&self, name: &str) -> String {
         self.path(name).to_str().expect("a path of ASCII").to_owned()
     }
@@ -103,7 +103,7 @@ impl Certificates {
         std::fs::read(self.path("authority.pem")).expect("it was just written")
     }
 
-    /// A client that trusts the authority, and asks for `localhost`.
+    /// Makes a client that trusts the authority, and asks for `localhost`.
     pub(crate) fn client(&self) -> ClientOptions {
         Client::new(Trust::Authorities(self.authority())).name("localhost")
     }
@@ -230,7 +230,7 @@ impl Seen {
         self.handshakes.0.lock().expect("nobody panicked").clone()
     }
 
-    /// The outcome of the next handshake, which may still be under way: a peer that prints that its own side is done
+    /// Returns the outcome of the next handshake, which may still be under way: a peer that prints that its own side is done
     /// is ahead of this side.
     #[track_caller]
     pub(crate) fn next(&self) -> Outcome {
@@ -243,7 +243,7 @@ impl Seen {
         handshakes[at].clone()
     }
 
-    /// The next handshake, which has to be done.
+    /// Returns the next handshake, which has to be done.
     #[track_caller]
     pub(crate) fn done(&self) -> Handshake {
         self.next().expect("it was done")

@@ -30,7 +30,7 @@ fn stream(certificates: &Certificates, at: SocketAddr) -> Stream {
     rustls::StreamOwned::new(connection, stream)
 }
 
-/// The time that 99 of 100 questions are answered within, and that of the middle one: the least of ten rounds, as other programs have the
+/// Returns the time that 99 of 100 questions are answered within, and that of the middle one: the least of ten rounds, as other programs have the
 /// machine too.
 fn answers(stream: &mut Stream, questions: usize) -> [Duration; 2] {
     let rounds: Vec<_> = (0..10).map(|_| answers_of_a_round(stream, questions / 10)).collect();
@@ -105,7 +105,7 @@ fn handshakes_that_stop_half_way_hold_up_nobody() {
     assert_eq!((failed, answers(&mut served, 100).len()), (count, 2));
 }
 
-/// A plain server of rustls, with the certificate and the options of ours, for as long as the test runs.
+/// Starts a plain server of rustls, with the certificate and the options of ours, for as long as the test runs.
 fn plain(certificates: &Certificates) -> SocketAddr {
     let chain =
         CertificateDer::pem_file_iter(certificates.path("server.pem")).expect("a file").map(|of| of.expect("PEM")).collect();

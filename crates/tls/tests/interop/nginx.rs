@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A free port, at an address that is nobody else's in these tests: until nginx has it, no other test gets it.
+/// Returns a free port, at an address that is nobody else's in these tests: until nginx has it, no other test gets it.
 fn address(last: u8) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 92, last], 0))).expect("a free port");
     listener.local_addr().expect("a bound socket has an address")

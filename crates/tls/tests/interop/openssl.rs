@@ -20,12 +20,12 @@ const SUITES: [(&str, &str, &str); 9] = [
 ];
 const VERSIONS: [(&str, Protocol); 2] = [("-tls1_2", Protocol::Tls12), ("-tls1_3", Protocol::Tls13)];
 
-/// The words that choose a suite.
+/// Returns the words that choose a suite.
 fn suite<'w>(version: &'w str, suite: &'w str) -> [&'w str; 3] {
     [version, if version == "-tls1_3" { "-ciphersuites" } else { "-cipher" }, suite]
 }
 
-/// A client that checks the certificate, and is connected.
+/// Starts a client that checks the certificate, and is connected.
 fn client(openssl: &Path, certificates: &Certificates, at: SocketAddr, words: &[&str]) -> Talk {
     let (at, authority) = (at.to_string(), certificates.word("authority.pem"));
     let always = ["s_client", "-connect", &at, "-CAfile", &authority, "-verify_return_error", "-servername", "localhost"];
@@ -33,7 +33,7 @@ fn client(openssl: &Path, certificates: &Certificates, at: SocketAddr, words: &[
     Talk::start(openssl, &[&always[..], &["-verify_quiet"], words].concat())
 }
 
-/// A server with the certificates `server` and `rsa`, and where it is.
+/// Starts a server with the certificates `server` and `rsa`, and returns it with where it is.
 fn server(openssl: &Path, certificates: &Certificates, words: &[&str]) -> (Talk, SocketAddr) {
     let file = |name: &str| certificates.word(name);
     let [chain, key, rsa, rsa_key] = [file("server.pem"), file("server.key"), file("rsa.pem"), file("rsa.key")];
@@ -49,7 +49,7 @@ fn both(certificates: &Certificates) -> sockdrawer_tls::ServerOptions {
     Server::new([certificates.identity("server"), certificates.identity("rsa")])
 }
 
-/// A text of digits, which are no commands of OpenSSL's.
+/// Returns a text of digits, which are no commands of OpenSSL's.
 fn digits(count: usize) -> String {
     (0..count).map(|at| if at % 100 == 99 { '\n' } else { char::from(b'0' + (at % 10) as u8) }).collect()
 }

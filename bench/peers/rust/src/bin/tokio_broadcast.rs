@@ -31,7 +31,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// A line with its end.
+    /// Takes a line with its end.
     async fn line(&mut self, line: &[u8]) -> io::Result<()> {
         let words = &line[..line.len() - 1];
         if words == b"PING" {
@@ -66,7 +66,7 @@ impl Connection {
         self.subscriptions.insert(topic.to_vec(), task.abort_handle());
     }
 
-    /// The topic, a space, the text and the end of the line.
+    /// Publishes a message: the topic, a space, the text and the end of the line.
     fn publish(&self, rest: &[u8]) {
         let topic = rest.split(|&byte| byte == b' ' || byte == b'\n').next().unwrap_or_default();
         if let Some(sender) = self.topics.lock().expect("no holder panics").get(topic) {

@@ -46,7 +46,7 @@ impl Load {
         Ok(Load { config: Arc::new(config), port, http })
     }
 
-    /// An established connection.
+    /// Establishes a connection.
     fn connect(&self) -> Result<Stream> {
         let socket = TcpStream::connect(("127.0.0.1", self.port))?;
         socket.set_nodelay(true)?;
@@ -75,7 +75,7 @@ impl Load {
         if buffer[..64] == MESSAGE { Ok(()) } else { Err("another answer than the message".into()) }
     }
 
-    /// A handshake, a message and its answer, and a goodbye from either side.
+    /// Makes a handshake, a message and its answer, and a goodbye from either side.
     fn short(&self, wanted: Option<HandshakeKind>) -> Result<()> {
         let mut stream = self.connect()?;
         if wanted.is_some() && stream.conn.handshake_kind() != wanted {

@@ -32,7 +32,7 @@ const CLOSE: u8 = 0x88;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
 
-/// The message of a connection with this number: no two are the same.
+/// Returns the message of a connection with this number: no two are equal.
 fn message(connection: usize, number: u64) -> [u8; MESSAGE] {
     let mut bytes = [0; MESSAGE];
     let mut state = ((connection as u64) << 40 | number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -24,7 +24,7 @@ fn serve(words: &[&str]) -> (Program, SocketAddr) {
     (program, address.unwrap_or_else(|| panic!("{line:?} is not what a server says first")))
 }
 
-/// A connection that has been served, and so has a process if it is to have one.
+/// Makes a connection that has been served, and so has a process if it is to have one.
 fn served(address: SocketAddr, request: &[u8], answer: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_read_timeout(Some(Duration::from_secs(PATIENCE.cast_unsigned()))).expect("a time-out can be set");
@@ -35,7 +35,7 @@ fn served(address: SocketAddr, request: &[u8], answer: &[u8]) -> TcpStream {
     stream
 }
 
-/// The processes that a program started, and those that these did.
+/// Returns the processes that a program started, and those that these did.
 fn descendants(pid: Pid) -> Vec<Pid> {
     let threads = read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| read_to_string(thread.path().join("children")).ok());

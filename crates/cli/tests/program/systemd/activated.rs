@@ -53,7 +53,7 @@ impl Activated {
         Activated { child, lines, folder, last: None }
     }
 
-    /// The next line with this in it.
+    /// Returns the next line with this in it.
     fn line(&mut self, with: &str) -> String {
         let mut all = Vec::new();
         loop {
@@ -98,7 +98,7 @@ impl Drop for Activated {
     }
 }
 
-/// An empty folder, which is that of no other test, whatever names they choose.
+/// Makes an empty folder, which is that of no other test, whatever names they choose.
 pub(super) fn folder(name: &str) -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -36,7 +36,7 @@ impl Manager {
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
-    /// All that is told until this, which is the last.
+    /// Returns all that is told until this, which is the last.
     fn until(&self, with: &str) -> Vec<String> {
         let mut all = Vec::new();
         loop {

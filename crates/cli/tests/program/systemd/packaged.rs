@@ -20,7 +20,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(packaging().join(name)).expect("it is there")
 }
 
-/// The server that a configuration describes begins and ends in order. Its addresses, which another program may have, are others.
+/// Checks that the server that a configuration describes begins and ends in order. Its addresses, which another program may have, are others.
 fn serves(name: &str, addresses: &[&str]) {
     let mut text = read(name);
     for address in addresses {

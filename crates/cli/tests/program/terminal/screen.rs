@@ -165,7 +165,7 @@ impl Terminal {
         status.code()
     }
 
-    /// The terminal goes, as when its window is closed.
+    /// Closes the terminal, as when its window is closed.
     pub(crate) fn hang_up(&mut self) -> Option<i32> {
         (self.keyboard, self.end) = (None, None);
         // The thread that reads has the last descriptor, and lets go of it when nothing comes any more.
@@ -178,7 +178,7 @@ impl Terminal {
         tcgetattr(self.end.as_ref().expect("it is there")).expect("a terminal").local_modes
     }
 
-    /// Lines and their echo are back, and the cursor is to be seen.
+    /// Checks that lines and their echo are back, and the cursor is to be seen.
     #[track_caller]
     pub(crate) fn is_as_before(&self) {
         assert_eq!(self.modes(), self.before);

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// A file of pools by name, with their addresses.
+/// Returns the text of a file of pools by name, with their addresses.
 fn file(pools: &[(&str, &[&str])], model: &str) -> String {
     let pool = |(name, listen): &(&str, &[&str])| {
         format!("[pool.{name}]\nprotocol = \"echo\"\nmodel = \"{model}\"\nlisten = {listen:?}\ndrain = \"20s\"\n")
@@ -18,7 +18,7 @@ fn file(pools: &[(&str, &[&str])], model: &str) -> String {
     pools.iter().fold("upgrade = \"upgrade\"\n".to_owned(), |file, one| file + &pool(one))
 }
 
-/// A server with two pools, and where they listen, which is the same from here on.
+/// Starts a server with two pools, and returns where they listen, which does not change from here on.
 fn start(name: &str, model: &str) -> (Operated, String, String) {
     let server = Operated::told(name, &file(&[("one", &["127.0.0.1:0"]), ("two", &["127.0.0.1:0"])], model), |_| {});
     let [one, two] = [0, 1].map(|at: usize| server.addresses[at].clone());

@@ -45,7 +45,7 @@ impl Confined {
         self.folder.join(name)
     }
 
-    /// The program's command line, as another user where this one may change it.
+    /// Returns the program's command line, as another user where this one may change it.
     fn command(&self) -> Command {
         let (confine, program) = (self.path("confine"), self.path("sockdrawer"));
         let mut command = Command::new(if self.is_root { Path::new("setpriv") } else { &confine });
@@ -65,7 +65,7 @@ impl Drop for Confined {
     }
 }
 
-/// A line of a process's status.
+/// Returns a line of a process's status.
 fn status(pid: u32, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     status

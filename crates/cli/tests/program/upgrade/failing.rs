@@ -130,14 +130,14 @@ impl Scene {
     }
 }
 
-/// The sockets of a process, by their inodes; none of one that is gone.
+/// Returns the sockets of a process, by their inodes; none of one that is gone.
 fn sockets(pid: Pid) -> HashSet<String> {
     let links = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid())).into_iter().flatten();
     let names = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok()?.into_os_string().into_string().ok());
     names.filter_map(|name| Some(name.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
 }
 
-/// The sockets of TCP connections that stand, by their inodes.
+/// Returns the sockets of TCP connections that stand, by their inodes.
 fn connections() -> HashSet<String> {
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("a table");
     let fields = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());

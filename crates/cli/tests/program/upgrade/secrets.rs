@@ -21,7 +21,7 @@ impl KeyLog for Secrets {
     }
 }
 
-/// The secret that follows one: RFC 8446, section 7.2.
+/// Returns the secret that follows one: RFC 8446, section 7.2.
 fn next(client: &Client, secret: &[u8]) -> Vec<u8> {
     const LABEL: &[u8] = b"tls13 traffic upd";
     let mut next = vec![0; secret.len()];
