@@ -60,7 +60,7 @@ fn crowd_blocking<P: BlockingPool>(pool: &P) -> f64 {
     each(start.elapsed(), leases)
 }
 
-/// HikariCP's spike test: 50 requests at once on 5 free connections, each used for 2 ms, while a connect takes 150 ms. Returns how many
+/// Runs HikariCP's spike test: 50 requests at once on 5 free connections, each used for 2 ms, while a connect takes 150 ms. Returns how many
 /// connections there are in the end, and how long the last request waited for its end, in ms.
 async fn spike<P: AsyncPool>(pool: P) -> (usize, f64) {
     pool.fill(5).await;

@@ -80,7 +80,7 @@ pub(crate) fn model(text: &str) -> Result<Model, BadValue> {
     Model::ALL.into_iter().find(|model| model.name() == text).ok_or_else(|| unknown("model", text, &known))
 }
 
-/// "unknown KIND `TEXT`" of names that are too many for a line: tells the three that are closest to `text`.
+/// Says "unknown KIND `TEXT`" of names that are too many for a line: tells the three that are closest to `text`.
 pub(crate) fn unknown_of_many(kind: &str, text: &str, mut known: Vec<&str>) -> BadValue {
     known.sort_by_cached_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name));
     known.truncate(3);

@@ -50,7 +50,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Half of a small terminal stays for what was there before, most of a large one is used.
+    /// Returns the rows for a terminal. Half of a small terminal stays for what was there before, most of a large one is used.
     fn of(rows: usize) -> Rows {
         let (errors, has_axis) = match rows {
             ..16 => (1, false),

@@ -64,7 +64,7 @@ impl Live {
         print::tell(text);
     }
 
-    /// No more: what follows takes its place.
+    /// Erases the panel: what follows takes its place.
     pub(crate) fn end(mut self) {
         self.screen.erase();
     }

@@ -182,7 +182,7 @@ impl Live {
         format!("{of}, {connects} connects, {failed} failed, {lost} lost, {wrong} wrong bytes")
     }
 
-    /// No more: what follows takes the line's place.
+    /// Ends the display: what follows takes the line's place.
     pub(crate) fn end(self) {
         if self.shown.is_some() {
             print::rewrite("");

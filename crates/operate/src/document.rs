@@ -81,7 +81,7 @@ impl PartialEq for Places {
 }
 
 impl Places {
-    /// `FILE:LINE:COLUMN: ` of a setting; empty where it is not known.
+    /// Returns `FILE:LINE:COLUMN: ` of a setting; empty where it is not known.
     pub(crate) fn at(&self, setting: &str) -> String {
         let Some((line, column)) = self.values.get(setting).filter(|_| !self.file.is_empty()) else { return String::new() };
         format!("{}:{line}:{column}: ", self.file)

@@ -87,12 +87,12 @@ impl Hub {
         self.put(Entry { is_record: report.is_record, ..self.entry(Some(pool), kind.to_owned(), data, text) });
     }
 
-    /// Something that the program did, as an operator asked.
+    /// Tells something that the program did, as an operator asked.
     pub(crate) fn note(&self, name: &str, data: &Value, text: impl fmt::Display) {
         self.emit(None, name.to_owned(), data.clone(), text.to_string());
     }
 
-    /// Something that an operator is to read at once: where the log does not have it, it is a line on standard error.
+    /// Tells something that an operator is to read at once: where the log does not have it, it is a line on standard error.
     pub(crate) fn note_or_print(&self, name: &str, data: &Value, text: impl fmt::Display) {
         let text = text.to_string();
         if !self.log.as_ref().is_some_and(|log| log.writes(name)) {

@@ -6,7 +6,7 @@ use sockdrawer_catalog::openmetrics::float;
 use std::fs;
 use std::time::Duration;
 
-/// CPU time of this process, helper processes left out.
+/// Returns the CPU time of this process, helper processes left out.
 pub(crate) fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(used).unwrap_or_default().as_secs_f64()
@@ -20,7 +20,7 @@ pub(crate) fn memory_bytes(name: &str) -> Option<f64> {
     Some(float(kib * 1024))
 }
 
-/// Open descriptors.
+/// Returns the number of open descriptors.
 pub(crate) fn open_descriptors() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
     // Since Linux 6.2 the length is their number. Before, each is listed.
@@ -30,7 +30,7 @@ pub(crate) fn open_descriptors() -> Option<f64> {
     }
 }
 
-/// Maximum of open descriptors.
+/// Returns the maximum of open descriptors.
 pub(crate) fn max_descriptors() -> f64 {
     getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, float)
 }

@@ -278,7 +278,7 @@ pub(crate) fn from_to(from: Option<&Value>, to: Option<&Value>) -> String {
 }
 
 impl Values {
-    /// These are the values of a pool of this name.
+    /// Makes these the values of a pool of this name.
     #[must_use]
     pub fn of_pool(self, name: &str) -> Values {
         Values { pool: name.to_owned(), ..self }
@@ -362,7 +362,7 @@ pub(crate) fn not_empty(text: &str, what: &str) -> Result<(), String> {
 /// Names that a line has room for.
 const FEW: usize = 8;
 
-/// "unknown KIND `TEXT`", with the known names that may be meant.
+/// Says "unknown KIND `TEXT`", with the known names that may be meant.
 pub(crate) fn unknown(kind: &str, text: &str, known: &[&str]) -> String {
     written::unknown(kind, text, known, FEW)
 }

@@ -92,7 +92,7 @@ impl Ledger {
         self.lock().shown.change_seconds.add(took);
     }
 
-    /// This process has taken over.
+    /// Notes that this process has taken over.
     pub(crate) fn upgraded(&self, took: Duration) {
         self.lock().shown.upgrade_seconds.add(took);
     }

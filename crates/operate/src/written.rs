@@ -66,7 +66,7 @@ fn by_distance<'a>(text: &str, known: &[&'a str]) -> Vec<&'a str> {
     names
 }
 
-/// "unknown KIND `TEXT`" with the closest known name, if one is close, and all of them, if there are at most `few`.
+/// Says "unknown KIND `TEXT`" with the closest known name, if one is close, and all of them, if there are at most `few`.
 pub fn unknown(kind: &str, text: &str, known: &[&str], few: usize) -> String {
     let all = known.join(", ");
     match closest(text, known) {

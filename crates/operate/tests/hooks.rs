@@ -142,7 +142,7 @@ fn state_that_connections_share_goes_to_the_next_build() {
     }
 }
 
-/// `is_asked`: the program has a control socket, a pool of its own.
+/// Checks that state goes to the next build. `is_asked`: the program has a control socket, a pool of its own.
 fn state_goes_to_the_next_build(is_asked: bool) {
     let folder = Folder::new(&format!("carry-{is_asked}"));
     let (told, moments) = channel();

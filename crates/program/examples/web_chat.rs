@@ -39,7 +39,7 @@ impl Drop for Guest {
     }
 }
 
-/// Returns a line for all pages.
+/// A line for all pages.
 fn line(from: &str, text: &str) -> String {
     serde_json::json!({"from": from, "text": text}).to_string()
 }

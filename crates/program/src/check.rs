@@ -8,7 +8,7 @@ use crate::table::{Table, plain};
 use sockdrawer_operate::{PoolDocument, Protocol};
 use std::path::Path;
 
-/// Standard input by its name, for `-`.
+/// Returns the path of a file; that of standard input for `-`.
 pub(crate) fn path(file: &Path) -> &Path {
     if file == Path::new("-") { Path::new("/dev/stdin") } else { file }
 }

@@ -23,7 +23,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// Bold, dim and colours are set in one go; None: as it comes.
+    /// Returns the code of a style. Bold, dim and colours are set in one go; None: as it comes.
     fn code(self, looks: Looks) -> Option<&'static str> {
         match self {
             Style::Plain => None,
@@ -50,7 +50,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Nothing yet, for a terminal of so many columns: the last one stays free, because what a terminal does there differs.
+    /// Makes a line that has nothing yet, for a terminal of so many columns: the last one stays free, because what a terminal does there differs.
     pub fn new(looks: Looks, columns: usize) -> Line {
         Line { looks, room: columns.saturating_sub(1), text: String::new(), columns: 0 }
     }

@@ -6,7 +6,7 @@ use sockdrawer_operate::written::{self, closest};
 /// More names than this are not all told.
 const MANY: usize = 15;
 
-/// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
+/// Says "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
 pub fn unknown(kind: &str, text: &str, known: &[&str]) -> BadValue {
     // Names that are far from it help little where there are many.
     if known.len() > MANY && closest(text, known).is_none() {

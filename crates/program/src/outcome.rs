@@ -66,7 +66,7 @@ impl Failure {
         Failure::usage(format_args!("{line} (try: {command} --help)"))
     }
 
-    /// Nothing was run, because something that the run needs is not there.
+    /// Makes the failure where nothing was run, because something that the run needs is not there.
     pub fn preflight(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Preflight, line)
     }
@@ -81,7 +81,7 @@ impl Failure {
         Failure::run(format_args!("cannot write the report as JSON: {error}"))
     }
 
-    /// Line breaks would make several lines of one; a value given on the command line may contain them.
+    /// Makes a failure of one line. Line breaks would make several lines of one; a value given on the command line may contain them.
     fn new(exit: Exit, line: impl fmt::Display) -> Failure {
         let line = line.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Failure { exit, line }

@@ -65,7 +65,7 @@ impl Sink {
 }
 
 impl Target {
-    /// Opened in place, not replaced by another file at the end: the path may be a link, a pipe or a device, and others may have
+    /// Opens a file in place, not replaced by another file at the end: the path may be a link, a pipe or a device, and others may have
     /// rights on it.
     fn open(path: &Path) -> io::Result<Target> {
         let open = |new| OpenOptions::new().write(true).create_new(new).open(path);

@@ -80,7 +80,7 @@ fn line(columns: &[String], widths: &[usize], row: &[String]) -> String {
     line
 }
 
-/// Text that came from elsewhere, for a terminal.
+/// Returns text that came from elsewhere as a terminal may have it.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
 }

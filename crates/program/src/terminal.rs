@@ -53,7 +53,7 @@ pub fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
 /// Something else may have been written since the last draw.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
-/// This program was stopped, and another one wrote meanwhile.
+/// Notes that this program was stopped, and another one wrote meanwhile.
 pub fn leave() {
     LEFT.store(true, Ordering::Relaxed);
 }

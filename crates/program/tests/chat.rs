@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const FILE: &str = include_str!("../examples/room.toml");
 
-/// Cargo puts examples beside the folder of this test.
+/// Returns the path of the example: cargo puts examples beside the folder of this test.
 fn example() -> PathBuf {
     program("room")
 }

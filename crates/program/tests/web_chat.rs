@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Cargo puts examples beside the folder of this test.
+/// Returns the path of the example: cargo puts examples beside the folder of this test.
 fn example() -> PathBuf {
     let mut folder = std::env::current_exe().expect("it runs");
     folder.pop();

@@ -20,7 +20,7 @@ async fn agreed(ConnectInfo(info): ConnectInfo<Info>) -> String {
     )
 }
 
-/// Returns the configuration. A change of the certificate is `pool.update` with a clone of this listener under another server: the app stays.
+/// A change of the certificate is `pool.update` with a clone of this listener under another server: the app stays.
 pub(crate) fn config(listener: Behaviour, tls: Server, address: &str) -> Config {
     Config::accept(listener.layered(tls)).model(Model::Tasks).listen(address)
 }

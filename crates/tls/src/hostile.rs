@@ -32,7 +32,7 @@ fn take<'s>(stream: &mut &'s [u8], count: usize) -> &'s [u8] {
     taken
 }
 
-/// Whatever the bytes say.
+/// Takes the steps of an input, whatever its bytes say.
 pub(crate) fn check(input: &[u8]) {
     let [choices, count, rest @ ..] = input else { return };
     let (steps, mut stream) = rest.split_at(usize::from(count % 16).min(rest.len()));
@@ -160,7 +160,7 @@ impl Victim {
         }
     }
 
-    /// This end has something to say.
+    /// Lets this end say something.
     fn speak(&mut self, count: usize) {
         let Some(session) = self.filter.session() else { return };
         let mut said = Output::default();
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Each victim has the keys of the one before it.
+    /// Checks an input anew: the nonces of the victim before it, whose keys this one has, are forgotten.
     fn check_anew(input: &[u8]) {
         crate::record::tests::forget_nonces();
         check(input);

@@ -192,7 +192,7 @@ impl Cipher {
         LessSafeKey::new(UnboundKey::new(aead, &direction.keys.key[..aead.key_len()]).expect("a key of the algorithm's length"))
     }
 
-    /// HKDF-Expand-Label of RFC 8446, section 7.1, with an empty context.
+    /// Expands by HKDF-Expand-Label of RFC 8446, section 7.1, with an empty context.
     fn expand(self, secret: &[u8], label: &[u8], into: &mut [u8]) {
         let length = u16::try_from(into.len()).expect("a key is short").to_be_bytes();
         let label_length = [u8::try_from(6 + label.len()).expect("a label is short")];
@@ -211,7 +211,7 @@ impl Cipher {
         self.derive(direction);
     }
 
-    /// Key and IV of a traffic secret, from which records are counted anew: RFC 8446, section 7.3.
+    /// Derives key and IV of a traffic secret, from which records are counted anew: RFC 8446, section 7.3.
     fn derive(self, direction: &mut Direction) {
         let Keys { key, iv, secret } = &mut *direction.keys;
         let secret = &secret[..self.aead.secret_length()];
@@ -233,7 +233,7 @@ impl Cipher {
         }
     }
 
-    /// Additional data of TLS 1.2: RFC 5246, section 6.2.3.3.
+    /// Returns the additional data of TLS 1.2: RFC 5246, section 6.2.3.3.
     fn additional_12(number: u64, header: &[u8], length: usize) -> [u8; 13] {
         let mut additional = [0; 13];
         additional[..8].copy_from_slice(&number.to_be_bytes());

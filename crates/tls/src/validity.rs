@@ -42,7 +42,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, content, rest))
 }
 
-/// `YYMMDDhhmmssZ`, whose years are 1950 to 2049, or `YYYYMMDDhhmmssZ`.
+/// Reads a time: `YYMMDDhhmmssZ`, whose years are 1950 to 2049, or `YYYYMMDDhhmmssZ`.
 fn time(kind: u8, text: &[u8]) -> Option<SystemTime> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let (year, rest) = match kind {

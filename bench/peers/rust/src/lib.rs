@@ -27,7 +27,7 @@ pub enum Workload {
     Acks,
 }
 
-/// `WORKLOAD PORT`, the arguments of every peer.
+/// Reads `WORKLOAD PORT`, the arguments of every peer.
 pub fn arguments() -> Result<(Workload, u16), String> {
     let arguments: Vec<String> = std::env::args().collect();
     let usage = || format!("usage: {} ping|http|acks PORT", arguments[0]);

@@ -66,7 +66,7 @@ impl Arguments {
         Ok(Arguments { mode, port: port.parse().map_err(|_| usage())?, chain, key, more })
     }
 
-    /// rustls as it comes, with tickets.
+    /// Returns the configuration of rustls as it comes, with tickets.
     pub fn config(&self) -> Result<Arc<ServerConfig>, Box<dyn Error>> {
         let chain = CertificateDer::pem_file_iter(&self.chain)?.collect::<Result<_, _>>()?;
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions()?;

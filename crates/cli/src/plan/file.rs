@@ -126,7 +126,7 @@ fn is_overruled(command: &Command, argument: &Arg, given: &ArgMatches) -> bool {
         .any(|other| other.get_id() == argument.get_id() || excludes(argument, other) || excludes(other, argument))
 }
 
-/// Its values as words; a flag that is not wanted has none.
+/// Returns the values of an argument as words; a flag that is not wanted has none.
 fn texts(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let key = name(argument);
     match value {

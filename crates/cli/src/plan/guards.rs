@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Refused for the last of the targets, and neither for those nearby nor with --yes.
+    /// Checks that a plan is refused for the last of the targets, and neither for those nearby nor with --yes.
     #[track_caller]
     fn refused(words: &str, reason: &str) {
         let far = words.replace("AT", "127.0.0.1:9 192.0.2.1:9");

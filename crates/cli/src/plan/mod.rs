@@ -120,7 +120,7 @@ pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     }
 }
 
-/// `ping, echo and acks`.
+/// Returns the names as in `ping, echo and acks`.
 fn all_of(protocols: &[Protocol]) -> String {
     let names: Vec<&str> = protocols.iter().map(|protocol| protocol.name()).collect();
     match names.as_slice() {

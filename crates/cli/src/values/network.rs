@@ -90,7 +90,7 @@ fn reached(text: &str) -> Result<Address, BadValue> {
     Ok(reachable(&all).clone())
 }
 
-/// `http://HOST:PORT/PATH`, by RFC 3986; what is behind a `#` is of no interest to a server.
+/// Reads a URL such as `http://HOST:PORT/PATH`, by RFC 3986; what is behind a `#` is of no interest to a server.
 fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
     let wrong = |why: &str| BadValue(format!("{text:?} {why}"));
     let (websocket, tls) = match scheme.to_ascii_lowercase().as_str() {
@@ -148,7 +148,7 @@ fn decoded(host: &str) -> Option<String> {
 }
 
 impl Target {
-    /// Such texts for these addresses, in this order; ports that follow each other are one range.
+    /// Returns texts from which these addresses are read, in this order; ports that follow each other are one range.
     pub(crate) fn texts(addresses: &[Address]) -> Vec<String> {
         let mut texts: Vec<(String, Option<SocketAddr>, u16)> = Vec::new();
         for address in addresses {
@@ -230,7 +230,7 @@ impl Source {
         (0..self.count).map(move |offset| at(self.first, number(self.first) + u128::from(offset)))
     }
 
-    /// Such texts for these addresses, in this order; those that are a network together are one.
+    /// Returns texts from which these addresses are read, in this order; those that are a network together are one.
     pub(crate) fn texts(addresses: &[IpAddr]) -> Vec<String> {
         let mut texts = Vec::new();
         let mut rest = addresses;

@@ -201,7 +201,7 @@ fn unread(path: &str, over: &AtomicBool) {
     }
 }
 
-/// Times of exchanges until the others are done, sorted.
+/// Returns the times of exchanges until the others are done, sorted.
 fn exchanges(address: &str, over: &AtomicBool) -> Vec<Duration> {
     let mut stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_nodelay(true)).expect("options");

@@ -46,7 +46,7 @@ impl Operated {
         }
     }
 
-    /// They are in force. Between two files they may not go together.
+    /// Checks that the files are in force. Between two files they may not go together.
     #[track_caller]
     fn is_renewed(&mut self) {
         loop {

@@ -21,7 +21,7 @@ fn costs(end: &End) -> [Option<f64>; 2] {
     ["/client/cpu_seconds", "/server/cpu_seconds"].map(|pointer| report.pointer(pointer).expect("both are told").as_f64())
 }
 
-/// Each end of a ping has as much to do as the other, give or take.
+/// Checks that the costs are alike: each end of a ping has as much to do as the other, give or take.
 #[track_caller]
 fn are_alike(costs: [Option<f64>; 2]) {
     let [Some(client), Some(server)] = costs else { panic!("{costs:?} are not known") };
@@ -30,7 +30,7 @@ fn are_alike(costs: [Option<f64>; 2]) {
     assert!(server > OPERATIONS as f64 * 2e-7, "{costs:?} of {OPERATIONS} round trips");
 }
 
-/// Processor time of a process and of those that it has waited for, in seconds.
+/// Returns the processor time of a process and of those that it has waited for, in seconds.
 fn used(id: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("it runs");
     let fields: Vec<&str> = stat.rsplit_once(')').expect("its name is in parentheses").1.split_whitespace().collect();

@@ -48,7 +48,7 @@ pub(crate) fn descriptors(program: &Program) -> usize {
     fs::read_dir(format!("/proc/{}/fd", program.child.id())).map_or(0, Iterator::count)
 }
 
-/// Every connect and every connection is in exactly one of the counts.
+/// Checks that every connect and every connection is in exactly one of the counts.
 #[track_caller]
 fn adds_up(end: &End) -> Value {
     let report = report(end);
@@ -66,7 +66,7 @@ fn adds_up(end: &End) -> Value {
     report
 }
 
-/// `PHASE ERRNO` of each error, in the report's order.
+/// Returns `PHASE ERRNO` of each error, in the report's order.
 fn named(report: &Value) -> Vec<String> {
     let word = |error: &Value, name: &str| error[name].as_str().expect("a name").to_owned();
     report["errors"].as_array().expect("a list").iter().map(|error| word(error, "phase") + " " + &word(error, "errno")).collect()

@@ -62,7 +62,7 @@ impl Drop for Folder {
     }
 }
 
-/// `sockdrawer serve echo` as another process; where it listens.
+/// Starts a server as another process, and returns it with where it listens.
 fn served(protocol: &str) -> (Child, String) {
     served_at(protocol, "127.0.0.1:0")
 }

@@ -33,7 +33,7 @@ fn microseconds(report: &Value, pointer: &str) -> f64 {
     report.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no time {pointer} in {report}"))
 }
 
-/// Attempted, established, failed and lost connections; operations that went well and those that did not.
+/// Returns the numbers of attempted, established, failed and lost connections, and of operations that went well and that did not.
 #[track_caller]
 fn counts(report: &Value) -> [u64; 6] {
     let connections = ["attempted", "established", "failed", "lost"].map(|name| number(report, &format!("/connections/{name}")));

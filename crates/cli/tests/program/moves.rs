@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Two pools, each with a list of addresses.
+/// Returns the configuration of pools, each with a list of addresses.
 fn pools(pools: &[(&str, &str, &[&str])]) -> String {
     let pool = |(name, protocol, listen): &(&str, &str, &[&str])| {
         format!("[pool.{name}]\nprotocol = \"{protocol}\"\nlisten = {listen:?}\ndrain = \"20s\"\n")

@@ -77,7 +77,7 @@ impl Operated {
         fs::write(self.path("a.toml"), format!("control = \"{}\"\n{file}", self.path("c.sock"))).expect("the folder takes it");
     }
 
-    /// `sockdrawer ctl` with these words.
+    /// Returns the command `sockdrawer ctl` with these words.
     pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
         command
@@ -88,7 +88,7 @@ impl Operated {
         command
     }
 
-    /// Its end.
+    /// Runs `sockdrawer ctl` with these words until its end.
     pub(crate) fn ctl(&self, words: &str) -> End {
         let output = self.command(words).stdin(Stdio::null()).output().expect("the program starts");
         let text = |bytes| String::from_utf8(bytes).expect("it prints text");
@@ -121,8 +121,8 @@ impl Operated {
         self.server.as_ref().expect("it runs").child.id()
     }
 
-    /// No key of TLS sealed two records of one number, in any of its processes: each entry is a key's hash and a number. The file is there in
-    /// debug builds.
+    /// Checks that no key of TLS sealed two records of one number, in any of its processes: each entry is a key's hash and a number. The file is
+    /// there in debug builds.
     fn sealed_once(&self) {
         let Ok(entries) = fs::read(self.path("sealed")) else { return };
         let mut all = std::collections::HashSet::new();

@@ -18,7 +18,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `within`: what the parent is started by.
+    /// Starts a server under a parent, which `within` starts.
     fn new(name: &str, within: &[&str]) -> Scene {
         let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);

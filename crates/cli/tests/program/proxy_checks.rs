@@ -91,7 +91,7 @@ fn targets(server: &Operated, clients: &mut Vec<TcpStream>) -> Vec<String> {
     names
 }
 
-/// New clients get these targets, once the last change is in force, and each process has had its turn.
+/// Waits until new clients get these targets, once the last change is in force, and each process has had its turn.
 fn come_to(server: &Operated, clients: &mut Vec<TcpStream>, expected: &[String]) {
     let until = Instant::now() + Duration::from_secs(20);
     while targets(server, clients) != expected {

@@ -35,7 +35,7 @@ pub(crate) struct Asks<'a> {
 pub(crate) struct Client(StreamOwned<ClientConnection, TcpStream>);
 
 impl Client {
-    /// Established, and answered: in TLS 1.3 a server refuses a client's certificate after the client's handshake.
+    /// Makes a connection that is established, and answered: in TLS 1.3 a server refuses a client's certificate after the client's handshake.
     pub(crate) fn connect(at: &str, asks: &Asks<'_>) -> io::Result<Client> {
         let all = [asks.version.unwrap_or(&TLS13), asks.version.unwrap_or(&TLS12)];
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));

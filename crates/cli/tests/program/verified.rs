@@ -184,7 +184,7 @@ impl Client {
         self.send_half();
     }
 
-    /// New keys, told by half a record.
+    /// Takes new keys, which half a record tells.
     pub(crate) fn updates_half(&mut self) {
         self.tls.refresh_traffic_keys().expect("TLS 1.3");
         self.send_half();
@@ -217,7 +217,7 @@ impl Client {
         self.socket.write_all(&kept).expect("the connection stands");
     }
 
-    /// New keys.
+    /// Takes new keys and tells of them.
     pub(crate) fn updates(&mut self) {
         self.tls.refresh_traffic_keys().expect("TLS 1.3");
         self.send();

@@ -248,7 +248,7 @@ impl View {
         }
     }
 
-    /// Some: the reader has gone.
+    /// Shows the pools. Some: the reader has gone.
     fn show(&mut self, text: &str, seen: &Seen) -> Result<Option<Exit>, Failure> {
         let lines = match self {
             View::Json => vec![text.trim_end().to_owned()],
@@ -358,7 +358,7 @@ impl Seen {
         lines
     }
 
-    /// These pools, with as much of them as there is room for.
+    /// Returns the lines of these pools, with as much of them as there is room for.
     fn table(&self, pools: &[(&str, &Pool)], (columns, looks): (usize, Looks)) -> Vec<Line> {
         let shown: Vec<&Column> = COLUMNS.iter().filter(|column| column.least <= columns).collect();
         let mut table = Table::new(&shown.iter().map(|column| column.title).collect::<Vec<_>>());
@@ -370,7 +370,7 @@ impl Seen {
         lines.map(|(row, text)| Line::new(looks, columns).add(style(row), &text)).collect()
     }
 
-    /// Other counters that grew, of all pools together, the fastest first.
+    /// Returns the other counters that grew, of all pools together, the fastest first.
     fn grown(&self) -> Vec<(String, f64)> {
         let mut all = BTreeMap::<&str, f64>::new();
         for (name, pool) in &self.now.pools {

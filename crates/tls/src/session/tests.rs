@@ -7,7 +7,7 @@ use crate::record::{HEADER, MAX_PLAIN, MAX_RECORDS};
 const ASKING: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 1];
 const TELLING: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
-/// Client and server, with the keys of every other pair: a pair ends the one before it.
+/// Makes a client and a server, with the keys of every other pair: a pair ends the one before it.
 fn pair(cipher: Cipher) -> [Session; 2] {
     forget_nonces();
     let (client, server) = (cipher.some_direction(1), cipher.some_direction(2));
@@ -78,7 +78,7 @@ impl Session {
     }
 }
 
-/// Data reaches each end from the other.
+/// Checks that data reaches each end from the other.
 fn exchange(ends: &mut [Session; 2]) {
     for from in 0..2 {
         let wire = ends[from].data(b"text");

@@ -7,7 +7,7 @@ use sockdrawer::Closed;
 struct Numbers(u64);
 
 impl Numbers {
-    /// Below `limit`. xorshift64.
+    /// Returns a number below `limit`. xorshift64.
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -66,7 +66,7 @@ impl Certificates {
         certificates
     }
 
-    /// Ring makes no RSA keys.
+    /// Makes an RSA key by OpenSSL: ring makes none.
     fn rsa_key(&self) -> Option<KeyPair> {
         let openssl = program("openssl", "openssl")?;
         let made = Command::new(openssl).args(["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]).output();

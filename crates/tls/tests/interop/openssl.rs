@@ -128,7 +128,7 @@ fn its_server_sends_records_of_any_size() {
     }
 }
 
-/// `k` updates its keys, `K` asks for new ones of this end too.
+/// Updates keys with OpenSSL as the peer: `k` updates its keys, `K` asks for new ones of this end too.
 fn updates(peer: &mut Talk, sign: &str) {
     for (command, text) in [("", "one\n"), ("k\n", "two\n"), ("K\n", "three\n"), ("K\n", "four\n"), ("k\n", "five\n")] {
         if !command.is_empty() {

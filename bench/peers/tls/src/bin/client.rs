@@ -109,7 +109,7 @@ impl Load {
         Ok(each * THREADS)
     }
 
-    /// Each connection has one message under way; they are served in turn.
+    /// Exchanges messages for echoes. Each connection has one message under way; they are served in turn.
     fn echoes(&self, connections: usize, count: usize) -> Result<usize> {
         let mut streams = (0..connections).map(|_| self.connect()).collect::<Result<Vec<_>>>()?;
         streams.iter_mut().try_for_each(|stream| self.ask(stream))?;
@@ -154,7 +154,7 @@ impl Load {
         takes(&mut stream, bytes.div_ceil(BLOCK))
     }
 
-    /// Four blocks are under way.
+    /// Sends blocks and takes them back. Four blocks are under way.
     fn mirrors(&self, bytes: usize) -> Result<usize> {
         let mut stream = self.connect()?;
         let blocks = bytes.div_ceil(BLOCK);

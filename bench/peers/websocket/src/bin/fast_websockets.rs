@@ -89,7 +89,7 @@ async fn echo_frames<S: Stream>(mut socket: WebSocket<S>) -> Result<(), WebSocke
     }
 }
 
-/// Reading a frame must not be cancelled: it is a task of its own.
+/// Serves a connection of the chat. Reading a frame must not be cancelled: it is a task of its own.
 async fn chat<S: Stream>(socket: WebSocket<S>, room: Sender<Bytes>, is_tuned: bool) -> Result<(), WebSocketError> {
     let mut messages = room.subscribe();
     let (reader, writer) = socket.split(|stream| {

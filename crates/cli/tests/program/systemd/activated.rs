@@ -78,7 +78,7 @@ impl Activated {
         self.line("reload by SIGHUP")
     }
 
-    /// Replaced by another process of this program.
+    /// Has the server replaced by another process of this program.
     fn upgrade(&mut self) {
         self.signal(Signal::USR2);
         let line = self.line(" serves");
@@ -108,7 +108,7 @@ pub(super) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Two listening sockets, and where they listen.
+/// Makes two listening sockets, and returns them with where they listen.
 fn two() -> ([OwnedFd; 2], [SocketAddr; 2]) {
     let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
     let addresses = [0, 1].map(|at| sockets[at].local_addr().expect("it is bound"));

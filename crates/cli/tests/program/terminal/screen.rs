@@ -151,7 +151,7 @@ impl Terminal {
         self.takes_all();
     }
 
-    /// Its exit code, when it has ended and all that it wrote is there.
+    /// Returns its exit code, when it has ended and all that it wrote is there.
     pub(crate) fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {

@@ -60,7 +60,7 @@ impl Scene {
         serving(&self.path()).expect("it serves")
     }
 
-    /// Each byte comes back once, from one process.
+    /// Checks that each byte comes back once, from one process.
     fn is_served(&mut self) {
         self.under_tls.iter_mut().for_each(|client| client.exchanges(1_000));
         for _ in 0..3 {
