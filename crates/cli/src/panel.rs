@@ -16,7 +16,7 @@ const SECONDS: usize = 180;
 const WIDEST: usize = 8;
 /// Columns of the names before the values.
 const NAMES: usize = 13;
-/// Less is no place for a panel.
+/// Minimum size of a terminal that has place for a panel, in columns and in rows.
 const LEAST_COLUMNS: usize = 40;
 const LEAST_ROWS: usize = 12;
 

@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// A larger configuration is refused unread.
+/// Maximum length of a configuration in bytes: a larger one is refused unread.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// More pools than this are refused.
+/// Maximum number of pools: more are refused.
 pub(crate) const MAX_POOLS: usize = 64;
 /// The name of a pool is a label of metrics and a word of commands.
 pub(crate) const MAX_NAME: usize = 32;
@@ -116,7 +116,7 @@ impl Serialize for PoolDocument {
     }
 }
 
-/// Something that is wrong with a configuration.
+/// Mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mistake {

@@ -46,7 +46,7 @@ fn is_journal() -> bool {
     rustix::fs::fstat(io::stderr().as_fd()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Something that is told. Its fields are the keys of a line in JSON.
+/// Entry that is told. Its fields are the keys of a line in JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// Grows by one with each entry, those that are not written included.

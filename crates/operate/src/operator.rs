@@ -72,7 +72,7 @@ pub(crate) struct Operator {
     pub(crate) news: Sender<News>,
     pub(crate) ledger: Ledger,
     pub(crate) hooks: Hooks,
-    /// Held while the file is read and put into force, by one reload at a time.
+    /// Lock that one reload at a time holds while the file is read and put into force.
     pub(crate) reading: Mutex<()>,
 }
 

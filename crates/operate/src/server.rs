@@ -43,9 +43,9 @@ pub(crate) struct Server {
     /// Tickets of all pools with TLS, through all changes.
     pub(crate) tickets: Tickets,
     pub(crate) watched: Watched,
-    /// Held while pools are changed: one change at a time.
+    /// Lock that is held while pools are changed: one change at a time.
     changing: Mutex<()>,
-    /// Held for a moment.
+    /// State in force; its lock is held for a moment.
     state: Mutex<State>,
     /// Pools that changes have removed, and that have not ended as far as is known: they end in their own time.
     removed: Mutex<Vec<Removed>>,

@@ -10,7 +10,7 @@ pub enum Style {
     Plain,
     /// Bold.
     Bold,
-    /// Less visible than the rest.
+    /// Text that is less visible than the rest.
     Dim,
     /// Bold, and red where there are colours.
     Red,

@@ -3,7 +3,7 @@
 use crate::values::BadValue;
 use sockdrawer_operate::written::{self, closest};
 
-/// More names than this are not all told.
+/// Maximum number of names that are all told.
 const MANY: usize = 15;
 
 /// Says "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.

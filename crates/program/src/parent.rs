@@ -36,7 +36,7 @@ struct Server {
     command: Vec<OsString>,
     /// The process that served when it was last looked for.
     pid: Pid,
-    /// It was met at the path: from then on, where none is met there, none serves.
+    /// The server was met at the path: from then on, where none is met there, none serves.
     met: bool,
 }
 

@@ -35,7 +35,7 @@ enum Sink {
 struct Target {
     path: PathBuf,
     file: File,
-    /// It was not there before, and nothing is written yet.
+    /// True where the file was not there before, and nothing is written yet.
     empty: bool,
 }
 

@@ -50,7 +50,7 @@ pub fn size_of(terminal: &impl AsFd) -> Option<(usize, usize)> {
     Some((or(size.ws_col, 80), or(size.ws_row, 24)))
 }
 
-/// Something else may have been written since the last draw.
+/// True where something else may have been written since the last draw.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// Notes that this program was stopped, and another one wrote meanwhile.

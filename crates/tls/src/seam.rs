@@ -45,9 +45,9 @@ enum Connection {
 
 /// Result of one call of rustls.
 enum Turn {
-    /// It goes on at once.
+    /// The handshake goes on at once.
     Again,
-    /// It needs another record.
+    /// The handshake needs another record.
     Blocked,
     Done,
 }

@@ -19,10 +19,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientCertificates {
-    /// They are asked for one, and refused without one.
+    /// Clients are asked for a certificate, and refused without one.
     #[default]
     Required,
-    /// They are asked for one, and may have none; one that is not valid is refused.
+    /// Clients are asked for a certificate, and may have none; one that is not valid is refused.
     Optional,
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum End {
 enum Said {
     No = 0,
     Goodbye = 1,
-    /// Its keys were used up.
+    /// The keys of this end were used up.
     UsedUp = 2,
 }
 

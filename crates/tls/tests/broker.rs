@@ -24,7 +24,7 @@ const MEMBERS: usize = 10;
 #[derive(Clone)]
 struct Broker {
     topics: Groups,
-    /// Its states begin with this number; the second has a count more.
+    /// Number that the states of this build begin with; the second build has a count more.
     build: u64,
 }
 

@@ -28,7 +28,7 @@ impl FromStr for Path {
     }
 }
 
-/// Such as `POST`.
+/// Method of a request, such as `POST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Method(pub(crate) String);
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Nothing here takes longer, however busy the machine.
+/// Maximum time that anything takes here, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a server on a free port by `env`, which leaves signals as these words say.

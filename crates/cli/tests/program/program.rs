@@ -21,7 +21,7 @@ pub(crate) struct Program {
 /// End of a program, and what it had still to say.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Its exit code.
+    /// Exit code of the program.
     pub(crate) code: Option<i32>,
     /// The rest of its standard output.
     pub(crate) stdout: String,

@@ -12,17 +12,17 @@ use std::time::Duration;
 pub(crate) enum Then {
     /// The next request is awaited, or the client's end.
     Keep,
-    /// It is ended; a request that comes meanwhile makes that a reset.
+    /// The connection is ended; a request that comes meanwhile makes that a reset.
     Close,
-    /// It is ended, and what comes meanwhile is ignored.
+    /// The connection is ended, and what comes meanwhile is ignored.
     Finish,
-    /// It is reset.
+    /// The connection is reset.
     Reset,
 }
 
 /// Request, as the server sees it.
 pub(crate) struct Asked<'a> {
-    /// Its head.
+    /// Head of the request.
     pub(crate) head: &'a str,
     /// The connection, counted from 0.
     pub(crate) connection: u64,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
-/// Nothing on this machine takes longer, however busy it is.
+/// Maximum time that anything on this machine takes, however busy it is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns whether tests may take minutes: see `ci/long tls-interop`.
