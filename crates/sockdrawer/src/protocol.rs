@@ -1,5 +1,5 @@
-//! What you write: a protocol is a state machine that takes bytes and returns a [`Step`]. It has no sockets, no clock and no
-//! loop, so the same code runs under every model, on either end of a connection, and in a test without any of them.
+//! The code that you write: a protocol is a state machine that takes bytes and returns a [`Step`]. It has no sockets, no clock and no loop, so the
+//! same code runs under every model, on either end of a connection, and in a test without any of them.
 //!
 //! ```
 //! use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
@@ -101,8 +101,8 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// What came of [`Context::connect`]: a handle to the connection that was made, for [`Step::Relay`] or for notes, or why there is none. It
-    /// runs a protocol that the service [opened](Service::open) for [`Side::Connected`].
+    /// Called with the result of [`Context::connect`]: a handle to the connection that was made, for [`Step::Relay`] or for notes, or why there is
+    /// none. It runs a protocol that the service [opened](Service::open) for [`Side::Connected`].
     fn connected(&mut self, _result: Result<Handle, ConnectFailure>, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -193,24 +193,25 @@ pub trait Service: Send + Sync + 'static {
         Box::new(())
     }
 
-    /// How [`Step::Close`] may end a connection. Default: [`Closing::PeerMaySend`].
+    /// Returns how [`Step::Close`] may end a connection. Default: [`Closing::PeerMaySend`].
     fn closing(&self) -> Closing {
         Closing::PeerMaySend
     }
 
-    /// Whether `received` is called while the peer does not read. Default: [`Receiving::UntilFull`].
+    /// Returns whether `received` is called while the peer does not read. Default: [`Receiving::UntilFull`].
     fn receiving(&self) -> Receiving {
         Receiving::UntilFull
     }
 
-    /// Whether [`Service::open`] needs the peer's address, [`Peer::remote`]. Default: true. If neither the service nor the model nor the
+    /// Returns whether [`Service::open`] needs the peer's address, [`Peer::remote`]. Default: true. If neither the service nor the model nor the
     /// admission policy needs it, the kernel is not asked for it, which saves about 2 % of a short connection's CPU time.
     fn needs_peer_address(&self) -> bool {
         true
     }
 
-    /// Whether a layer may learn the peer's real address when the connection is open already: see
-    /// [`Filtering::learns_peer_address`](crate::layer::Filtering::learns_peer_address), which a service hands on if it has a service inside. Default: false.
+    /// Returns whether a layer may learn the peer's real address when the connection is open already: see
+    /// [`Filtering::learns_peer_address`](crate::layer::Filtering::learns_peer_address), which a service hands on if it has a service inside.
+    /// Default: false.
     fn learns_peer_address(&self) -> bool {
         false
     }
@@ -233,7 +234,7 @@ pub trait Service: Send + Sync + 'static {
 /// Per-loop state of a service, made by [`Service::local`].
 pub type Local = dyn Any + Send;
 
-/// What a callback asks the loop to do next.
+/// The request of a callback to its loop: what to do next.
 #[non_exhaustive]
 #[must_use]
 pub enum Step {
@@ -261,7 +262,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What a protocol asks for when it is opened: a delegate is told which peer that was, by the innermost layer.
+    /// Returns what a protocol asks for when it is opened: a delegate is told which peer that was, by the innermost layer.
     /// Inlined: most protocols ask for nothing, which the compiler knows.
     #[inline(always)]
     pub(crate) fn opened_with(self, peer: &Peer) -> Step {
@@ -298,7 +299,7 @@ pub enum Closing {
     PeerIsDone,
 }
 
-/// What a connection does with input while its unsent output is above the high-water mark.
+/// The choice between waiting and receiving while a connection's unsent output is above the high-water mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Receiving {
     /// Input waits in the socket until [`Protocol::writable`]: a peer that sends questions and reads no answers is slowed down.

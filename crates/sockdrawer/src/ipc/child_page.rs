@@ -1,5 +1,5 @@
-//! What a connection's own process tells its parent: a page of what it counts, and its last report or panic. It is the child's to
-//! write, whatever it writes; the parent takes it for no more than one connection can have done.
+//! The page by which a connection's own process tells its parent what it counts, and its last report or panic. It is the child's to write, whatever
+//! it writes; the parent takes it for no more than one connection can have done.
 
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event};
@@ -52,7 +52,7 @@ impl ChildPage {
         Counters::at(self.words.clone(), self.first)
     }
 
-    /// What the child has counted: of one accepted connection, which ends once.
+    /// Returns the counts of the child: of one accepted connection, which ends once.
     pub(crate) fn counts(&self) -> Counts {
         let mut said = Counts::default();
         self.counters().add_to(&mut said);

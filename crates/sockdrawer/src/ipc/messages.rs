@@ -1,4 +1,4 @@
-//! What two builds of a program say to each other. A field or message that was in a release keeps its name and meaning: the other build may be of it.
+//! Messages between two builds of a program. A field or message that was in a release keeps its name and meaning: the other build may be of it.
 
 use crate::admission::AcceptState;
 use crate::ipc::operations::{Answered, Asked};
@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 /// The formats that this build speaks: the lowest and the highest.
 pub(crate) const FORMATS: (u32, u32) = (1, 1);
 
-/// What is said, in the order of a conversation. The predecessor is the process that is replaced, the successor the one that replaces it.
+/// A message; the variants stand in the order of a conversation. The predecessor is the process that is replaced, the successor the one that replaces it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Said {
     /// The successor meets the predecessor.
@@ -33,27 +33,27 @@ pub(crate) enum Said {
     Offer(Offer),
     /// Which of them the successor can go on with.
     Restored(Restored),
-    /// Which of them are the successor's: the predecessor has closed its copies of their sockets.
+    /// The connections among them that are the successor's: the predecessor has closed its copies of their sockets.
     Yours(Yours),
-    /// What is left of a pool in the predecessor.
+    /// The part of a pool that is left in the predecessor.
     Left(Held),
-    /// Nothing is left.
+    /// Nothing is left in the predecessor.
     Ended,
     /// The successor has done as it was told.
     Done,
     /// The successor stands: the predecessor may close its copies of the listening sockets.
     Settled,
-    /// Any process of the user: the predecessor is to start a successor, and to say what comes of it.
+    /// Any process of the user asks the predecessor to start a successor, and to say what comes of it.
     Replace(Replace),
-    /// ... what is about to happen,
+    /// The answer to that: what is about to happen.
     Planned(Planned),
-    /// ... and what has happened.
+    /// The last answer to that: what has happened.
     Replaced(Replaced),
     /// A pool of the successor is shut down, and with it what the predecessor has of it.
     ShutDown(ShutDown),
-    /// The successor asks for an operation on what the predecessor has of a pool,
+    /// The successor asks for an operation on what the predecessor has of a pool.
     Asked(Asked),
-    /// ... and hears what came of it.
+    /// The predecessor says what came of the operation.
     Answered(Answered),
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Hello {
     pub(crate) lowest_format: u32,
     pub(crate) highest_format: u32,
     pub(crate) version: String,
-    /// How long it may take until it is prepared, in milliseconds.
+    /// Maximum time until the successor is prepared, in milliseconds.
     pub(crate) within: u64,
     /// The process that it may replace, by its number, or `any`. None: it may replace none, or is of a build that did not say so.
     pub(crate) replaces: Option<String>,
@@ -92,9 +92,9 @@ pub(crate) struct Pooled {
 pub(crate) struct Listened {
     pub(crate) address: String,
     pub(crate) sockets: u32,
-    /// They are another program's, too.
+    /// The sockets are another program's, too.
     pub(crate) is_shared: bool,
-    /// What a service manager calls them.
+    /// The name that a service manager gives the sockets.
     pub(crate) name: Option<String>,
 }
 
@@ -136,11 +136,11 @@ pub(crate) struct Reads {
 #[serde(default)]
 pub(crate) struct Go {
     pub(crate) pools: Vec<Held>,
-    /// What services share among their connections, by the names that both builds know. It may be secret.
+    /// State that services share among their connections, by the names that both builds know. It may be secret.
     pub(crate) carried: HashMap<String, Wiped>,
 }
 
-/// What a pool has from the moment on when it stops to accept, and what it has counted.
+/// Connections and counts of a pool from the moment on when it stops to accept.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct Held {
@@ -150,13 +150,13 @@ pub(crate) struct Held {
     /// The number of the next connection.
     pub(crate) next_id: u64,
     pub(crate) listeners: Vec<Occupied>,
-    /// What was counted since the start of the first process, by the names of the counters.
+    /// Counts since the start of the first process, by the names of the counters.
     pub(crate) counts: HashMap<String, u64>,
     /// When the accept rate has all of its burst again, in nanoseconds of the clock that all processes of a machine share.
     pub(crate) pace: u64,
-    /// Of a pool that connects: how many connects have begun.
+    /// Number of connects that have begun, of a pool that connects.
     pub(crate) begun: u64,
-    /// Where a policy counts them: how many connections each peer has.
+    /// Connections of each peer, where a policy counts them.
     pub(crate) peers: Vec<OfPeer>,
     /// The lengths of the prefixes by which addresses are one peer, of IPv4 and IPv6.
     pub(crate) prefixes: Vec<u32>,
@@ -222,7 +222,7 @@ pub(crate) struct Offer {
 #[serde(default)]
 pub(crate) struct ShutDown {
     pub(crate) pool: String,
-    /// How long its connections may take to end, in milliseconds.
+    /// Maximum time that its connections may take to end, in milliseconds.
     pub(crate) within: u64,
 }
 
@@ -232,7 +232,7 @@ impl Prepared {
         self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| reads.state.clone())
     }
 
-    /// Whether a pool of the successor listens there, and goes on to.
+    /// Returns true where a pool of the successor listens there, and goes on to.
     pub(crate) fn listens_at(&self, address: &String) -> bool {
         self.pools.iter().any(|reads| reads.listeners.contains(address))
     }

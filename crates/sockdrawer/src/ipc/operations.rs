@@ -17,7 +17,7 @@ pub(crate) struct Asked {
     pub(crate) op: Op,
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) number: u64,

@@ -65,7 +65,7 @@ pub(crate) type Passed<T> = (T, Option<Vec<OwnedFd>>);
 /// Puts messages together again.
 #[derive(Default)]
 pub(crate) struct Receiver {
-    /// What has come of the message that is on its way.
+    /// The part that has come of the message on its way.
     message: Message,
 }
 

@@ -1,4 +1,4 @@
-//! What a program says that asks for a new build, and what it is told: the plan of an upgrade, and its result.
+//! Messages of a program that asks for a new build, and the answers: the plan of an upgrade, and its result.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub(crate) struct Record {
     /// Output that the kernel did not take.
     #[serde(with = "serde_bytes", skip_serializing_if = "is_default")]
     pub(crate) unsent: Vec<u8>,
-    /// What is left of the protocol's timer, in nanoseconds.
+    /// Time that is left of the protocol's timer, in nanoseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) timer: Option<u64>,
     #[serde(skip_serializing_if = "is_default")]
@@ -45,7 +45,7 @@ pub(crate) struct Record {
     /// The peer's address, where a layer learned another than the kernel knows.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) peer: Option<String>,
-    /// What its state is called: its protocol's name, and those of its layers.
+    /// Names of its state: its protocol's, and those of its layers.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) names: Vec<String>,
     /// Nanoseconds since its peer and its protocol last took something, where the idle timeout runs.
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// What a connection is in the middle of.
+/// Marks of what a connection is in the middle of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct Marks {
@@ -88,7 +88,7 @@ pub(crate) struct Marks {
     /// The peer's end was read.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) peer_ended: bool,
-    /// ... and the protocol was told.
+    /// The protocol was told of the peer's end.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) told_ended: bool,
     /// This side's end was told, or is to be told once all is sent.

@@ -1,4 +1,4 @@
-//! What the processes of a pool share: numbers in one page. A pool of one process has the same numbers to itself.
+//! Numbers that the processes of a pool share, in one page. A pool of one process has the same numbers to itself.
 
 use crate::ipc::child_page::ChildPage;
 use crate::observe::counters::Counters;
@@ -57,12 +57,12 @@ pub(crate) struct SharedCounters {
 }
 
 impl SharedCounters {
-    /// Of a pool of one process.
+    /// Makes the numbers of a pool of one process.
     pub(crate) fn private() -> SharedCounters {
         SharedCounters::begin(Words::private(COUNTERS))
     }
 
-    /// Of several, and the descriptor by which the others map it.
+    /// Makes the numbers of a pool of several processes. Returns them, and the descriptor by which the others map them.
     pub(crate) fn create() -> Result<(SharedCounters, OwnedFd)> {
         let (words, file) = Words::create(child_at(MAX_CHILDREN))?;
         Ok((SharedCounters::begin(words), file))
@@ -112,20 +112,20 @@ impl SharedCounters {
         &self.words[ALARMS + word]
     }
 
-    /// Of this limiter: what [`SharedCounters::taken`], [`SharedCounters::limit`], [`SharedCounters::raise_line`] and [`SharedCounters::clear_line`] are, looked up together,
-    /// as they are for each connection.
+    /// Returns [`SharedCounters::taken`], [`SharedCounters::limit`], [`SharedCounters::raise_line`] and [`SharedCounters::clear_line`] of this
+    /// limiter, looked up together, as they are for each connection.
     #[inline]
     pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
         let [taken, limit, _, _, raise, clear, _] = &*self.numbers;
         [taken, limit, raise, clear]
     }
 
-    /// So many permits taken raise an alarm.
+    /// Returns the number of permits taken that raises an alarm.
     pub(crate) fn raise_line(&self) -> &AtomicU64 {
         &self.numbers[4]
     }
 
-    /// Fewer than so many permits taken clear one.
+    /// Returns the number of permits taken below which an alarm is cleared.
     pub(crate) fn clear_line(&self) -> &AtomicU64 {
         &self.numbers[5]
     }
@@ -160,22 +160,22 @@ impl SharedCounters {
         &self.numbers[3]
     }
 
-    /// Of `taken`, those that connections of a program have which this one replaces.
+    /// Returns the part of `taken` that connections of a program have which this one replaces.
     pub(crate) fn elsewhere(&self) -> &AtomicU64 {
         &self.numbers[6]
     }
 
-    /// Of `taken`, those of a process.
+    /// Returns the part of `taken` that a process has.
     pub(crate) fn held(&self, process: usize) -> &AtomicU64 {
         &self.words[self.limiter + HELD + process]
     }
 
-    /// Whether a process was called, because there is room, and has not looked yet.
+    /// Returns the mark that a process was called, because there is room, and has not looked yet.
     pub(crate) fn called(&self, process: usize) -> &AtomicU64 {
         &self.words[self.limiter + HELD + MAX_PROCESSES + process]
     }
 
-    /// Where a loop of a process counts. What it counted is there when the loop, or the process, is gone.
+    /// Returns the place where a loop of a process counts. Its counts are there when the loop, or the process, is gone.
     pub(crate) fn counters(&self, process: usize, index: usize) -> Counters {
         Counters::at(self.words.clone(), COUNTERS + (process * MAX_LOOPS + index) * Counters::WORDS)
     }
@@ -185,7 +185,7 @@ impl SharedCounters {
         &self.words[BEATS + process]
     }
 
-    /// How many places of children were used.
+    /// Returns the number of places of children that were used.
     pub(crate) fn children(&self) -> usize {
         self.words.get(CHILDREN).map_or(0, |used| (used.load(SeqCst) as usize).min(MAX_CHILDREN))
     }

@@ -9,9 +9,9 @@ struct StateLevel {
     name: String,
     version: u32,
     oldest: u32,
-    /// Of which layers: those of the pool are 0, other listeners have theirs.
+    /// Number of the set of layers that it belongs to: the pool's own have 0, other listeners have theirs.
     set: u32,
-    /// 0: that which is written.
+    /// The newest version that is read; 0: `version`.
     newest: u32,
 }
 

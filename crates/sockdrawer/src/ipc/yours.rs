@@ -22,7 +22,7 @@ impl Yours {
         9 * self.ids.len() + noted.chain(self.notes.iter().map(|note| 5 + note.len())).sum::<usize>()
     }
 
-    /// Those of another loop, too.
+    /// Adds the connections and notes of another loop.
     pub(crate) fn extend(&mut self, other: Yours) {
         let before = self.notes.len() as u32;
         self.ids.extend(other.ids);

@@ -3,16 +3,16 @@
 use crate::error::Error;
 use crate::operation::{Drain, Op, Outcome, Selector};
 
-/// The answer to an operation: waits for it, no longer than the operation allows. Dropped, it is not waited for.
+/// The answer to an operation. Called, it waits no longer than the operation allows; dropped, the answer is not waited for.
 pub(crate) type Answer = Box<dyn FnOnce() -> Outcome>;
 
-/// What a pool has in the process before this one.
+/// The connections of a pool that stayed in the process before this one.
 pub(crate) trait Behind: Send + Sync {
     /// Returns the number of its connections there, and in processes before that one.
     fn connections(&self) -> u64;
-    /// The pool begins to be shut down.
+    /// Begins to shut down the pool's connections there.
     fn shut_down(&self, how: Drain);
-    /// Has an operation done to what stayed. None: nothing did.
+    /// Has an operation done to the connections that stayed. Returns None if none stayed.
     fn ask(&self, op: &Op, selector: &Selector) -> Option<Answer>;
     /// Brings a note to what stayed, and, by `here`, to what is this process's; to what is on its way later.
     fn note(

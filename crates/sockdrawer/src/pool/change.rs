@@ -108,7 +108,7 @@ impl<M: Members> Core<M> {
     fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: Prepared<M>) -> (Config, Begun) {
         // First: the members hear of the switch.
         control.put(prepared.started);
-        // Those that are not wanted go on with the connections they have; those that come back are the first of the list.
+        // Members that are not wanted go on with the connections they have; members that come back are the first of the list.
         for (index, member) in control.members.iter_mut().enumerate() {
             member.active = index < M::wanted(&wanted);
         }
@@ -129,7 +129,7 @@ impl<M: Members> Core<M> {
         listeners.set_limits(&wanted);
         for mut entry in prepared.added {
             entry.asked.passed_on = None;
-            // One that takes over tells it once it takes connections.
+            // A pool that takes over tells it once it takes connections.
             if !control.handing_over {
                 self.tell(&Event::Listening(entry.listener.address.clone()));
             }
@@ -191,7 +191,7 @@ pub(super) fn checked_plan(running: &Config, wanted: &Config) -> Result<Plan, Er
     Ok(plan)
 }
 
-/// Whether there may be one more than the live generations: those in force or with connections, oldest first.
+/// Fails if there may not be one more generation than the `live` ones: those in force or with connections, oldest first.
 fn check_generations(wanted: &Config, live: impl ExactSizeIterator<Item = (u32, usize)>) -> Result<(), Error> {
     let (count, mut live) = (live.len(), live);
     let most = wanted.max_generations.map_or(MAX_GENERATIONS, |most| most.min(MAX_GENERATIONS));

@@ -1,4 +1,4 @@
-//! What a pool is made of, whatever its members are, and what is changed of it under one lock.
+//! The state of a pool, whatever its members are, and the part of it that changes under one lock.
 
 use super::behind::Behind;
 use super::listeners::{Inherited, Listeners};
@@ -14,7 +14,7 @@ use crate::sync::{Condvar, Mutex, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// What the supervisor hears.
+/// Messages to the supervisor.
 pub(crate) enum FromMember<N> {
     /// A member ended; also one that was dismissed, where only the pool can tell the difference.
     Ended {
@@ -22,31 +22,31 @@ pub(crate) enum FromMember<N> {
         life: u64,
         reason: String,
     },
-    /// What only members of this kind tell.
+    /// News that only members of this kind tell.
     News(N),
     Stop,
 }
 
-/// One pool.
+/// A pool.
 pub(crate) struct Core<M: Members> {
-    /// What the members share.
+    /// Data that the members share.
     pub(crate) own: M,
     pub(crate) control: Mutex<Control<M>>,
     /// Told when the pool has stopped.
     pub(crate) stopped: Condvar,
-    /// To the supervisor.
+    /// The way to the supervisor.
     pub(crate) reports: mpsc::Sender<FromMember<M::News>>,
     pub(super) retirements: Arc<Retirements>,
 }
 
-/// What is changed under one lock.
+/// The state of a pool that changes under one lock.
 pub(crate) struct Control<M: Members> {
     pub(crate) config: Config,
     pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
     /// The state that the members are in, also where another one is asked for meanwhile.
     pub(crate) accept_state: AcceptState,
-    /// What they are to do once the pool is not handed over any more: asked for meanwhile.
+    /// The state asked for while the pool is handed over: members get it once that is over.
     pub(crate) accepts_then: Option<AcceptState>,
     /// The number of the generation in force.
     pub(crate) generation: u32,
@@ -59,24 +59,24 @@ pub(crate) struct Control<M: Members> {
     pub(crate) next_number: u64,
     /// Another process takes over, or this one from another: what they told each other of this pool is not changed meanwhile.
     pub(crate) handing_over: bool,
-    /// Of a pool that took over from another process: what stayed there.
+    /// The connections that stayed in the process before this one, of a pool that took over from it.
     pub(crate) behind: Option<Arc<dyn Behind>>,
-    /// What the processes counted that this one has replaced.
+    /// Counts of the processes that this one has replaced.
     pub(crate) predecessors: Counts,
     /// The members are being stopped, or have been.
     pub(crate) stopping: bool,
-    /// What came of the connections of a pool that was shut down.
+    /// The result for the connections of a pool that was shut down.
     pub(crate) drained: Drained,
     pub(crate) own: M::State,
 }
 
-/// One of those that run connections.
+/// A member: it runs connections of the pool.
 pub(crate) struct Member<M: Members> {
-    /// None: it ended and was not replaced yet, or is not wanted any more.
+    /// None: the member ended and was not replaced yet, or is not wanted any more.
     pub(crate) running: Option<M::Running>,
-    /// ... and will not be before that.
+    /// The restart that is due, of a member that ended: it is not replaced earlier.
     pub(crate) absent: Option<PendingRestart>,
-    /// Whether it takes new connections; else it only runs those it has.
+    /// The member takes new connections. Otherwise it only runs those it has.
     pub(crate) active: bool,
     /// Distinguishes it from the one it replaced.
     pub(crate) life: u64,
@@ -113,12 +113,12 @@ impl<M: Members> Control<M> {
         }
     }
 
-    /// Those that run, also those that take no new connections.
+    /// Returns the members that run, also those that take no new connections.
     pub(super) fn running(&self) -> impl Iterator<Item = &M::Running> {
         self.members.iter().filter_map(|member| member.running.as_ref())
     }
 
-    /// Whether no member is replaced any more.
+    /// Returns true where no member is replaced any more.
     pub(super) fn is_over(&self) -> bool {
         self.stopping || (self.readiness == Readiness::Draining && !M::REPLACED_WHILE_DRAINING)
     }
@@ -164,7 +164,7 @@ impl<M: Members> Core<M> {
         self.own.tell(event);
     }
 
-    /// What every pool says of itself. The rest is added by what the members are.
+    /// Returns the part of the status that every pool has. The rest is added by each kind of members.
     pub(super) fn common_status(&self, control: &Control<M>) -> Status {
         let (system, backlog) = (&**self.own.system(), control.config.accept_queue());
         let listeners = control.listeners.listening.iter();
@@ -191,7 +191,7 @@ impl<M: Members> Core<M> {
     }
 }
 
-/// Whether the pool runs: one that ends is not changed.
+/// Fails unless the pool runs: a pool that ends is not changed.
 pub(super) fn is_running(readiness: &Readiness) -> Result<(), Error> {
     match readiness {
         Readiness::Serving | Readiness::Suspended | Readiness::Refusing => Ok(()),

@@ -47,7 +47,7 @@ pub(super) fn shuffle<T>(items: &mut [T]) {
 
 /// The parts of a drain for processes with so many connections each.
 pub(super) fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
-    // One that has none now may have some in a moment.
+    // A process that has no connections now may have some in a moment.
     let weight = |count: usize| count.max(1) as f64;
     let (weights, all): (f64, usize) = (counts.iter().copied().map(weight).sum(), counts.iter().sum());
     // The part of the first so many connections: the differences add up to the whole.

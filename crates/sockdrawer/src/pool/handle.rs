@@ -109,7 +109,7 @@ impl Pool {
     #[track_caller]
     fn apply(&self, method: &str, op: Op, selector: &Selector) -> Outcome {
         self.waits(method);
-        // What a model cannot do there is done to none.
+        // An operation that a model cannot do is done to no connection.
         self.manager.apply(op, selector).unwrap_or_default()
     }
 
@@ -172,11 +172,11 @@ impl Pool {
         self.manager.addresses()
     }
 
-    /// What [`Pool::reconfigure`] would do. Changes nothing. A plan with a change that is [refused](crate::changing::How::Refused) is no
+    /// Returns what [`Pool::reconfigure`] would do. Changes nothing. A plan with a change that is [refused](crate::changing::How::Refused) is no
     /// error.
     ///
     /// # Errors
-    /// What is wrong with the wanted configuration by itself, as [`Pool::reconfigure`] says it.
+    /// Mistakes in the wanted configuration by itself, as [`Pool::reconfigure`] returns them.
     #[track_caller]
     pub fn plan(&self, wanted: &Config) -> Result<Plan, Error> {
         self.locks("plan");
@@ -423,7 +423,7 @@ impl Pool {
         self.manager.connect(Connect { target: target.clone(), within, first: Vec::new() }, Box::new(told));
     }
 
-    /// What it is now.
+    /// Returns the state of the pool now.
     #[track_caller]
     pub fn status(&self) -> Status {
         self.locks("status");

@@ -35,7 +35,7 @@ impl<M: Members> Core<M> {
         started?;
         self.tell(&Event::GenerationStarted(control.generation));
         control.listeners.listening.iter_mut().for_each(|entry| entry.asked.passed_on = None);
-        // One that takes over accepts nothing before it is opened, and may never be.
+        // A pool that takes over accepts nothing before it is opened, and may never be.
         if !control.handing_over {
             self.tell_listening(&control);
         }

@@ -38,32 +38,33 @@ pub(crate) struct Listeners {
     pub(crate) retiring: Vec<ListenerEntry>,
     /// Sockets of a process that this one replaces, until the pool listens at them.
     pub(crate) inherited: Inherited,
-    /// Those of them that the process before this one may take back: they retire once it does not any more.
+    /// Numbers of the listeners that the process before this one may take back, and whether they were replaced: they retire once it does not any
+    /// more.
     waiting: Vec<(u64, bool)>,
     /// Addresses that are another process's now, while it may still die and leave them to this one.
     pub(crate) handed_over: Vec<ListenerEntry>,
 }
 
-/// What a process that this one replaces listens at.
+/// The listening sockets of a process that this one replaces.
 pub(crate) type Inherited = Vec<ListeningSockets<OwnedFd>>;
 
 /// The listening sockets of an address, on their way to another process.
 pub(crate) struct ListeningSockets<S> {
     pub(crate) address: Address,
     pub(crate) sockets: Vec<S>,
-    /// They are another program's too, such as a service manager's.
+    /// The sockets are another program's too, such as a service manager's.
     pub(crate) is_shared: bool,
-    /// What a service manager calls them.
+    /// The name that a service manager gives the sockets.
     pub(crate) name: Option<String>,
 }
 
 /// New sockets, each by the index of the place that it takes.
 pub(super) type Replacing = Vec<(usize, ListenerEntry)>;
 
-/// What became of a change's replacements.
+/// The result of opening a change's replacements.
 pub(super) enum Replacements {
     Opened(Replacing),
-    /// One could not be opened. Those that were retire: a client may have connected by now.
+    /// A socket could not be opened. Those that were opened retire: a client may have connected by now.
     Failed(Error, Vec<(u64, bool)>),
 }
 
@@ -129,7 +130,7 @@ impl Listeners {
         Ok(self.listening.remove(at))
     }
 
-    /// Those too that another process has while this one stands by.
+    /// Returns the addresses, also those that another process has while this one stands by.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.held().map(|entry| entry.listener.address.clone()).collect()
     }
@@ -204,7 +205,7 @@ impl Listeners {
             gone.push((self.begin_to_retire(retirements, old), true));
         }
         for listening in Sockets::between(before, wanted.listened()).removed {
-            // Of two that were asked for alike, as with port 0, the later one goes.
+            // If two alike were asked for, as with port 0, the later one goes.
             if let Some(at) = self.listening.iter().rposition(|entry| entry.asked.is_same_place(listening)) {
                 let old = self.listening.remove(at);
                 gone.push((self.begin_to_retire(retirements, old), false));
@@ -263,7 +264,7 @@ impl Listeners {
     }
 }
 
-/// Whether an address that is asked for is this one of a process before: port 0 is the port that it was.
+/// Returns true where an address asked for is this `inherited` one of a process before: port 0 stands for the port that it had.
 pub(crate) fn goes_on(inherited: &Address, asked: &Address) -> bool {
     match (inherited, asked) {
         (Address::Tcp(inherited), Address::Tcp(asked)) if asked.port() == 0 => inherited.ip() == asked.ip(),
@@ -289,12 +290,12 @@ pub(super) fn listen<'a>(
     }
 }
 
-/// What another pool of this process had there.
+/// Returns what another pool of this process had at this address.
 fn passed_on(listening: &Listening) -> Option<&PassedOn> {
     listening.passed_on.as_ref()?.downcast_ref()
 }
 
-/// Whether an address could be listened at.
+/// Fails if an address could not be listened at.
 pub(super) fn rehearse(config: &Config, listening: &Listening) -> Result<(), Error> {
     let goes_on = listening.inherited.is_some() || listening.passed_on.is_some();
     if goes_on || config.listen_by.is_some() { Ok(()) } else { probe(&ask(config, listening)) }

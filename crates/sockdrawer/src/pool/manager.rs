@@ -111,7 +111,7 @@ impl<M: Members> Manager for Core<M> {
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
         let behind = lock(&self.control).behind.clone();
         match behind {
-            // What stayed in the process before this one moves when it can.
+            // Connections that stayed in the process before this one move when they can.
             Some(behind) if !matches!(op, Op::Adopt) => self.apply_to_all(&*behind, op, selector),
             _ => M::apply(self, op, selector),
         }
@@ -160,13 +160,13 @@ impl<M: Members> Manager for Core<M> {
     }
 }
 
-/// What [`Pool::join`] says of a pool that ended for this reason.
+/// Returns the result of [`Pool::join`] for a pool that ended for this reason.
 pub(super) fn ended(reason: &str) -> Result<(), Error> {
     if [SHUT_DOWN, HANDED_OVER].contains(&reason) { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
 }
 
 impl<M: Members> Core<M> {
-    /// Does this also to what stayed in the process before this one. Of a drain each does its share.
+    /// Does an operation also to the connections that stayed in the process before this one. Each of the two does its share of a drain.
     fn apply_to_all(&self, behind: &dyn Behind, op: Op, selector: &Selector) -> Result<Outcome, Error> {
         if let Op::Notify(_) = op {
             return behind.note(&op, selector, &mut |selector| M::apply(self, op.clone(), selector));
@@ -210,7 +210,7 @@ impl<M: Members> Core<M> {
     }
 }
 
-/// What is said of a pool that takes connections, or does not.
+/// Returns the readiness of a pool in this accept state.
 fn readiness(accept_state: &AcceptState) -> Readiness {
     match accept_state {
         AcceptState::Open => Readiness::Serving,

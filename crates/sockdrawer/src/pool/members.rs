@@ -1,5 +1,5 @@
-//! What runs the connections of a pool: loops of this process, or other processes that run loops. The control plane is written
-//! once, over this trait.
+//! Members run the connections of a pool: loops of this process, or other processes that run loops. The control plane is written once, over this
+//! trait.
 
 use super::control::{Control, Core, Member, Started};
 use super::listeners::ListenerEntry;
@@ -26,28 +26,28 @@ pub(crate) struct Changing<'a, M: Members> {
     pub(crate) started: Started<M>,
 }
 
-/// One kind of members. A method that is given the control runs under its lock.
+/// A kind of members. A method that is given the control runs under its lock.
 pub(crate) trait Members: Sized + Send + Sync + 'static {
     /// A member that runs.
     type Running: Send;
-    /// What is under the lock, beside what every pool has there.
+    /// The state under the lock, beside what every pool has there.
     type State: Send;
     /// A generation that is not in force yet.
     type Next;
-    /// What a member begins with.
+    /// The data that a member begins with.
     type Start: Send;
-    /// What the supervisor hears, beside the end of a member.
+    /// News for the supervisor, beside the end of a member.
     type News: Send;
     /// The answer of a member that gives sockets up.
     type GaveUp: Send;
 
     /// The kind of part that a member is.
     const PART: Part;
-    /// Whether every member accepts from an address that has only one socket.
+    /// True where every member accepts from an address that has only one socket.
     const SHARE_A_SOCKET: bool;
-    /// Whether those that die are replaced also while the pool drains.
+    /// True where members that die are replaced also while the pool drains.
     const REPLACED_WHILE_DRAINING: bool;
-    /// For how long a pool that is dropped waits for its members.
+    /// The maximum time that a pool that is dropped waits for its members.
     const STOP_WITHIN: Duration;
 
     fn system(&self) -> &Arc<dyn System>;
@@ -61,9 +61,9 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
 
     // Starting and changing. All that can fail comes before `commit`.
 
-    /// How many members a configuration asks for.
+    /// Returns the number of members that a configuration asks for.
     fn wanted(config: &Config) -> usize;
-    /// What is checked of a change, and the limit that it gives; None: the limit is not this pool's matter.
+    /// Checks a change, and returns the limit that it gives. None: the limit is not this pool's matter.
     fn limit(&self, own: &Self::State, wanted: &Config) -> Result<Option<usize>, Error>;
     /// Where it matters, the generations in force or with connections, oldest first, and how many they have.
     fn live_generations(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config) -> Vec<(u32, usize)>;
@@ -97,26 +97,26 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
 
     // Members that come and go.
 
-    /// What the member of this index begins with.
+    /// Returns what the member of this index begins with.
     fn start(core: &Core<Self>, control: &Control<Self>, config: &Config, index: usize) -> Self::Start;
     /// Starts a member; it accepts nothing yet. Without the lock where one is replaced, for it may take its time.
     fn launch(core: &Core<Self>, index: usize, life: u64, start: &Self::Start) -> Result<Self::Running, Error>;
-    /// Whether a member that began so may become one of the pool's, after the changes that came meanwhile.
+    /// Returns true where a member that began so may become one of the pool's, after the changes that came meanwhile.
     fn is_current(control: &Control<Self>, start: &Self::Start) -> bool;
-    /// It becomes one.
+    /// Makes it one of the pool's.
     fn join(control: &mut Control<Self>, life: u64, running: &Self::Running);
     /// Ends a member that is not wanted. Its end is no death.
     fn dismiss(running: &Self::Running);
-    /// A number that another turn changes; None while the member waits for something to do. Asking also wakes the member: a runtime that is
+    /// Returns a number that another turn changes; None while the member waits for something to do. Asking also wakes the member: a runtime that is
     /// busy with other tasks turns its event loop only when there is something for it.
     fn beat(core: &Core<Self>, index: usize, running: &Self::Running) -> Option<u64>;
-    /// Whether a member can be given sockets: it has not ended.
+    /// Returns true where a member can be given sockets: it has not ended.
     fn can_take(_running: &Self::Running) -> bool {
         true
     }
-    /// Without a turn for so long a member is stuck.
+    /// Returns the time without a turn after which a member is stuck.
     fn patience(config: &Config) -> Duration;
-    /// A member has ended: takes back what it had. Returns what is to be told, and whether its end was wanted.
+    /// Takes back what a member that has ended had. Returns what is to be told, and whether its end was wanted.
     fn ended(core: &Core<Self>, control: &mut Control<Self>, index: usize, life: u64) -> (Vec<Event>, bool);
     /// Hears of something else.
     fn hear(core: &Arc<Core<Self>>, news: Self::News);
@@ -141,7 +141,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     /// gone.
     fn let_go(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry) -> Answers<Self::GaveUp>;
 
-    // What a pool's handle asks.
+    // Requests of a pool's handle.
 
     fn apply(core: &Core<Self>, op: Op, selector: &Selector) -> Result<Outcome, Error>;
     /// Visits what is in this process.

@@ -42,10 +42,10 @@ pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Connections stay for this reason whose loop, thread or helper process does not answer.
 pub(crate) const BUSY: &str = "busy";
-/// Connections stay for this reason that an upgrade before left: a process before this one has them.
+/// The reason why connections stay that an earlier upgrade left behind: a process before this one has them.
 pub(crate) const EARLIER: &str = "in an earlier process";
 
-/// What has connections that move: a loop of this process, or a helper with loops of its own.
+/// A holder of connections that move: a loop of this process, or a helper with loops of its own.
 pub(crate) trait Holder: Send + Sync {
     /// Has a request answered; sockets come along with [`Request::Restore`].
     fn ask(&self, request: Request, sockets: Vec<OwnedFd>, reply: ReplyTo<Reply>);
@@ -84,7 +84,7 @@ impl dyn Holder {
     }
 }
 
-/// What members of each kind do in their own way.
+/// The part of moving that each kind of members does in its own way.
 pub(crate) trait Moving: Members {
     /// A member that does not answer within this time hangs: its connections would not move.
     const ANSWERS_WITHIN: Duration;
@@ -107,11 +107,11 @@ pub(crate) trait Moving: Members {
     fn holder(member: &Self::Running) -> Arc<dyn Holder>;
     /// Returns what a request concerns: members, those included that take no new connections, and where else connections are.
     fn concerned(core: &Core<Self>, request: &Request) -> Vec<Arc<dyn Holder>>;
-    /// Of a pool that connects: how many connects have begun.
+    /// Returns the number of connects that have begun, of a pool that connects.
     fn begun(_own: &Self::State) -> u64 {
         0
     }
-    /// So many connects have begun in another process.
+    /// Counts connects that have begun in another process.
     fn begin_behind(_own: &Self::State, _begun: u64) {}
     /// Gives members what was carried from another process since they began.
     fn build_anew(_core: &Core<Self>, _control: &mut Control<Self>) {}
@@ -121,39 +121,39 @@ pub(crate) trait Moving: Members {
 pub(crate) trait Movable: Manager {
     fn tell_event(&self, event: &Event);
 
-    // What both ends ask.
+    // Requests of both ends.
 
-    /// Its listening sockets, in the order of their places.
+    /// Returns the listening sockets, in the order of their places.
     fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>>;
-    /// Whether all of them listen, and have their paths.
+    /// Returns true where all of them listen, and have their paths.
     fn listens(&self) -> bool;
-    /// The addresses at which connections come in, with what is counted there.
+    /// Returns the addresses at which connections come in, with what is counted there.
     fn listener_states(&self) -> ListenerStates;
-    /// The states that the service in force reads and writes.
+    /// Returns the states that the service in force reads and writes.
     fn state(&self) -> State;
     fn limit(&self) -> u64;
-    /// All that may have connections, those included that take no new ones.
+    /// Returns all that may have connections, those included that take no new ones.
     fn holders(&self) -> Vec<Arc<dyn Holder>>;
 
-    // What the predecessor's end asks.
+    // Requests of the predecessor's end.
 
-    /// How often its configuration was changed.
+    /// Returns the number of changes of the configuration.
     fn revision(&self) -> u64;
-    /// Connections that count for the limit, those of a process before this one included.
+    /// Returns the number of connections that count for the limit, those of a process before this one included.
     fn held(&self) -> u64;
-    /// What a successor has to know of this pool; with the connections of each peer, which may be many, where they are counted.
+    /// Returns what a successor has to know of this pool; with the connections of each peer, which may be many, where they are counted.
     fn what_is_held(&self, name: &str, with_peers: bool) -> Held;
-    /// Whether every member answers within this time.
+    /// Returns true where every member answers within this time.
     fn turns(&self, within: Duration) -> bool;
-    /// Whether it neither ends nor has ended.
+    /// Returns true where the pool neither ends nor has ended.
     fn is_running(&self) -> bool;
-    /// Waits until no listening socket is on its way out, for so long. Whether that came.
+    /// Waits until no listening socket is on its way out, at most this long. Returns whether that came.
     fn wait_for_retired(&self, within: Duration) -> bool;
-    /// How many of its connections can move to a build that reads these states, and why how many others cannot now. Connections of a member that does not answer `within` this time,
-    /// or within that of a plan, are in neither: [`BUSY`] stands among the reasons then, with 0.
+    /// Returns how many connections can move to a build that reads these states, and why how many others cannot now. Connections of a member that
+    /// does not answer `within` this time, or within that of a plan, are in neither: [`BUSY`] stands among the reasons then, with 0.
     fn plan_to_move(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>);
-    /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
-    /// this revision.
+    /// Forbids changes from here on; the pool's end leaves the listeners alone. Returns false where it was changed, or ended, since it was at this
+    /// revision.
     fn stay_as_it_is(&self, revision: u64) -> bool;
     /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept, because it
     /// did not turn within this time.
@@ -161,27 +161,27 @@ pub(crate) trait Movable: Manager {
     /// Stops to accept at these addresses: the other process has them, where this pool is none. From here on it is not changed. False where it was, or
     /// has ended, since it was at this revision, or where a loop did not turn within this time.
     fn hand_over_at(&self, addresses: &[String], revision: u64, within: Duration) -> bool;
-    /// The other process is dead, or did not begin: the pool may be changed, and what it listened at is its own again.
+    /// Takes the listeners back: the other process is dead, or did not begin. The pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
     /// until the last look, else those of which it is still to be learned who their peers are.
     fn freeze(&self, reads: &State);
     /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
-    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
+    /// Returns the number of notes that frozen connections heard since the last look; with `last` they hear no more of them.
     fn gathered(&self, last: bool) -> u64;
-    /// All frozen connections go on here: for good where this process `stays`, else until the next offer.
+    /// Has all frozen connections go on here: for good where this process `stays`, else until the next offer.
     fn thaw(&self, stays: bool);
-    /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
+    /// Closes the copies of the listening sockets: the other process stands. The connections that came in there are counted still.
     fn forget_handed_over(&self);
-    /// Waits until no connection is left, or until then. Whether none is.
+    /// Waits until no connection is left, or until then. Returns whether none is.
     fn wait_for_none(&self, until: Option<Instant>) -> bool;
-    /// The pool that took over is shut down: this one is, too.
+    /// Ends this pool: the pool that took over is shut down.
     fn end_with_successor(&self, how: Drain);
-    /// Nothing is left: the pool ends.
+    /// Ends the pool: no connection is left.
     fn end_handed_over(&self);
 
-    // What the successor's end asks.
+    // Requests of the successor's end.
 
     /// Listens with these sockets of the predecessor, too; it takes no connections yet.
     ///
@@ -192,24 +192,24 @@ pub(crate) trait Movable: Manager {
     fn go_on(&self, held: &Held);
     /// Takes connections from now on, or does with them what the predecessor did.
     fn open(&self);
-    /// The predecessor takes nothing back any more: what it had is given what the configuration says, and addresses that were removed meanwhile
-    /// go.
+    /// Makes the takeover final: the predecessor takes nothing back any more. What it had is given what the configuration says, and addresses that
+    /// were removed meanwhile go.
     fn take_for_good(&self);
-    /// What takes connections.
+    /// Returns what takes connections.
     fn takers(&self) -> Vec<Arc<dyn Holder>>;
-    /// The addresses of this pool at which connections of the predecessor came in.
+    /// Returns the addresses of this pool at which connections of the predecessor came in.
     fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)>;
-    /// What the predecessor has counted by now, and what each peer has there.
+    /// Stores what the predecessor has counted by now, and the connections that each peer has there.
     fn count_predecessor(&self, held: &Held);
-    /// No peer has connections in the predecessor any more.
+    /// Forgets the peers' connections in the predecessor: there are none any more.
     fn count_no_more_elsewhere(&self);
-    /// Of permits that are held for connections of the predecessor, those that no member has taken over. None: members take none over.
+    /// Returns the permits held for connections of the predecessor that no member has taken over. None: members take none over.
     fn elsewhere(&self) -> Option<u64>;
-    /// So many connections of a predecessor are none any more.
+    /// Releases the permits of connections of a predecessor that are none any more.
     fn release(&self, connections: u64);
-    /// Holds permits for so many connections more of another process, also beyond the limit.
+    /// Holds permits for this many connections more of another process, also beyond the limit.
     fn hold(&self, connections: u64);
-    /// What is done to its connections is done to these, too.
+    /// Has what is done to this pool's connections done to these, too.
     fn follow(&self, behind: Arc<dyn Behind>);
     /// Brings a note to connections that have come over.
     fn bring(&self, note: Op, selector: &Selector);
@@ -283,7 +283,7 @@ impl<M: Moving> Movable for Core<M> {
         Held {
             name: name.to_owned(),
             connections: self.held(),
-            // What is accepted or connected already takes its number here still.
+            // Connections that are being accepted or connected now still take their numbers here.
             next_id: shared_counters.ids().load(SeqCst) + IDS_APART,
             listeners: entries.map(occupied).collect(),
             counts: M::counts(self, &control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -300,7 +300,7 @@ impl<M: Moving> Movable for Core<M> {
     fn turns(&self, within: Duration) -> bool {
         let until = deadline(Instant::now(), within);
         let mut answers = self.gather(&Request::Turn(within), until);
-        // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
+        // A member that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
         answers.by_ref().all(|(_, turned)| matches!(turned, Some(Reply::Done) | None)) && answers.rest()
     }
 

@@ -7,25 +7,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a change of configuration would do, setting by setting. Empty where nothing differs.
+/// The changes that a new configuration would make, setting by setting. Empty where nothing differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The differences.
     pub changes: Vec<Change>,
 }
 
-/// One setting that differs.
+/// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// How it is carried out.
+    /// The way in which it is carried out.
     pub how: How,
-    /// From what to what, for people.
+    /// The old and the new value, for people.
     pub detail: String,
 }
 
-/// How a change is carried out. None of them ends a connection.
+/// The way in which a change is carried out. No change ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum How {
     /// At once, for all connections.
@@ -63,7 +63,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Whether a setting changes in this way.
+    /// Returns true where a setting changes in this way.
     pub fn has(&self, how: How) -> bool {
         self.changes.iter().any(|change| change.how == how)
     }
@@ -185,7 +185,7 @@ fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
     plan.note("settings.flush", new, &running.flush, &wanted.flush, |time| format!("{time:?}"));
 }
 
-/// Those of `these` that `those` have not, each as often as it is missing: port 0 may be asked for twice.
+/// Returns the listeners of `these` that `those` have not, each as often as it is missing: port 0 may be asked for twice.
 pub(super) fn difference<'a>(these: &'a [Listening], those: &[Listening]) -> Vec<&'a Listening> {
     let mut left: Vec<&Listening> = those.iter().collect();
     let mut missing = |listening: &Listening| match left.iter().position(|other| other.is_same_place(listening)) {
@@ -198,11 +198,11 @@ pub(super) fn difference<'a>(these: &'a [Listening], those: &[Listening]) -> Vec
     these.iter().filter(|listening| missing(listening)).collect()
 }
 
-/// What becomes of listening sockets.
+/// The changes of the listening sockets.
 pub(super) struct Sockets<'a> {
     pub(super) added: Vec<&'a Listening>,
     pub(super) removed: Vec<&'a Listening>,
-    /// The old and the new, at the same address with other options.
+    /// Pairs of the old and the new, at the same address with other options.
     pub(super) replaced: Vec<(&'a Listening, &'a Listening)>,
 }
 
@@ -283,7 +283,7 @@ fn connecting(plan: &mut Plan, from: &Connecting, to: &Connecting) {
     plan.note("connecting.timeout", now, &from.timeout, &to.timeout, |time| format!("{time:?}"));
 }
 
-/// Whether a change of policy is none.
+/// Returns true where a change of policy is none.
 pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool {
     match (one.limits(), other.limits()) {
         (Some(one), Some(other)) => one == other,
@@ -291,7 +291,7 @@ pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool
     }
 }
 
-/// What a reconfigure did.
+/// The result of a reconfigure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Applied {

@@ -1,4 +1,4 @@
-//! What members of a pool are asked, and what they answer: a loop for its connections, a helper process for those of all its loops.
+//! Requests to members of a pool, and their answers: a loop answers for its connections, a helper process for those of all its loops.
 
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::record::{Record, Restored};
@@ -80,7 +80,7 @@ pub(crate) enum Refusal {
     Other(String),
 }
 
-/// What one helper is right now. Counters are in the shared numbers, but for those of a helper whose children count, too.
+/// The state of one helper. Counters are in the shared numbers, but for those of a helper whose children count, too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PartStatus {
     pub(crate) counts: Option<Box<Counts>>,

@@ -5,13 +5,13 @@ use crate::config::Restarts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// After a start that failed, the first time and later.
+/// The pauses after a start that failed: the first time, and later.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// So many restarts are remembered.
+/// Maximum number of restarts that are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Returns a pause that was doubled so often.
+/// Returns a pause that was doubled this often.
 fn doubled(pause: Duration, times: u32) -> Duration {
     pause.saturating_mul(2_u32.saturating_pow(times))
 }
@@ -44,14 +44,14 @@ impl History {
 pub(crate) struct PendingRestart {
     pub(crate) until: Instant,
     pub(crate) reason: String,
-    /// How many parts of the kind, where they have no places.
+    /// Number of parts of the kind, where they have no places.
     pub(crate) parts: usize,
-    /// How often it could not be started since.
+    /// Number of starts that failed since.
     pub(super) failures: u32,
 }
 
 impl PendingRestart {
-    /// Of a part that died now, replaced after a pause.
+    /// Returns the restart of a part that died now, due after a pause.
     pub(super) fn after(pause: Duration, reason: &str) -> PendingRestart {
         PendingRestart { until: deadline(Instant::now(), pause), ..PendingRestart::since_now(reason) }
     }

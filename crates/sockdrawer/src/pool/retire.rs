@@ -16,34 +16,34 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a change waits for the addresses it removed. It goes on without them afterwards.
+/// Maximum time that a change waits for the addresses it removed. It goes on without them afterwards.
 const RETIRE_WITHIN: Duration = Duration::from_secs(1);
-/// A change that replaces sockets waits only while more than so many are retiring: they take descriptors.
+/// Maximum number of retiring sockets at which a change that replaces sockets does not wait: they take descriptors.
 const MAX_AT_ONCE: usize = 4;
-/// How long a handshake may take: a round trip across the world, or its segment once more.
+/// Maximum time of a handshake: a round trip across the world, or its segment once more.
 const HANDSHAKES_WITHIN: Duration = Duration::from_secs(3);
-/// Between two looks at them.
+/// The shortest and the longest pause between two looks at handshakes.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
-/// What the kernel has in its hands is dealt with by then, where it does not say so.
+/// The time by which the kernel is done with what it has in its hands, where it does not say so.
 const IN_HAND: Duration = Duration::from_millis(100);
 /// The pause before sockets are offered to members once more.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// What has the holders of the sockets: a pool.
+/// The owner of the members that have the sockets: a pool.
 pub(super) trait Keeper: Send + Sync {
     /// Has the members that accept from retiring sockets take what waits there and give them up, and waits for it.
     fn give_up(&self, number: u64) -> GaveUp;
-    /// They are closed.
+    /// Called when retiring sockets are closed.
     fn closed(&self, retirement: &Retirement);
 }
 
-/// How it went.
+/// The result of giving sockets up.
 pub(super) enum GaveUp {
     /// No connection waits at the sockets, and no member has them.
     Empty,
     /// A member that had them died; others have them now.
     NotYet,
-    /// The pool ends, and they with it.
+    /// The pool ends, and the sockets with it.
     Ended,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Retirement {
     ownership: Ownership,
 }
 
-/// What a change has begun.
+/// The addresses that a change has begun to retire.
 #[derive(Default)]
 pub(super) struct Begun {
     removed: Vec<u64>,
@@ -83,7 +83,7 @@ struct State {
 }
 
 impl Retirement {
-    /// What is said when they are closed.
+    /// Returns the event that is told when these sockets are closed.
     pub(super) fn told(&self) -> Event {
         let address = self.address.clone();
         if self.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) }
@@ -103,7 +103,7 @@ impl Retirement {
         retirement
     }
 
-    /// Whether another Unix socket has the path of these.
+    /// Returns true where another Unix socket has the path of these.
     fn passes_a_path_on(&self) -> bool {
         self.replaced && matches!(self.address, Address::Unix(_))
     }
@@ -126,7 +126,7 @@ impl Retirement {
         if !in_hand(system.await_input()) {
             return;
         }
-        // What is sent elsewhere cannot come here any more, but for the moment in which places change.
+        // Connections sent elsewhere cannot come here any more, but for the moment in which places change.
         self.turn_away(system);
         if handshakes(system, *address, all).is_none() {
             all.pause(HANDSHAKES_WITHIN);
@@ -165,7 +165,7 @@ fn handshakes(system: &dyn System, address: SocketAddr, all: &Retirements) -> Op
     Some(())
 }
 
-/// Whether no connection waits at these sockets.
+/// Returns true where no connection waits at these sockets.
 pub(super) fn is_empty(listener: &Listener, system: &dyn System) -> bool {
     // Twice: a connection may be counted a moment after its handshake.
     (0..2).all(|_| listener.queued(system) == 0) && !listener.is_readable(system)
@@ -176,9 +176,9 @@ impl Retirements {
         Retirements { system, keeper: OnceLock::new(), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Of this pool. Before the first of them.
+    /// Sets the pool that these belong to, before the first of them.
     pub(super) fn belong_to(&self, keeper: Weak<dyn Keeper>) {
-        // It is said once.
+        // The pool is set once.
         let _ = self.keeper.set(keeper);
     }
 

@@ -60,7 +60,7 @@ impl<M: Members> Core<M> {
         if control.is_over() {
             return (look, None);
         }
-        // Of a member that is not wanted any more the restart is due when it is wanted again.
+        // The restart of a member that is not wanted any more is due when it is wanted again.
         let missing = control.members.iter().filter(|member| member.active && member.running.is_none());
         let restarts = missing.filter_map(|member| member.absent.as_ref()).chain(&control.workers_absent);
         (look, restarts.map(|restart| restart.until).min())
@@ -68,7 +68,7 @@ impl<M: Members> Core<M> {
 
     pub(super) fn member_ended(self: &Arc<Self>, index: usize, life: u64, reason: &str) {
         let mut control = lock(&self.control);
-        // One that was started for a change that did not come about is no member.
+        // A member that was started for a change that did not come about is none of the pool's.
         let known = control.members.get(index).is_some_and(|member| member.life == life);
         let (events, was_wanted) = M::ended(self, &mut control, index, life);
         let over = !known || control.is_over();
@@ -148,7 +148,7 @@ impl<M: Members> Core<M> {
         let member = self.join(&mut control, index, life, running);
         control.members[index] = member;
         self.rebalance(&mut control);
-        // One that was not wanted for a while did not die.
+        // A member that was not wanted for a while did not die.
         control.restarts.in_all += restart.as_ref().map_or(0, |restart| restart.parts);
         drop(control);
         if let Some(PendingRestart { reason, .. }) = restart {
@@ -212,7 +212,7 @@ impl<M: Members> Core<M> {
                 events.push(Event::LoopStuck { index, since });
             }
         }
-        // Of a process that is stopped nothing is told: its loops are not the pool's to name.
+        // Nothing is told of a process that is stopped: its loops are not the pool's to name.
         if M::PART == Part::Process {
             events.clear();
         }

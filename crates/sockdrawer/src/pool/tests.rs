@@ -1,4 +1,4 @@
-//! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
+//! A pool whose system refuses: each call of the accept, connection and change paths fails in turn.
 
 mod itself;
 mod members;
@@ -153,7 +153,7 @@ fn a_listener_that_the_system_denies_pauses_alone_and_a_lack_pauses_all() {
 
 #[test]
 fn accepting_that_the_system_denies_pauses_also_at_sockets_that_retire() {
-    // What seccomp or a security module may say: the connection stays in the queue, and the socket is reported again at once.
+    // A seccomp filter or a security module may say so: the connection stays in the queue, and the socket is reported again at once.
     for errno in [Errno::PERM, Errno::ACCESS, Errno::INVAL] {
         for retires in [false, true] {
             let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Whether a configuration can be had: what types cannot check, and what descriptors allow.
+//! Checks of a configuration that types cannot make, and of what descriptors allow.
 
 use crate::behaviour::Kind;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Settings};
@@ -249,7 +249,7 @@ pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
     sys::make_room_for_descriptors(of_loops(config, others) + connections * each);
 }
 
-/// What a pool of loops has open beside its connections.
+/// Returns the number of descriptors that a pool of loops has open beside its connections.
 fn of_loops(config: &Config, others: usize) -> usize {
     others + own_descriptors(config) + model::descriptors_for_loop(config.model) * config.loops
 }

@@ -1,4 +1,4 @@
-//! What a callback asks of its loop beside its step.
+//! Requests of a callback to its loop, beside its step.
 
 use super::note::Handle;
 use super::peer::{ConnectFailure, Peer};
@@ -9,7 +9,7 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a callback asks for beside its step.
+/// Requests of a callback, beside its step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asks {
     bits: u8,
@@ -29,9 +29,9 @@ impl Asks {
     pub(crate) const HOLD: u8 = 1 << 4;
     /// A handle was given away.
     pub(crate) const HANDLE: u8 = 1 << 5;
-    /// Of a connection that this side made: the handshake of a layer is not complete; in the last call, it never was.
+    /// The handshake of a layer is not complete, of a connection that this side made; in the last call, it never was.
     pub(crate) const SHAKING: u8 = 1 << 6;
-    /// ... and is complete.
+    /// The handshake of a layer is complete, of a connection that this side made.
     pub(crate) const SHAKEN: u8 = 1 << 7;
 
     #[inline(always)]
@@ -53,12 +53,12 @@ impl Asks {
         self.bits |= bit;
     }
 
-    /// Whether input is paused from now on; None: as before.
+    /// Returns true where input is paused from now on, false where it is resumed; None: as before.
     pub(crate) fn pauses(self) -> Option<bool> {
         (self.has(Asks::PAUSE) || self.has(Asks::RESUME)).then(|| self.has(Asks::PAUSE))
     }
 
-    /// What an inner protocol asked for is asked of the loop.
+    /// Adds what an inner protocol asked for.
     pub(crate) fn join(&mut self, inner: Asks) {
         for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD, Asks::HANDLE, Asks::SHAKING, Asks::SHAKEN] {
             if inner.has(bit) {
@@ -71,7 +71,7 @@ impl Asks {
     }
 }
 
-/// What a callback said about its connection.
+/// Statements of a callback about its connection.
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
@@ -79,7 +79,7 @@ pub(crate) struct Said {
     /// Connects to begin.
     pub(crate) connects: Vec<Connect>,
     pub(crate) learned: Option<Learned>,
-    /// Of layers; None: the connection ends in it.
+    /// Handshakes of layers that ended; None: the connection ends in it.
     pub(crate) handshakes: Vec<Option<HandshakeKind>>,
 }
 
@@ -98,7 +98,7 @@ pub struct Connect {
 /// Code that is told what came of a connect.
 pub(crate) type Told = Box<dyn FnOnce(Result<Handle, ConnectFailure>) + Send>;
 
-/// How a handshake of a layer was completed.
+/// The way in which a handshake of a layer was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeKind {
@@ -118,19 +118,19 @@ pub(crate) struct Learned {
 
 /// Judges connections whose peer is known only after they were accepted.
 pub(crate) trait LateAdmission: Send + Sync {
-    /// Whether the connection may stay, and more for its loop.
+    /// Returns whether the connection may stay, and more for its loop.
     fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>);
 }
 
 impl Said {
-    /// What an inner protocol said is said of the connection.
+    /// Adds what an inner protocol said of the connection.
     pub(crate) fn join(&mut self, inner: Said) {
         self.tag = inner.tag.or(self.tag.take());
         self.report = inner.report.or(self.report.take());
         self.connects.extend(inner.connects);
         self.handshakes.extend(inner.handshakes);
         if let Some(mut learned) = inner.learned {
-            // Of several layers, the innermost that learned an address.
+            // If several layers learned an address, the innermost one's is taken.
             learned.real = learned.real.or(self.learned.take().and_then(|outer| outer.real));
             self.learned = Some(learned);
         }

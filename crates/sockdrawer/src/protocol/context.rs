@@ -1,4 +1,4 @@
-//! What a callback sees of its connection, and asks of its loop.
+//! The context of a callback: what it sees of its connection, and asks of its loop.
 
 use super::asks::{Asks, Connect, Learned};
 use super::tag::tag;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a callback asked of the connection's one timer.
+/// The request of a callback to the connection's one timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// The timer stays as it was.
@@ -44,7 +44,7 @@ pub struct Carried {
     pub received: u64,
     /// Bytes to the peer, which may not have reached it.
     pub sent: u64,
-    /// Whether this side of a [relay](crate::Step::Relay) ended before the other; None where neither has, or that was in another process.
+    /// True where this side of a [relay](crate::Step::Relay) ended before the other; None where neither has, or that was in another process.
     pub ended_first: Option<bool>,
 }
 
@@ -119,7 +119,7 @@ impl Context<'_> {
         self.hold_if(full);
     }
 
-    /// What is told of room: once in a callback, however many of its notes find none.
+    /// Returns what is told of room: once in a callback, however many of its notes find none.
     fn waiter(&self) -> Option<Waiter> {
         let sender = || -> Waiter { (self.post.clone(), self.token) };
         (!self.out.asks.has(Asks::HOLD)).then(sender)
@@ -196,7 +196,7 @@ impl Context<'_> {
         self.generation
     }
 
-    /// Whether this connection was asked to end.
+    /// Returns true where this connection was asked to end.
     pub fn draining(&self) -> bool {
         self.draining
     }

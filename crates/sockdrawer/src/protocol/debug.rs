@@ -1,4 +1,4 @@
-//! What callbacks are given prints as numbers: the bytes of a connection belong to its users.
+//! Debug output of what callbacks are given. It has only numbers: the bytes of a connection belong to its users.
 
 use super::{Context, Input, Job, Output};
 use std::fmt;

@@ -8,9 +8,9 @@ use std::any::Any;
 pub struct Delegate {
     /// Its argument is the event loop's `Hold` on the connection, as `Any`: this module is below those that know sockets.
     pub(crate) take: Take,
-    /// Whether the code may block, and so needs a thread of its own.
+    /// The code may block, and so needs a thread of its own.
     pub(crate) blocks: bool,
-    /// As the protocol was opened with it, if that asked for this delegate when it was opened.
+    /// The peer with which the protocol was opened, if it asked for this delegate then.
     pub(crate) peer: Option<Box<Peer>>,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Delegate {
     }
 }
 
-/// How a connection goes on after its [`Delegate`].
+/// The decision how a connection goes on after its [`Delegate`].
 #[derive(Debug)]
 pub enum After {
     /// The connection returns to its protocol: [`Protocol::notified`](crate::Protocol::notified) gets this note, `received` the input that

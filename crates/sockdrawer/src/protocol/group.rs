@@ -64,7 +64,7 @@ struct OfLoop {
     members: usize,
 }
 
-/// What becomes of a membership.
+/// A change of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Membership {
     Joined,
@@ -82,7 +82,7 @@ impl Group {
         lock(&self.0.0).iter().map(|of| of.members).sum()
     }
 
-    /// Whether the group has no members.
+    /// Returns true where the group has no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -187,7 +187,7 @@ impl Members {
 }
 
 impl OfLoop {
-    /// Whether this is the loop with that inbox, by its address.
+    /// Returns true where this is the loop with that inbox, by its address.
     fn is(&self, post: *const ()) -> bool {
         Arc::as_ptr(&self.post).cast() == post
     }

@@ -23,11 +23,11 @@ mod tests;
 /// # Ok::<(), sockdrawer::codec::TooLong>(())
 /// ```
 pub struct Input<'a> {
-    /// What was not taken.
+    /// Bytes that were not taken.
     bytes: &'a mut [u8],
-    /// The bytes that there were.
+    /// Number of bytes that there were.
     length: usize,
-    /// So many of those, from the first, were taken or hold no line break.
+    /// Number of those, from the first, that were taken or hold no line break.
     searched: usize,
 }
 
@@ -218,18 +218,18 @@ impl<'a> Input<'a> {
         self.length - self.bytes.len()
     }
 
-    /// Whether all bytes were taken.
+    /// Returns true where all bytes were taken.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many of the bytes that were not taken, from the first, are known to hold no line break.
+    /// Returns how many of the bytes that were not taken, from the first, are known to hold no line break.
     pub(crate) fn bytes_without_line(&self) -> usize {
         self.searched.saturating_sub(self.taken())
     }
 
-    /// Whether what was not taken was searched to its end, and holds no line break.
+    /// Returns true where what was not taken was searched to its end, and holds no line break.
     pub(crate) fn has_no_line(&self) -> bool {
         self.bytes_without_line() == self.bytes.len()
     }
@@ -252,7 +252,7 @@ fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 thread_local!(static SEARCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
 
-/// How many bytes were searched on this thread.
+/// Returns the number of bytes that were searched on this thread.
 #[cfg(test)]
 pub(crate) fn input_searched() -> usize {
     SEARCHED.get()

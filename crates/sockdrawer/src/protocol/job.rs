@@ -35,7 +35,7 @@ impl Job {
     }
 }
 
-/// How a job ended.
+/// The result of a job.
 pub struct JobResult(Result<InlineValue, Failure>);
 
 struct Failure {

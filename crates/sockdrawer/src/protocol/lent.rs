@@ -51,7 +51,7 @@ pub(crate) trait Lend: Pass + Send {
     fn give_back(self: Box<Self>, plain: Vec<u8>, note: Note) -> Note;
 }
 
-/// What came of wire bytes.
+/// The result of decoding wire bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// Nothing more can be done until more bytes arrive.
@@ -71,12 +71,12 @@ impl std::fmt::Debug for Passage<'_> {
     }
 }
 
-/// What a layer lends; opaque outside of this library.
+/// The filter that a layer lends, and what it left; opaque outside of this library.
 pub struct Lent {
     pub(crate) filter: Box<dyn Lend>,
-    /// Decoded before, and not taken.
+    /// Bytes that were decoded before, and not taken.
     pub(crate) plain: Vec<u8>,
-    /// The peer has said goodbye.
+    /// True where the peer has said goodbye.
     pub(crate) ended: bool,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Whether a note may be lost.
+/// The urgency of a note: only an offered one may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// It is delivered, or its receiver ends.
@@ -35,17 +35,17 @@ pub(crate) trait Post: Sender {
     fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
     /// A connection comes into a group, or leaves it.
     fn change(&self, token: u64, group: &Arc<Members>, change: Membership);
-    /// A handle to this connection was given away.
+    /// Notes that a handle to this connection was given away.
     fn give(&self, token: u64);
-    /// Whether the connection, to which a handle was given away, has ended.
+    /// Returns true where the connection, to which a handle was given away, has ended.
     fn is_gone(&self, token: u64) -> bool;
-    /// Whether there is room; where there is none, the sender, if one waits, is told when there is.
+    /// Returns true where there is room. Where there is none, the sender, if one waits, is told when there is.
     fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
     /// Returns false if the inbox is full.
     fn report(&self, token: u64, report: Report) -> bool;
-    /// What judges connections; without a pool there is none.
+    /// Returns what judges connections; without a pool there is none.
     fn late_admission(&self) -> Option<Arc<dyn LateAdmission>> {
         None
     }
@@ -103,8 +103,8 @@ impl Handle {
         self.id
     }
 
-    /// Whether the connection has ended, or went to another process: then it hears no notes for good. While this is false it may end at any
-    /// moment; a registry removes what [`Protocol::closed`](crate::Protocol::closed) tells of.
+    /// Returns true where the connection has ended, or went to another process: then it hears no notes for good. While this is false it may end at
+    /// any moment; a registry removes what [`Protocol::closed`](crate::Protocol::closed) tells of.
     pub fn is_gone(&self) -> bool {
         self.post.is_gone(self.token)
     }

@@ -26,7 +26,7 @@ pub struct Output {
     pub(crate) high_water: usize,
     /// A next build takes the connections over, which move as one set: those that are made now are opened there.
     pub(crate) leaves: bool,
-    /// What the callback asked for beside its step; nearly always nothing.
+    /// Requests of the callback beside its step; nearly always none.
     pub(crate) asks: Asks,
     /// A tag or a report of the callback about its connection; rare.
     pub(crate) said: Option<Box<Said>>,

@@ -36,7 +36,7 @@ pub struct Peer {
     connect_time: Duration,
     handshake_time: Duration,
     listener: Option<Arc<Address>>,
-    /// What layers know of it, the innermost first.
+    /// Facts that layers know of it, the innermost first.
     facts: Option<Arc<Fact>>,
 }
 
@@ -45,7 +45,7 @@ struct Fact {
     next: Option<Arc<Fact>>,
 }
 
-/// What layers know is not printed.
+/// Prints no facts of layers.
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Peer { remote, side, listener, .. } = self;
@@ -80,13 +80,13 @@ impl Peer {
         self.remote
     }
 
-    /// Whether the connection was accepted or made by connecting.
+    /// Returns whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The address of the pool at which the connection came in, with the real port where the pool asked for port 0. None on the connecting side,
-    /// and for a service that [does not need](crate::Service::needs_peer_address) its peers' addresses.
+    /// Returns the address of the pool at which the connection came in, with the real port where the pool asked for port 0. None on the connecting
+    /// side, and for a service that [does not need](crate::Service::needs_peer_address) its peers' addresses.
     pub fn listener(&self) -> Option<&Address> {
         self.listener.as_deref()
     }
@@ -114,7 +114,7 @@ impl Peer {
         Peer { remote: Some(remote), unnamed: false, ..self.clone() }
     }
 
-    /// What a layer of this peer's connection knows of it, such as what was agreed on in a TLS handshake; None where no layer knows a `T`.
+    /// Returns what a layer of this peer's connection knows of it, such as what was agreed on in a TLS handshake; None where no layer knows a `T`.
     ///
     /// A state that is restored, after [`Pool::adopt`](crate::Pool::adopt) or in another process, is given none: a protocol keeps what it needs.
     ///
@@ -132,7 +132,7 @@ impl Peer {
         facts.into_iter().find_map(|fact| fact.fact.downcast_ref())
     }
 
-    /// This peer, with what a layer knows of it.
+    /// Returns this peer, with what a layer knows of it.
     #[must_use]
     pub fn with_fact(mut self, fact: impl Any + Send + Sync) -> Peer {
         self.facts = Some(Arc::new(Fact { fact: Box::new(fact), next: self.facts.take() }));
@@ -181,6 +181,6 @@ pub struct ConnectFailure {
     pub errno: i32,
     /// The time from the start of the connect to the failure.
     pub after: Duration,
-    /// How late the connect began: see [`Peer::lag`].
+    /// Time by which the connect began late: see [`Peer::lag`].
     pub lag: Duration,
 }

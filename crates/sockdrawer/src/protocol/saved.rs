@@ -135,7 +135,7 @@ impl Saver {
 /// State that was saved, read in the order of writing.
 pub struct Saved<'a> {
     bytes: &'a [u8],
-    /// Of the protocol, then of each filter around it.
+    /// Versions of the state of the protocol, then of each filter around it.
     versions: &'a [u32],
     /// The time of a test.
     pub(crate) now: Option<Instant>,
@@ -170,7 +170,7 @@ impl<'a> Saved<'a> {
         self.now.unwrap_or_else(Instant::now)
     }
 
-    /// Of a layer, the versions of what is within, and that of its own filter, which comes last.
+    /// Returns the versions of what is within a layer, and that of its own filter, which comes last.
     pub(crate) fn levels(&self) -> (&'a [u32], &'a [u32]) {
         self.versions.split_at(self.versions.len().saturating_sub(1))
     }

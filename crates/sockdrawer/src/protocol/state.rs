@@ -1,4 +1,4 @@
-//! What a saved state is called, and which versions of it are read.
+//! Names of saved states, and the versions of them that are read.
 
 use super::saved::CannotRestore;
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Of the protocol, then of each layer around it; empty: nothing is declared.
+    /// Levels of the protocol, then of each layer around it; empty: nothing is declared.
     levels: Vec<Level>,
     together: bool,
     /// Levels of connections that came in by other layers of the same pool.
@@ -72,10 +72,10 @@ impl State {
         self
     }
 
-    /// Whether states that are declared so are read.
+    /// Fails unless states that are declared like `written` are read.
     ///
     /// # Errors
-    /// Why not, in one line.
+    /// The reason why they are not, in one line.
     pub fn can_read(&self, written: &State) -> Result<(), CannotRestore> {
         let mut all = std::iter::once(&self.levels).chain(&self.others);
         let like = |levels: &&Vec<Level>| levels.len() == written.levels.len();

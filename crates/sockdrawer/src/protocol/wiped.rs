@@ -47,7 +47,7 @@ impl std::ops::Deref for Wiped {
     }
 }
 
-/// What an encoder writes to.
+/// Lets an encoder write here.
 impl std::io::Write for Wiped {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.push(bytes);

@@ -1,4 +1,4 @@
-//! What a successor asks to be done to the connections that stayed here.
+//! Operations that a successor asks for, on the connections that stayed here.
 
 use super::Named;
 use super::talk::Talk;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct Owed(Arc<()>);
 
 impl Owed {
-    /// Whether an operation is under way. It may have ended the last connection, and is answered nevertheless.
+    /// Returns true while an operation is under way. It may have ended the last connection, and is answered nevertheless.
     pub(super) fn is_any(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -17,17 +17,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The process before this one may wait so long for its own loops or helpers, a drain or purge not counted ...
+/// Maximum time that the process before this one may wait for its own loops or helpers, a drain or purge not counted.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
-/// ... and longer by that for each process behind it, which is waited for there in turn.
+/// Time by which that is longer for each process behind it, which is waited for there in turn.
 const LONGER: Duration = Duration::from_secs(1);
-/// How many connections are meant is only the base of shares: without an answer within this time there are none.
+/// Maximum time to wait for the number of connections meant. It is only the base of shares: without an answer there are none.
 const COUNTS_WITHIN: Duration = Duration::from_secs(1);
-/// Connections are on their way for a few milliseconds. For longer, because the other process is stopped, no operation waits.
+/// Maximum time that an operation waits for connections on their way. They are for a few milliseconds, for longer only if the other process is
+/// stopped.
 const CROSS_WITHIN: Duration = Duration::from_secs(1);
-/// That a pool ends is said again for so long where it is not taken.
+/// Maximum time for which the end of a pool is said again where it is not taken.
 const HEARS_WITHIN: Duration = Duration::from_millis(500);
-/// Notes that wait for connections on their way.
+/// Maximum number of notes that wait for connections on their way.
 const MAX_NOTES: usize = 1024;
 
 /// The process before this one.
@@ -35,7 +36,7 @@ const MAX_NOTES: usize = 1024;
 pub(super) struct Before {
     line: Mutex<Option<Line>>,
     settled: AtomicBool,
-    /// How many there are, it included.
+    /// Number of processes before this one that may have connections, that one included.
     pub(super) count: AtomicU32,
     /// Locked while addresses of that process are given up, and in a conversation with a successor, which was told that they are there.
     pub(super) giving_up: Mutex<()>,
@@ -50,7 +51,7 @@ impl std::fmt::Debug for Before {
     }
 }
 
-/// What there is while the conversation stands.
+/// The state of the conversation while it stands.
 struct Line {
     talk: Talk,
     /// The number of the next question.
@@ -74,7 +75,7 @@ struct Crossing {
 struct Slice {
     pool: String,
     these: Selector,
-    /// What came meanwhile: notes for what stayed, and for these.
+    /// Notes that came meanwhile: for what stayed, and for these.
     notes: Vec<(Op, Selector)>,
 }
 
@@ -92,7 +93,7 @@ impl Before {
         lock(&self.line).as_ref().map(|line| line.talk.clone())
     }
 
-    /// Whether it takes nothing back any more, or there is none.
+    /// Returns true where it takes nothing back any more, or there is none.
     pub(super) fn is_settled(&self) -> bool {
         self.settled.load(SeqCst) || self.talk().is_none()
     }
@@ -133,7 +134,7 @@ impl Before {
         said
     }
 
-    /// Those of these connections are seated that this process was given: `bring` brings them the notes that came meanwhile.
+    /// Ends the crossing: the connections that this process was given have their places. `bring` brings them the notes that came meanwhile.
     pub(super) fn end_crossing(&self, bring: impl Fn(Op, &Selector)) {
         let mut crossing = lock(&self.crossing);
         crossing.under_way = false;
@@ -234,11 +235,11 @@ impl Drop for Question {
     }
 }
 
-/// What stayed there of one pool.
+/// Connections of one pool that stayed there.
 pub(super) struct Stayed {
     pub(super) pool: String,
     pub(super) before: Arc<Before>,
-    /// Its connections, and those of processes before it.
+    /// Number of its connections, and those of processes before it.
     pub(super) connections: AtomicU64,
 }
 

@@ -1,22 +1,22 @@
-//! What is told of an upgrade once all that could move has moved.
+//! Figures of an upgrade, told once all that could move has moved.
 
 use crate::ipc::messages::Replaced;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is told of an upgrade.
+/// Figures of an upgrade.
 #[derive(Default)]
 pub(super) struct Figures {
     pub(super) prepared: Duration,
     pub(super) gap: Duration,
     pub(super) moved: u64,
-    /// Of each slice: how long its connections were in neither process, and how many there were.
+    /// Time that the connections of each slice were in neither process, and their number.
     pub(super) pauses: Vec<(Duration, usize)>,
     pub(super) not_restored: Vec<String>,
 }
 
 impl Figures {
-    /// To the program that asked: the successor's process, how long all moved, and which connections stay.
+    /// Returns the message to the program that asked: the successor's process, how long all moved, and which connections stay.
     pub(super) fn told(self, pid: u32, moving: Duration, staying: BTreeMap<String, BTreeMap<String, u64>>) -> Replaced {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let Figures { prepared, gap, moved, pauses, not_restored } = self;
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-/// The median of the times that connections waited, the 99th of 100, and the longest.
+/// Returns the median of the times that connections waited, the 99th of 100, and the longest.
 fn percentiles(mut pauses: Vec<(Duration, usize)>) -> Vec<Duration> {
     pauses.sort_unstable();
     let all: usize = pauses.iter().map(|(_, count)| count).sum();

@@ -1,5 +1,5 @@
-//! What becomes of each pool of the predecessor, and pools that the successor does not have: they go on until it stands, and end then. Addresses of
-//! them at which other pools of the successor listen change owner at the commit.
+//! The fate of each pool of the predecessor. Pools that the successor does not have go on until it stands, and end then. Addresses of them at which
+//! other pools of the successor listen change owner at the commit.
 
 use super::Named;
 use super::handing_over::{Conversation, changed};

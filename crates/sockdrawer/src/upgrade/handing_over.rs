@@ -25,15 +25,15 @@ pub(super) const RESTORES_WITHIN: Duration = Duration::from_secs(1);
 /// A successor that lives keeps those that move together from acting here for so long: it has what they share, and what they changed here would be
 /// lost.
 const TOGETHER_WITHIN: Duration = Duration::from_secs(30);
-/// Listening sockets that are on their way out are waited for.
+/// Maximum time to wait for listening sockets that are on their way out.
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
-/// How long none accepts while a loop that is busy is waited for: at the first try, and at most.
+/// Time for which no process accepts while a loop that is busy is waited for: at the first try, and the maximum.
 const STOPS_WITHIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// Between two looks for connections that have become movable: at first, and at most, where none has.
+/// Pauses between two looks for connections that have become movable: at first, and the maximum, where none has.
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
-/// Code that is asked for a connection gives it back between two messages: the first look is after this time.
+/// Time until the first look for a connection that code was asked for: it gives it back between two messages.
 const COMES_BACK: Duration = Duration::from_millis(5);
-/// Connections that are not given back by then are told as staying for now.
+/// Time after which connections that are not given back are told as staying for now.
 const TELLS_BY: Duration = Duration::from_secs(1);
 /// Another that comes while a successor prepares waits so long for what that has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
@@ -64,7 +64,7 @@ pub(super) struct Conversation<'a> {
     place: Option<Arc<OwnedFd>>,
     /// When what is left here is ended, and how.
     stays: Option<(Instant, Drain)>,
-    /// What was said last of what is left here.
+    /// The last message about what is left here.
     left: Vec<Held>,
     owed: Owed,
     pub(super) figures: Figures,
@@ -229,7 +229,8 @@ impl Conversation<'_> {
         self.all().all(|named| named.pool.turns(until.saturating_duration_since(Instant::now())))
     }
 
-    /// Whether the successor, which is gone, has not said before that it stands: that may be unheard.
+    /// Returns true where the successor, which is gone, did not say before that it stands. Messages of it that were not heard yet are looked at for
+    /// that.
     fn has_died(&mut self) -> bool {
         while let Ok((said, _)) = self.talk.hear(None) {
             if matches!(said, Said::Settled | Said::ShutDown(_)) {
@@ -322,7 +323,7 @@ impl Conversation<'_> {
         self.talk.say_until(&welcome, &descriptors, Room::Soon, Some(until))
     }
 
-    /// What the successor says once it is prepared. Others that come meanwhile are refused.
+    /// Returns what the successor says once it is prepared. Others that come meanwhile are refused.
     fn prepared(&mut self, place: &OwnedFd, until: Instant) -> Result<Said> {
         let since = self.talk.now();
         loop {

@@ -1,5 +1,5 @@
-//! What another process says is believed no more than it must be: whatever the bytes are, no loop dies, and each permit goes back. For the fuzz
-//! target `upgrade`, and for the tests below, which change and cut messages that are right.
+//! Hostile input: what another process says is believed no more than it must be. Whatever the bytes are, no loop dies, and each permit goes back. For
+//! the fuzz target `upgrade`, and for the tests below, which change and cut messages that are right.
 
 use super::taking_over::sorted;
 use crate::config::Config;
@@ -151,7 +151,7 @@ mod tests {
     use crate::ipc::record::Marks;
     use crate::ipc::yours::Noted;
 
-    /// One of each message that brings something into a process.
+    /// Returns one of each message that brings something into a process.
     fn messages() -> Vec<Said> {
         let marks = Marks { waiting: true, peer_ended: true, full: true, ..Marks::default() };
         let full = record(|it| {

@@ -28,12 +28,12 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 /// The pause before what this process was short of is asked for again.
 pub(super) const SHORT_OF: Duration = Duration::from_millis(100);
 
-/// Why an upgrade failed whose successor ended the conversation.
+/// Reason of a failed upgrade: the successor ended the conversation.
 pub(super) const GONE: &str = "it is gone";
-/// ... once it had been told to take over.
+/// Reason of a failed upgrade: the successor ended the conversation once it had been told to take over.
 pub(super) const DIED: &str = "it died, and this process goes on";
 
-/// Where successors are met.
+/// The place where successors are met, and what is needed there.
 pub(super) struct Meeting {
     pub(super) path: PathBuf,
     pub(super) place: Arc<Place>,
@@ -41,11 +41,11 @@ pub(super) struct Meeting {
     pub(super) pools: Arc<Pools>,
     pub(super) before: Arc<Before>,
     pub(super) carries: Vec<Carry>,
-    /// How long connections may stay here after this process was replaced, and how they end.
+    /// Maximum time that connections may stay here after this process was replaced, and the way they end.
     pub(super) stays: Option<(Duration, Drain)>,
-    /// How pools end that the next build does not have.
+    /// The way pools end that the next build does not have.
     pub(super) ends: Drain,
-    /// How long a loop may be busy that holds an upgrade up.
+    /// Maximum time that a loop may be busy that holds an upgrade up.
     pub(super) turns_within: Duration,
     pub(super) asked: Consent,
 }
@@ -126,7 +126,7 @@ impl Meeting {
         asking.end(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
     }
 
-    /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
+    /// Returns what a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
     pub(super) fn look(&self, asks: &Replace) -> Planned {
         let pool = |named: Named| {
             let (move_on, stay) = named.plan(&named.pool.state(), None);

@@ -66,9 +66,9 @@ const MEETS_AGAIN: Duration = Duration::from_millis(10);
 const HELPERS_END_WITHIN: Duration = Duration::from_secs(1);
 /// Why neither a successor nor a program that asks goes on to meet a process.
 const HANGS_UP: &str = "the process that serves there hangs up each time: see what it is short of";
-/// Why a successor is refused that was only to show that it could take over.
+/// Reason why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
-/// How many processes before this one may still have connections.
+/// Maximum number of processes before this one that may still have connections.
 const MAX_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
@@ -103,7 +103,7 @@ pub struct Upgrade {
     begun: Option<Begun>,
 }
 
-/// What an upgrade has once it has begun.
+/// Parts of an upgrade that has begun.
 #[derive(Debug)]
 struct Begun {
     place: Arc<Place>,
@@ -151,7 +151,7 @@ impl std::fmt::Debug for Consent {
     }
 }
 
-/// What a service shares among its connections.
+/// State that a service shares among its connections, by its name.
 struct Carry {
     name: String,
     write: Box<dyn Fn() -> Vec<u8> + Send>,
@@ -245,38 +245,38 @@ impl Upgrade {
         self
     }
 
-    /// How long it may take from [`Upgrade::begin`] to [`Upgrade::ready`]. After that the predecessor goes on alone. Default: 30 s.
+    /// Sets the maximum time from [`Upgrade::begin`] to [`Upgrade::ready`]. After that the predecessor goes on alone. Default: 30 s.
     pub fn within(mut self, time: Duration) -> Upgrade {
         self.within = time;
         self
     }
 
-    /// How long the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until this
-    /// process is replaced in turn. Until then it finds all that both have as it left it: options, backlogs, modes and addresses of this
-    /// build come after that. Default: 3 s.
+    /// Sets the time for which the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until
+    /// this process is replaced in turn. Until then it finds all that both have as it left it: options, backlogs, modes and addresses of this build
+    /// come after that. Default: 3 s.
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;
         self
     }
 
-    /// How long connections that cannot move may stay in this process once it is replaced, and how they are ended then. Default: none, for
-    /// ever: no change ends a connection unasked.
+    /// Sets the maximum time that connections that cannot move may stay in this process once it is replaced, and the way they are ended then.
+    /// Default: none, for ever: no change ends a connection unasked.
     pub fn stays(mut self, time: Duration, then: Drain) -> Upgrade {
         self.stays = Some((time, then));
         self
     }
 
-    /// How connections of a pool end that the next build does not have. That pool goes on here until the next build stands, and is drained then; what
-    /// waits at its addresses is accepted before those are closed. An address at which another pool of the next build listens is that one's from the
-    /// commit on, with what waits there. Connections that stay here end so, too, where the next build dies that counts them, once another has replaced it:
-    /// that one knows nothing of them. [`Upgrade::stays`] says until when they may stay even so. Default: 30 s, all at once.
+    /// Sets the way connections of a pool end that the next build does not have. That pool goes on here until the next build stands, and is drained
+    /// then; what waits at its addresses is accepted before those are closed. An address at which another pool of the next build listens is that
+    /// one's from the commit on, with what waits there. Connections that stay here end so, too, where the next build dies that counts them, once
+    /// another has replaced it: that one knows nothing of them. [`Upgrade::stays`] says until when they may stay even so. Default: 30 s, all at once.
     pub fn ends(mut self, how: Drain) -> Upgrade {
         self.ends = how;
         self
     }
 
-    /// How long a loop of this process may be busy with its code when a new build comes, which is refused then. The other loops accept meanwhile.
-    /// Default: 5 s.
+    /// Sets the maximum time that a loop of this process may be busy with its code when a new build comes, which is refused then. The other loops
+    /// accept meanwhile. Default: 5 s.
     pub fn turns_within(mut self, time: Duration) -> Upgrade {
         self.turns_within = time;
         self
@@ -321,7 +321,7 @@ impl Upgrade {
     fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd, Option<Instant>), Error> {
         let (until, mut died) = (deadline(Instant::now(), self.within), None);
         loop {
-            // Of two that start at once, the second must not take what the first has just made for stale.
+            // If two start at once, the second must not take what the first has just made for stale.
             let lock = PathLock::of(Some(&self.path));
             match passing::packet_connect(&self.path) {
                 Ok(socket) => {
@@ -503,7 +503,7 @@ impl Upgrade {
         match predecessor {
             Some(mut predecessor) => {
                 for named in &mut pools {
-                    // What waits there is served: they end in order, once the predecessor has let go of them.
+                    // Connections that wait at these sockets are served. The sockets end in order, once the predecessor has let go of them.
                     let left = predecessor.take_left(&named.name);
                     named.given_up = left.iter().map(|one| one.address.clone()).collect();
                     named.pool.listen_too(left)?;

@@ -29,8 +29,8 @@ const CONNECTIONS: u64 = 5;
 
 /// The environment variable that has the maximum of faults in one run, for `ci/long`.
 const FAULTS: &str = "SOCKDRAWER_FAULTS";
-/// ... and the variable that has the number of runs with three faults at random. All triples would be more than an hour of CPU, and a state that was seen cannot
-/// be left out: it is on the stacks of two threads that run the code itself.
+/// The environment variable that has the number of runs with three faults at random. All triples would be more than an hour of CPU, and a state that
+/// was seen cannot be left out: it is on the stacks of two threads that run the code itself.
 const TRIPLES: &str = "SOCKDRAWER_TRIPLES";
 
 fn named(world: &Arc<World>, side: usize, together: bool) -> Vec<Named> {
@@ -90,7 +90,7 @@ fn take_over(world: &Arc<World>, together: bool) -> Option<String> {
     }
 }
 
-/// One run, with the choices of this script: what is wrong with it, and what it chose of how many.
+/// Runs once, with the choices of this script. Returns what is wrong with the run, and what it chose of how many.
 fn run(script: &[usize], faults: usize, kinds: schedule::Kinds, together: bool) -> (Option<String>, Vec<(usize, usize)>) {
     let world = Arc::new(World::new(script, faults, kinds, CONNECTIONS, together));
     std::thread::scope(|scope| {

@@ -14,9 +14,9 @@ pub(super) struct Pools(Mutex<List>);
 #[derive(Default)]
 struct List {
     stage: Stage,
-    /// Those that take no connection before [`Upgrade::ready`](super::Upgrade::ready).
+    /// Pools that take no connection before [`Upgrade::ready`](super::Upgrade::ready).
     waiting: Vec<Named>,
-    /// Those that were opened, and may have stopped.
+    /// Pools that were opened, and may have stopped.
     opened: Vec<(String, Weak<dyn Movable>)>,
 }
 
@@ -52,7 +52,7 @@ impl List {
         Ok(())
     }
 
-    /// Those that do not end, or have ended.
+    /// Returns the pools that neither end nor have ended.
     fn running(&self) -> impl Iterator<Item = (&String, Arc<dyn Movable>)> {
         self.opened.iter().filter_map(|(name, pool)| Some((name, pool.upgrade().filter(|pool| pool.is_running())?)))
     }
@@ -68,12 +68,12 @@ impl Pools {
         lock(&self.0)
     }
 
-    /// Whether a pool of this name may be started now.
+    /// Fails unless a pool of this name may be started now.
     pub(super) fn may_start(&self, name: &str) -> Result<(), Error> {
         self.list().may_start(name)
     }
 
-    /// A pool that has started and takes no connection before `ready`; or from now on, where that has been.
+    /// Adds a pool that has started and takes no connection before `ready`; or from now on, where that has been.
     pub(super) fn add(&self, named: Named) -> Result<(), Error> {
         let mut list = self.list();
         list.may_start(&named.name)?;
@@ -87,7 +87,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Those that wait for `ready`, which happens once. None: it has been.
+    /// Takes the pools that wait for `ready`, which happens once. None: it has been.
     pub(super) fn take_waiting(&self) -> Option<Vec<Named>> {
         let mut list = self.list();
         (list.stage == Stage::Prepares).then(|| {
@@ -109,7 +109,7 @@ impl Pools {
         list.stage != Stage::HandsOver && list.running().next().is_none()
     }
 
-    /// Those that a successor is offered.
+    /// Returns the pools that a successor is offered.
     pub(super) fn offered(&self) -> Vec<Named> {
         let named = |(name, pool): (&String, _)| Named { name: name.clone(), pool, given_up: Vec::<Address>::new() };
         self.list().running().map(named).collect()

@@ -41,7 +41,7 @@ pub struct Build {
     pub pid: u32,
 }
 
-/// What a successor takes over.
+/// The takeover by a new build, as it would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Takeover {
@@ -55,7 +55,7 @@ pub struct Takeover {
     pub dropped: Vec<String>,
 }
 
-/// What becomes of a pool when its program is replaced.
+/// The part of one pool in a takeover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolTakeover {
@@ -63,9 +63,9 @@ pub struct PoolTakeover {
     pub name: String,
     /// Connections that count for the limit.
     pub connections: u64,
-    /// Those that can move now.
+    /// Connections that can move now.
     pub moving: u64,
-    /// Why how many others stay, for now or until they end.
+    /// Numbers of the other connections, which stay for now or until they end, by the reason.
     pub staying: BTreeMap<String, u64>,
     /// Addresses whose listening sockets are taken over.
     pub taken_over: Vec<String>,
@@ -79,25 +79,25 @@ pub struct PoolTakeover {
     pub ends: bool,
 }
 
-/// How a program was replaced, once all that could move had moved.
+/// The result of a replacement, once all that could move had moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replaced {
     /// The process of the new build.
     pub pid: u32,
-    /// From its start until it could take over.
+    /// Time from the start of the new build until it could take over.
     pub prepared: Duration,
-    /// In which neither process accepted: connections waited in the kernel.
+    /// Time in which neither process accepted: connections waited in the kernel.
     pub gap: Duration,
     /// Connections that moved.
     pub moved: u64,
-    /// ... in this time.
+    /// Time in which the connections moved.
     pub moving: Duration,
-    /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
+    /// Times in which a connection was in neither process: the median, the 99th of 100, and the longest.
     pub pauses: [Duration; 3],
     /// Numbers of connections that were still in the old process then, by the name of the pool and by the reason.
     pub staying: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Why the new build did not restore some of them, each reason once.
+    /// Reasons why the new build did not restore some of them, each once.
     pub not_restored: Vec<String>,
 }
 
@@ -107,15 +107,15 @@ impl Replace {
         Replace { path: path.into(), command: Vec::new(), within: WITHIN }
     }
 
-    /// What it starts, in its own folder and environment. Default: the command line with which it was started itself, so that a file, or a
-    /// link, that was changed since is the new build.
+    /// Sets the command that is started, in the program's own folder and environment. Default: the command line with which it was started itself, so
+    /// that a file, or a link, that was changed since is the new build.
     #[must_use]
     pub fn command(mut self, command: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Replace {
         self.command = command.into_iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 
-    /// How long the new build may take until it is ready: 30 s unless told otherwise. Then it is killed.
+    /// Sets the maximum time until the new build is ready: 30 s unless told otherwise. Then it is killed.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Replace {
         self.within = time;
@@ -158,7 +158,7 @@ impl Replace {
         }
     }
 
-    /// What a build would take over that is like the one that runs. `to` is that one.
+    /// Returns what a build would take over that is like the one that runs. `to` is that one.
     ///
     /// # Errors
     /// [`Error::Upgrade`] when no such program runs.
@@ -166,7 +166,7 @@ impl Replace {
         self.see(messages::Replace { look: true, ..messages::Replace::default() })
     }
 
-    /// Which build runs. Answered at once, however long its pools would take to say what they have.
+    /// Returns the build that runs. Answered at once, however long its pools would take to say what they have.
     ///
     /// # Errors
     /// [`Error::Upgrade`] when no such program runs.

@@ -63,21 +63,21 @@ struct Arriving {
     left: u64,
     /// Permits that are held for connections that are the predecessor's still.
     held: u64,
-    /// ... and those of the addresses at which they came in.
+    /// Permits that are held for such connections at each of the addresses at which they came in.
     listeners: Vec<(Arc<ListenerState>, u64)>,
     /// Processes before the predecessor that still have connections.
     behind: u32,
-    /// The addresses at which they came in: one that is removed and added again counts from nothing.
+    /// Addresses at which connections of the predecessor came in: one that is removed and added again counts from nothing.
     known: ListenerStates,
-    /// What gets them, in turn.
+    /// Number of the member that gets the next connection: members get them in turn.
     turn: usize,
 }
 
-/// What was restored and is not this process's yet.
+/// Connections that were restored and are not this process's yet.
 #[derive(Default)]
 struct Pending {
     restored: Vec<RestoredHere>,
-    /// Those that the predecessor has closed by now, of a verdict that has several parts.
+    /// Connections that the predecessor has closed by now, of a verdict that has several parts.
     given: Vec<Yours>,
 }
 
@@ -225,13 +225,13 @@ impl Predecessor {
             named.pool.follow(stayed.clone());
             named.pool.open();
         }
-        // One that is dead by now is found so by the first look at its connections.
+        // If the predecessor is dead by now, the first look at its connections finds that.
         let _ = arrivals.talk.say_surely(&Said::Done);
         Ok(arrivals)
     }
 }
 
-/// The sockets of a welcome by pool and address, and that of the meeting place, which is the last.
+/// Returns the sockets of a welcome by pool and address, and that of the meeting place, which is the last.
 pub(super) fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<(Sockets, OwnedFd), String> {
     let place = descriptors.pop().ok_or("it passed no socket")?;
     let (mut sockets, mut left) = (Vec::new(), descriptors.into_iter());
@@ -385,7 +385,7 @@ impl Arrivals {
         restored
     }
 
-    /// What was restored is this process's: that of it which was given, or all, where the predecessor is dead.
+    /// Makes what was restored this process's: the part that was given, or all, where the predecessor is dead.
     fn seat(&mut self, pending: &mut Pending, is_given: bool) {
         let Pending { restored, given } = std::mem::take(pending);
         let mut places: Vec<usize> = restored.iter().map(|of| of.pool).collect();
@@ -409,7 +409,7 @@ impl Arrivals {
 }
 
 impl Arriving {
-    /// Those of what its loops or helpers restored are this process's: that of it which was given, or all.
+    /// Makes what its loops or helpers restored this process's: the part that was given, or all.
     fn seat<'a>(&mut self, restored: impl Iterator<Item = &'a RestoredHere>, given: Yours, is_given: bool) {
         let all: Option<HashSet<u64>> = is_given.then(|| given.ids.iter().copied().collect());
         let Yours { noted, notes, .. } = given;
@@ -435,7 +435,7 @@ impl Arriving {
         takers.get(self.turn % takers.len().max(1)).cloned()
     }
 
-    /// One connection more is this process's, with the permits that were held for it.
+    /// Counts one connection more as this process's, with the permits that were held for it.
     fn is_here(&mut self, address: Option<&str>) {
         self.held = self.held.saturating_sub(1);
         let came_in = |(state, held): &&mut (Arc<ListenerState>, u64)| {

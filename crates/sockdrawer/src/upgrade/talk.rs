@@ -1,4 +1,4 @@
-//! One end of the conversation between a program and the new build that replaces it.
+//! The conversation between a program and the new build that replaces it: one end of it.
 //!
 //! The end of a conversation decides who owns connections: a successor owns all that a dead predecessor offered it. So a living process never
 //! causes that end by a failure: a failed call is made again, only a hang-up counts as the end, and a process that is done says a last word first
@@ -17,7 +17,7 @@ const SPEAKS_WITHIN: Duration = Duration::from_millis(100);
 /// The pause before the system is asked again for what it was short of.
 const SHORT_OF: Duration = Duration::from_millis(10);
 
-/// How a message finds room.
+/// The patience with which a message waits for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Room {
     /// The room that there is.
@@ -124,7 +124,7 @@ impl Line for Wire {
     }
 }
 
-/// One end, from any thread. The conversation is over when the last of them is dropped.
+/// An end of the conversation, for any thread. The conversation is over when the last of them is dropped.
 #[derive(Clone)]
 pub(super) struct Talk(Arc<dyn Line>);
 

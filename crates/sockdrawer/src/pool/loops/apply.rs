@@ -53,7 +53,7 @@ impl Core<Loops> {
         for (id, inbox) in placements().flat_map(|placement| placement.numbered()) {
             match id {
                 Some(id) => threads.push((id, inbox)),
-                // What is on its way to a thread is in its inbox before the question.
+                // Connections on their way to a thread are in its inbox before the question.
                 None => inboxes.push(inbox),
             }
         }

@@ -1,4 +1,4 @@
-//! What a change does to loops.
+//! Changes of a configuration, as loops carry them out.
 
 use super::{Loops, State, prepare_generation};
 use crate::admission::AcceptState;
@@ -161,7 +161,7 @@ impl Core<Loops> {
         self.retire_before(control);
     }
 
-    /// What follows from the switch: ended generations are told, and loops without traffic look at it.
+    /// Does what follows from the switch: ended generations are told, and loops without traffic look at it.
     fn retire_before(&self, control: &mut Control<Loops>) {
         let generation = self.own.shared.switch.current();
         let live = Core::live_generations(control);
@@ -218,7 +218,7 @@ impl Core<Loops> {
     }
 }
 
-/// Whether a change leaves alone what is connected to.
+/// Returns true where a change leaves the connects of a pool as they are.
 pub(super) fn same_dialer(one: &Config, other: &Config) -> bool {
     match (&one.endpoint, &other.endpoint) {
         (Endpoint::Connect(one), Endpoint::Connect(other)) => one.has_same_connects(other),

@@ -113,7 +113,7 @@ impl Core<Loops> {
             if next.is_empty() && targets.len() == 0 {
                 break;
             }
-            // Those that still connect, have ended, or were asked by another drain, have others in their place.
+            // Connections that still connect, have ended, or were asked by another drain, are made up for by others.
             asked += drained_first(next, endings);
         }
         self.find_silent(endings);

@@ -40,11 +40,11 @@ impl Core<Loops> {
         }
     }
 
-    /// What waits in the kernel is accepted, what is connected is drained.
+    /// Ends the pool: connections that wait in the kernel are accepted, connected ones are drained.
     pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
         {
             let mut control = lock(&self.control);
-            // What waits at sockets of a process that goes on is that process's to accept.
+            // Sockets handed over to another process are skipped: that process accepts what waits there.
             let gone = control.listeners.take_all().into_iter().filter(|entry| !entry.listener.is_handed_over()).collect();
             self.retirements.stop();
             self.retire(&control, gone);

@@ -1,4 +1,4 @@
-//! What a loop is to the control plane.
+//! Loops as members of a pool, for the control plane.
 
 use super::change::same_dialer;
 use super::{LoopHandle, Loops, News, State, prepare_generation};

@@ -33,7 +33,7 @@ use crate::sys::{self, panics};
 use shutdown::ShutdownSignal;
 use std::sync::{Arc, Weak};
 
-/// What the loops of a pool share.
+/// Data that the loops of a pool share.
 pub(crate) struct Loops {
     pub(crate) shared: Arc<Shared>,
     /// Loops make the connects that are asked of the pool in turn.
@@ -42,12 +42,12 @@ pub(crate) struct Loops {
     shutdown: ShutdownSignal,
 }
 
-/// What is under the lock of a pool of loops.
+/// The state of a pool of loops under its lock.
 pub(crate) struct State {
-    /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
+    /// The generation in force, after retired ones. They belong to the switch and to the loops that have connections of them.
     generations: Vec<Weak<Generation>>,
     dialer: Option<Arc<Dialer>>,
-    /// What loops counted that are gone.
+    /// Counts of loops that are gone.
     past: Counts,
     /// Descriptors the program had open before the pool.
     others: usize,
@@ -57,11 +57,11 @@ pub(crate) struct State {
 pub(crate) struct LoopHandle {
     pub(crate) inbox: Arc<Inbox>,
     running: Running,
-    /// What it was told to connect.
+    /// The connects that the loop was told to make.
     dials: Option<Arc<Dialer>>,
 }
 
-/// What a loop's pool hears of its threads, beside the end of a loop.
+/// News of a pool's threads, beside the end of a loop.
 pub(crate) enum News {
     /// A thread that served one connection died.
     ThreadDied { panic: String },
@@ -69,7 +69,7 @@ pub(crate) enum News {
     WorkerDied { panic: String },
 }
 
-/// What a pool stands on.
+/// The parts that a pool is started with.
 pub(crate) struct Foundation {
     pub(crate) shared_counters: SharedCounters,
     pub(crate) limiter: Arc<Limiter>,
@@ -159,7 +159,7 @@ impl Core<Loops> {
     fn launch_loop(&self, model: Model, index: usize, life: u64, event_loop: EventLoop) -> Result<LoopHandle, Error> {
         let (inbox, reports) = (event_loop.inbox().clone(), self.reports.clone());
         let running = model::start(model, index, event_loop, move |panic| {
-            // One that was asked to end says nothing. The supervisor is gone when the pool is.
+            // A loop that was asked to end says nothing. The supervisor is gone when the pool is.
             let _ = panic.map(|reason| reports.send(FromMember::Ended { index, life, reason }));
         });
         let running = running.map_err(|source| Error::System { what: "start a thread", source })?;

@@ -83,7 +83,7 @@ impl Holder for Inbox {
         let offered = match answers.next() {
             Some((_, offered)) => offered,
             None if !begun.swap(true, SeqCst) => return Err(Errno::BUSY),
-            // What has moved must be known for sure.
+            // Once begun, the offer is waited for without a limit: it must be known for sure which connections have moved.
             None => answers.surely(),
         };
         offered.unwrap_or(Ok(Offered::default()))

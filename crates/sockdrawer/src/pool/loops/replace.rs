@@ -76,7 +76,7 @@ impl Core<Loops> {
         };
         let mut restart = PendingRestart::after(pause, reason);
         let mut control = lock(&self.control);
-        // Those that are missing come back together, when the first is due.
+        // Missing workers come back together, when the first is due.
         if let Some(others) = control.workers_absent.take() {
             restart = PendingRestart { until: others.until.min(restart.until), parts: others.parts + 1, ..restart };
         }

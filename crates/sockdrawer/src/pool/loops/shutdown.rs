@@ -3,7 +3,7 @@
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use std::time::Instant;
 
-/// How far the end of a pool is.
+/// Progress of the end of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shutdown {
     #[default]

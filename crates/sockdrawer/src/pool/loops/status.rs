@@ -1,4 +1,4 @@
-//! What a pool of loops is now, and what its tests do to it.
+//! The status of a pool of loops, and what its tests do to it.
 
 use super::Loops;
 use crate::config::Part;
@@ -12,7 +12,7 @@ use crate::sys::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Core<Loops> {
-    /// What was counted, by whom ever. Others count meanwhile: what ended was counted as begun before that, so it is read first.
+    /// Returns all counts, of ended loops too. Others count meanwhile: what ended was counted as begun before that, so it is read first.
     pub(super) fn counts(&self, control: &Control<Loops>) -> Counts {
         let read = || {
             let mut counts = control.own.past;
@@ -56,7 +56,7 @@ impl Core<Loops> {
             ..self.common_status(&control)
         };
         drop(control);
-        // One of them may be the last of its service, whose Drop may call the pool.
+        // A generation among them may be the last of its service, whose Drop may call the pool.
         drop(live);
         status
     }

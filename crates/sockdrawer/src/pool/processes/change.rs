@@ -1,4 +1,4 @@
-//! What a change does to processes: every helper prepares, then one word is stored that all of them look at when they accept.
+//! A change of a pool of processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers, told};
@@ -87,9 +87,9 @@ impl Core<Helpers> {
         self.own.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
         self.tell(&Event::GenerationStarted(id));
         (control.generation, control.own.generated) = (id, next);
-        // One that is gone is replaced, and its successor begins with this generation.
+        // A helper that is gone is replaced, and its successor begins with this generation.
         let _ = agree(control.running(), || HelperRequest::Committed);
-        // Perhaps no process had the one before: every process was dead in that moment.
+        // Perhaps no process had the generation before: every process was dead in that moment.
         control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
@@ -122,9 +122,9 @@ impl Core<Helpers> {
         })
     }
 
-    /// What a process begins with.
+    /// Returns what a process begins with.
     pub(super) fn announce(&self, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {
-        // What a process of this number left behind, if there was one.
+        // A process that had this number before may have left something behind.
         self.own.reclaim(control.own.slots, index);
         let start = Start {
             version: VERSION.to_owned(),

@@ -23,7 +23,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 /// no helper at all: it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// One helper.
+/// The pool's end of the connection to one helper.
 pub(crate) struct Channel {
     socket: OwnedFd,
     sender: Mutex<Sender>,
@@ -32,23 +32,23 @@ pub(crate) struct Channel {
     pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
     /// The helper is gone: no answer will come.
     closed: AtomicBool,
-    /// ... and reaped.
+    /// The helper was reaped.
     ended: AtomicBool,
-    /// It ends because it was not wanted any more.
+    /// The helper ends because it was not wanted any more.
     dismissed: AtomicBool,
     pub(super) pid: u32,
-    /// The process by itself; None: there was no descriptor for it, and until it is reaped its number is its own.
+    /// A descriptor of the process. None: there was none to be had, and until the process is reaped its number is its own.
     process: Option<OwnedFd>,
 }
 
-/// What a channel's reader tells.
+/// The receiver of what a channel's reader tells.
 pub(super) trait Listener: Send + 'static {
     fn event(&self, event: Event);
-    /// The helper ended, so.
+    /// Called when the helper ended, with the way it did.
     fn ended(&self, how: &Ended);
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended(Option<ExitStatus>);
 
@@ -156,7 +156,7 @@ impl Channel {
         let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, order), descriptors, true);
         if let Err(errno) = sent
             && let Some(reply) = lock(&self.pending).remove(&number)
-            // One that is gone refuses nothing. One that does not read its mail, or could not be written to, did not agree.
+            // A helper that is gone refuses nothing. One that does not read its messages, or could not be written to, did not agree.
             && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
         {
             reply.answer(Reply::Refused(Refusal::Other(std::io::Error::from(errno).to_string())));

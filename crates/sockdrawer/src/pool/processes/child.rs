@@ -32,7 +32,7 @@ const ASKED: u32 = 0;
 const FAILED: i32 = 70;
 const NO_PROGRAM: i32 = 127;
 
-/// What every child begins with, made by its parent before.
+/// The data that every child begins with, made by its parent before.
 pub(super) struct ChildTemplate {
     pub(super) prepared: Box<OwnPage>,
     pub(super) inbox: usize,
@@ -104,7 +104,7 @@ struct Prepared {
     observer: Arc<PageObserver>,
 }
 
-/// What is prepared for the next child, in a page of its own, because a child gets a copy of each page that it writes to.
+/// The data prepared for the next child, in a page of its own, because a child gets a copy of each page that it writes to.
 #[derive(Default)]
 #[repr(align(4096))]
 pub(super) struct OwnPage(Mutex<Option<Prepared>>);
@@ -126,7 +126,7 @@ impl ChildTemplate {
         event_loop.prepare();
         let before =
             lock(&self.prepared.0).replace(Prepared { event_loop, permit: Some(permit), generation: generation.id, observer });
-        // What its service made for it is the user's.
+        // Values that its service made for it are the user's.
         panics::discard(before);
     }
 

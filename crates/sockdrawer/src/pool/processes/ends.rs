@@ -32,18 +32,18 @@ pub(super) struct Ends {
     last: Option<u64>,
 }
 
-/// One of them.
+/// A question to children that is not over.
 struct Asked {
     kind: AskedFor,
     /// Children that are not gone.
     left: HashSet<u32>,
-    /// Those that are still to be asked, and when.
+    /// Children that are still to be asked, and when.
     turns: VecDeque<(Instant, u32)>,
-    /// When all of it is over.
+    /// The deadline of the whole question.
     until: Instant,
-    /// When programs are told, by a signal that ends most of them.
+    /// The moment when programs are told, by a signal that ends most of them.
     last_words: Instant,
-    /// A listener's queue is still accepted from.
+    /// The queue of a listener is still accepted from.
     listener: bool,
     stage: Stage,
     drained: Drained,
@@ -60,7 +60,7 @@ enum AskedFor {
     Nothing,
 }
 
-/// How far the time of a question has gone. A child with a protocol keeps the deadline itself; one that does not is stuck.
+/// The progress of a question towards its deadline. A child with a protocol keeps the deadline itself; one that does not is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Asking,
@@ -215,12 +215,12 @@ impl Ends {
         }
     }
 
-    /// Whether nothing may be accepted any more.
+    /// Returns true where nothing may be accepted any more.
     pub(super) fn is_time_over(&self) -> bool {
         self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.stage >= Stage::Over)
     }
 
-    /// These were never accepted.
+    /// Counts connections that were never accepted as cut.
     pub(super) fn add_cut(&mut self, connections: usize) {
         if let Some(asked) = self.last.and_then(|last| self.open.get_mut(&last)) {
             asked.count(connections, true);

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 /// The bits by which the helper's event loop notices a request, and an ended child.
 const POOL: u32 = 0;
 const CHILDREN: u32 = 1;
-/// ... and connections of programs that are to be looked at.
+/// The bit by which it notices that connections of programs are to be looked at.
 const PROGRAMS: u32 = 2;
 
 /// Events of one turn. A forking helper has few descriptors.
@@ -77,10 +77,11 @@ struct Forking {
     /// Listeners that are being given up, each with the number of the request.
     retiring: Vec<(u64, Answers<()>)>,
     generations: Vec<Arc<Generation>>,
-    /// What is in force, and what was prepared.
+    /// The generation in force, as it was built.
     generated: Generated,
+    /// The generation that was prepared.
     next: Option<(Arc<Generation>, Generated)>,
-    /// Ends when no child is left.
+    /// True where the helper ends when no child is left.
     last: bool,
 }
 
@@ -104,7 +105,7 @@ impl Forking {
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, event: Arc::new(event), system: kernel.clone() };
         let limit = shared_counters.limit().load(SeqCst) as usize;
-        // What is written for each connection is made together, because forking makes each of its pages cost a copy.
+        // The memory that is written for each connection is made together, because forking makes each of its pages cost a copy.
         let generation = build(&start.generated)?;
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
@@ -199,10 +200,10 @@ impl Forking {
         }
     }
 
-    /// What waits for time, for a listener's queue, or for children.
+    /// Goes on with what waits for time, for a listener's queue, or for children.
     fn go_on(&mut self) {
         self.children.close_lingering();
-        // Those that came in while the pool was already ending are asked, too.
+        // Connections that came in while the pool was already ending are asked, too.
         self.ends.drain_more(&self.children);
         self.ends.go_on(&self.children);
         if self.ends.is_time_over() && !self.retiring.is_empty() {
@@ -277,7 +278,7 @@ impl Forking {
         Some(reply)
     }
 
-    /// What concerns connections: into their processes only signals reach.
+    /// Does or answers a request about connections: into their processes only signals reach.
     fn ask(&mut self, number: u64, order: HelperRequest) -> Option<Reply> {
         let reply = match order {
             HelperRequest::Apply(Op::Kill, selector) => {
@@ -340,7 +341,7 @@ impl Forking {
     fn listed(&self, pid: u32, child: &Child) -> ConnectionStatus {
         let counts = child.counts();
         let bytes = (counts.bytes_in, counts.bytes_out);
-        // What it is doing its own process knows.
+        // Only its own process knows what the connection is doing.
         traits(child, Instant::now()).status(Side::Accepted, bytes, ConnectionState::Delegated, self.ends.is_draining(pid))
     }
 
@@ -400,7 +401,7 @@ impl Forking {
         Ok(())
     }
 
-    /// Those that had no connection when they were retired.
+    /// Tells the end of generations that had no connection when they were retired.
     fn tell_ended(&self) {
         for ended in self.generations.iter().filter(|generation| generation.has_ended()) {
             self.shared.tell(&Event::GenerationEnded(ended.id));
@@ -451,7 +452,7 @@ impl Forking {
     }
 }
 
-/// What a child is chosen by.
+/// Returns the traits that a child is chosen by.
 fn traits(child: &Child, now: Instant) -> Traits<'_> {
     let age = now.duration_since(child.since);
     Traits { id: child.id, generation: child.generation.id, peer: child.peer(), age, listener: child.listener(), tag: None }

@@ -103,8 +103,8 @@ pub(super) struct Helper {
     pub(super) turn: usize,
     /// The sockets that it accepts from, by the pool's numbers. The loops own them: one that retires goes when its queue is empty.
     sockets: HashMap<(u64, usize), Weak<ListenSocket>>,
-    /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
-    /// at once would forget it before its end is told.
+    /// The configuration and generation that come into force when the switch word is stored. The generation before is kept until then: loops that
+    /// switch at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
     /// Each thread that owes the pool an answer has one of it.
     owed: Arc<()>,
@@ -148,7 +148,7 @@ impl Helper {
         })
     }
 
-    /// What is quick is answered here, the rest by a thread.
+    /// Answers what is quick here, and leaves the rest to a thread.
     fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) {
         let reply = match order {
             HelperRequest::Start(_) => Reply::Refused(other("a helper begins once")),
@@ -310,7 +310,7 @@ fn on_a_thread(answer: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
 }
 
-/// What may take as long as connections take to end.
+/// Answers a request that may take as long as connections take to end.
 fn slow(core: &Core<Loops>, order: HelperRequest) -> Reply {
     match order {
         HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),

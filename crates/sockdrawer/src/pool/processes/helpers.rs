@@ -28,23 +28,23 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a helper may take to say what it has, and after the deadline of a drain or purge, what came of it. A helper that is stopped
+/// The maximum time that a helper may take to say what it has, and after the deadline of a drain or purge, what came of it. A helper that is stopped
 /// does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// When the pool ends, a helper is to be done a tenth of the time before the deadline, or so much where that is less, because on a busy
-/// machine it may run late ...
+/// The maximum by which a helper is to be done before the deadline of the pool's end, because on a busy machine it may run late. It is a tenth of the
+/// time where that is less.
 const EARLIER: Duration = Duration::from_millis(500);
-/// ... and is killed so much after the deadline.
+/// The time after the deadline until a helper is killed.
 const ANSWER_WITHIN: Duration = Duration::from_millis(80);
 
-/// It has no substitute: a filter of system calls has to allow it.
+/// The call that has no substitute: a filter of system calls has to allow it.
 const SHARE: &str = "make memory that processes share (memfd_create, Linux 3.17 and later)";
 
-/// What the processes of a pool share.
+/// Data that the processes of a pool share.
 pub(crate) struct Helpers {
     pub(super) shared_counters: SharedCounters,
-    /// What helpers map the shared numbers by, and what wakes them when permits are given.
+    /// The descriptor by which helpers map the shared numbers. `event` wakes them when permits are given.
     pub(super) numbers: OwnedFd,
     pub(super) event: Arc<OwnedFd>,
     pub(super) limiter: Arc<Limiter>,
@@ -54,24 +54,24 @@ pub(crate) struct Helpers {
     pub(super) news: Notifier,
 }
 
-/// What is under the lock of a pool of processes.
+/// The state of a pool of processes under its lock.
 pub(crate) struct State {
-    /// In force.
+    /// The generation in force.
     pub(super) generated: Generated,
-    /// Of each generation, the helpers that have it.
+    /// The helpers that have each generation.
     pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
-    /// So many listeners had numbers among the shared ones at a time.
+    /// The maximum number of listeners that had numbers among the shared ones at a time.
     pub(super) slots: usize,
-    /// Since a process died, until no permit is found to be lost.
+    /// The recount that runs since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
-    /// Permits of listeners that are being accounted for.
+    /// Recounts of the permits of listeners.
     pub(super) at_listeners: Recounts,
 }
 
-/// What a process begins with.
+/// The data that a process begins with.
 pub(crate) struct Announced {
     pub(super) start: Start,
-    /// Of the configuration that it begins with.
+    /// The revision of the configuration that it begins with.
     pub(super) revision: u64,
 }
 
@@ -109,8 +109,8 @@ impl Core<Helpers> {
         lock(&self.control).running().cloned().collect()
     }
 
-    /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
-    /// at the same time.
+    /// Returns the share of each helper in a drain: its part of the rate, and of the number, is its part of the connections, so that all are done at
+    /// the same time.
     fn shares(channels: &[Arc<Channel>], how: Drain, selector: &Selector) -> Vec<Drain> {
         if channels.len() < 2 || (how.rate.is_none() && how.max_connections.is_none()) {
             return vec![how; channels.len()];
@@ -201,7 +201,7 @@ impl Core<Helpers> {
         let members: Vec<_> = {
             let mut control = lock(&self.control);
             let Control { listeners, members, .. } = &mut *control;
-            // What waits at sockets of a process that goes on is that process's to accept.
+            // Sockets handed over to another process are released: that process accepts what waits there.
             for entry in listeners.listening.iter_mut().filter(|entry| entry.listener.is_handed_over()) {
                 self.release_all(entry, members);
             }
@@ -236,7 +236,7 @@ impl Core<Helpers> {
         let mut parts = Vec::new();
         for (at, reply) in answers {
             let (held, cut_before) = late[at].take().unwrap_or_default();
-            // One that is gone has taken its connections with it, and may not have counted them.
+            // A helper that is gone has taken its connections with it, and may not have counted them.
             parts.push(match reply {
                 Some(Reply::Outcome(answer)) => answer.drained,
                 _ => Drained::of((0, self.own.count_cut(members[at].0, held, cut_before))),
@@ -285,7 +285,7 @@ pub(super) fn told<'a>(
     gather(channels, None, |channel, reply| channel.tell(order(), &[], reply)).within(within)
 }
 
-/// What each of these helpers is now, as far as it says so in time.
+/// Returns the state of each of these helpers, as far as it answers in time.
 pub(super) fn parts(channels: &[Arc<Channel>]) -> Vec<PartStatus> {
     let parts = told(channels, TOLD_WITHIN, || HelperRequest::Status);
     parts.filter_map(|(_, reply)| if let Some(Reply::Status(part)) = reply { Some(*part) } else { None }).collect()

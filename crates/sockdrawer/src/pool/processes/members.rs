@@ -1,4 +1,4 @@
-//! What a helper is to the control plane.
+//! Helpers as members of a pool, for the control plane.
 
 use super::change::agree;
 use super::channel::{ANSWERS_WITHIN, Channel};
@@ -28,7 +28,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often processes are looked at that have said nothing.
+/// Time between two looks at processes that have said nothing.
 const LOOK: Duration = Duration::from_millis(500);
 /// The least time without a beat after which a process is taken to be stopped: it beats each second.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
@@ -221,7 +221,7 @@ impl Members for Helpers {
                 channel.tell(take, &descriptors, reply);
             }
         });
-        // One that is stopped has it in its mail.
+        // A helper that is stopped has the sockets in its unread messages.
         answers.within(ANSWERS_WITHIN).for_each(|(index, reply)| took[index] = matches!(reply, Some(Reply::Done)));
         took
     }
@@ -234,7 +234,7 @@ impl Members for Helpers {
                 channel.tell(release, &[], reply);
             }
         };
-        // One that is stopped has it in its mail.
+        // A helper that is stopped has the request in its unread messages.
         drop(gather(stuck, None, release));
         gather(others, None, release).within(ANSWERS_WITHIN).for_each(drop);
     }
@@ -262,7 +262,7 @@ impl Members for Helpers {
         core.end(how)
     }
 
-    /// One that has not ended by then ends later, or is killed by the thread that reads what it says.
+    /// Closes all channels. A helper that has not ended by `until` ends later, or is killed by the thread that reads what it says.
     fn stop(core: &Core<Helpers>, until: Instant) {
         let channels = core.channels();
         channels.iter().for_each(|channel| channel.close());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// So many looks in a row must find the same. A permit on its way is found by one of them at most.
+/// Number of looks in a row that must find the same. A permit on its way is found by one of them at most.
 const LOOKS: u32 = 10;
 
 /// Looks at the numbers until they add up, or are wrong in the same way again and again.
@@ -18,23 +18,23 @@ pub(super) struct Recount {
 pub(super) struct Recounts(BTreeMap<usize, Recount>);
 
 impl Recounts {
-    /// A process died: so many listeners are to be looked at from now on.
+    /// Looks at this many listeners from now on: a process died.
     pub(super) fn begin(&mut self, slots: usize) {
         self.0 = (0..slots).map(|slot| (slot, Recount::default())).collect();
     }
 
-    /// `is_over`: whether the numbers of this listener add up.
+    /// Looks at the listeners whose numbers did not add up yet; `is_over` tells whether they do now.
     pub(super) fn look(&mut self, mut is_over: impl FnMut(usize, &mut Recount) -> bool) {
         self.0.retain(|slot, recount| !is_over(*slot, recount));
     }
 }
 
-/// What a look found.
+/// The result of a look.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Every permit is held.
     Whole,
-    /// So many permits are held by no process.
+    /// This number of permits is held by no process.
     Lost(u64),
     /// It takes more looks.
     Unclear,

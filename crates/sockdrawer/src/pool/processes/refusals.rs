@@ -1,4 +1,4 @@
-//! What a helper cannot do, as it answers its pool.
+//! Refusals: the answers of a helper that cannot do what its pool asks.
 
 use super::wire::{Start, VERSION};
 use crate::error::Error;
@@ -35,7 +35,7 @@ pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd
     <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
 }
 
-/// Whether all sockets came that were announced.
+/// Fails unless all sockets came that were announced.
 pub(super) fn check_sockets(numbers: &[usize], sockets: &[OwnedFd]) -> Result<(), Refusal> {
     if numbers.len() != sockets.len() {
         return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));

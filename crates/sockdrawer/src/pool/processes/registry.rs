@@ -1,4 +1,4 @@
-//! How a program that is started again as a helper knows what to build.
+//! The recipes by which a program that is started again as a helper knows what to build.
 
 use super::wire::Generated;
 use crate::behaviour::{Behaviour, Build, BuildLayer};
@@ -13,22 +13,22 @@ use crate::sync::OnceLock;
 static LAYERS: OnceLock<Vec<(String, BuildLayer)>> = OnceLock::new();
 static RECIPES: OnceLock<Vec<(String, Build)>> = OnceLock::new();
 
-/// What helpers of this program may be asked to build. The first call counts.
+/// Sets what helpers of this program may be asked to build. The first call counts.
 pub(super) fn set(recipes: &[(&str, Build)]) {
     let _ = RECIPES.set(recipes.iter().map(|(name, build)| ((*name).to_owned(), *build)).collect());
 }
 
-/// The layers that helpers of this program may be asked to put around what they build. The first call counts.
+/// Sets the layers that helpers of this program may be asked to put around what they build. The first call counts.
 pub(super) fn set_layers(layers: &[(&str, BuildLayer)]) {
     let _ = LAYERS.set(layers.iter().map(|(name, build)| ((*name).to_owned(), *build)).collect());
 }
 
-/// Whether a helper of this program could build it.
+/// Returns true where a helper of this program could build it.
 pub(super) fn knows(recipe: &Recipe) -> bool {
     layered(recipe).is_some_and(|(_, inner, _)| knows(&inner)) || recipe.name == exec::NAME || find(recipe).is_some()
 }
 
-/// Whether [`processes`] was called: a program that does not call it would start its own `main` again and again.
+/// Returns true where [`processes`] was called: a program that does not call it would start its own `main` again and again.
 pub(super) fn is_ready() -> bool {
     RECIPES.get().is_some()
 }
@@ -60,7 +60,7 @@ pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
     build(&recipe.options).map_err(|error| error.to_string())
 }
 
-/// What a helper builds, by what the configuration asks for.
+/// Returns what a helper builds, by what the configuration asks for.
 pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
     let refuse = |what, remedy| Err(Error::NoRecipe { model: config.model, what, remedy });
     let Some(recipe) = config.behaviour.service().recipe() else {

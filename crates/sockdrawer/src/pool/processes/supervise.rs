@@ -11,7 +11,7 @@ use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 
-/// What a pool hears of its helpers, beside their end.
+/// News of helpers for their pool, beside their end.
 pub(crate) enum News {
     /// A helper has no connection left of a retired generation.
     GenerationEnded {
@@ -32,7 +32,7 @@ impl Listener for Ear {
     fn event(&self, event: Event) {
         let news = match event {
             Event::GenerationEnded(generation) => News::GenerationEnded { generation, life: self.life },
-            // Whether a helper is ready, and where it listens, is the pool's to say.
+            // The pool says itself that it is ready, and where it listens.
             Event::ReadinessChanged(_) | Event::ListenerRemoved(_) => return,
             event => News::Event(event),
         };
@@ -63,7 +63,7 @@ impl State {
 }
 
 impl Core<Helpers> {
-    /// What a process that has ended held goes back: permits, connections, and its part of each of its generations.
+    /// Takes back what a process that has ended held: permits, connections, and its part of each of its generations.
     pub(super) fn helper_ended(&self, control: &mut Control<Helpers>, index: usize, life: u64) -> (Vec<Event>, bool) {
         let mut dismissed = false;
         if control.members.get(index).is_some_and(|member| member.life == life) {
@@ -115,7 +115,7 @@ impl Core<Helpers> {
     }
 }
 
-/// Whether the numbers of a limiter add up. What is lost for sure is taken back first.
+/// Returns true where the numbers of a limiter add up. Permits that are lost for sure are taken back first.
 fn found(recount: &mut Recount, shared_counters: &SharedCounters, all_answer: &impl Fn() -> bool) -> bool {
     match recount.look(shared_counters.unaccounted()) {
         Finding::Unclear => false,

@@ -1,4 +1,4 @@
-//! What all processes of a pool have counted, in the numbers that they share.
+//! The counts of all processes of a pool, in the numbers that they share.
 
 use super::helpers::Helpers;
 use crate::ipc::shared_counters::{MAX_LOOPS, MAX_PROCESSES, MAX_SIGNALS};
@@ -18,7 +18,7 @@ impl Helpers {
         let closed = || (0..MAX_LOOPS).map(|part| self.shared_counters.counters(0, part).closed().get()).sum::<u64>();
         for _ in 0..READS {
             let (before, mut counts) = (closed(), Counts::default());
-            // What ends was counted as begun before that, by the helper, whose numbers are read after these.
+            // Connections that end were counted as begun before that, by the helper, whose numbers are read after these.
             (0..self.shared_counters.children()).for_each(|slot| counts += self.shared_counters.child(slot).counts());
             counts += Counters::sum(loops.clone());
             if self.shared_counters.children() == 0 || closed() == before {
@@ -70,7 +70,7 @@ impl Helpers {
     pub(super) fn close_lost(&self, index: usize) {
         let mut counts = Counters::sum((0..MAX_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         let mut unburied = Counts::default();
-        // Those of a forking helper, which is the first of its pool.
+        // Children belong to a forking helper, which is the first of its pool.
         for child in (0..self.shared_counters.children()).filter(|_| index == 0).map(|slot| self.shared_counters.child(slot)) {
             unburied += child.counts();
             child.clear();

@@ -1,5 +1,5 @@
-//! What a pool and its helper processes say to each other. Both ends are the same program, so there is no older version to
-//! understand; a helper of another one refuses to start.
+//! Messages between a pool and its helper processes. Both ends are the same program, so there is no older version to understand; a helper of another
+//! one refuses to start.
 
 use crate::admission::AcceptState;
 use crate::admission::Limits;
@@ -30,7 +30,7 @@ pub(crate) struct Start {
     pub(crate) generated: Generated,
     pub(crate) tuning: Tuning,
     pub(crate) accept_state: AcceptState,
-    /// Whether the pool has an observer: if not, panics are printed.
+    /// The pool has an observer; if not, panics are printed.
     pub(crate) observed: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Generated {
     pub(crate) settings: Settings,
 }
 
-/// What changes in place.
+/// The settings that change in place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tuning {
     pub(crate) loops: usize,
@@ -85,7 +85,7 @@ impl Tuning {
     }
 }
 
-/// What a helper is told to do, or asked. Each is answered once.
+/// A request to a helper. Each is answered once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum HelperRequest {
     Start(Box<Start>),
@@ -115,9 +115,9 @@ pub(crate) enum HelperRequest {
     Retire {
         listener: u64,
     },
-    /// Whether connections are taken. A loop that hangs is waited for so long.
+    /// Sets whether connections are taken. A loop that hangs is waited for at most this long.
     AcceptState(AcceptState, Duration),
-    /// One listener takes connections, or not, and its sockets may be taken back by another program, or not.
+    /// Sets whether one listener takes connections, and whether its sockets may be taken back by another program.
     ListenerAcceptState {
         listener: u64,
         accept_state: AcceptState,

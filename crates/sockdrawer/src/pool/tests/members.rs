@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the control plane asked of its members, in this order.
+/// A request of the control plane to its members: tests compare the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Limit,

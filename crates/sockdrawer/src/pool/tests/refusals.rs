@@ -10,7 +10,7 @@ use crate::sys::faulty::Faulty;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One class each: what is used up, what is forbidden, what makes no sense here.
+/// An errno of each class: what is used up, what is forbidden, what makes no sense here.
 const ERRNOS: [Errno; 4] = [Errno::MFILE, Errno::NOMEM, Errno::PERM, Errno::INVAL];
 
 /// Calls that a start and a change make.
@@ -46,7 +46,7 @@ fn entries(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("/proc is mounted").count()
 }
 
-/// What this process has: descriptors and threads. Threads end a moment after they are done.
+/// Returns the numbers of descriptors and threads of this process. Threads end a moment after they are done.
 fn belongings() -> (usize, usize) {
     (entries("/proc/self/fd"), entries("/proc/self/task"))
 }
@@ -183,7 +183,7 @@ fn a_call_that_fails_while_serving_costs_at_most_its_own_connection() {
             scene.system.heal();
             // Connections that were not hit are served, and so are later ones.
             assert!(echoes(&mut scene.client()), "{what}, made: {happened}");
-            // One that waits for its turn, or that had been watched before: input and output of it may be what was hit.
+            // A connection that waits for its turn, or that had been watched before: its input and output may be what was hit.
             let hits_all = matches!(call, "receive" | "send" | "rewatch");
             assert!(hits_all || echoes(&mut held), "{what}");
             assert_eq!((scene.pool.status().restarts, scene.pool.status().counts.panics), (0, 0), "{what}");

@@ -1,8 +1,8 @@
-//! What is taken from an input, whole and in pieces.
+//! Tests of an input that is taken whole and in pieces.
 
 use super::*;
 
-/// All lines of `bytes`, and what is left.
+/// Returns all lines of `bytes`, and what is left.
 fn lines(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut bytes = bytes.to_vec();
     let mut input = Input::new(&mut bytes);

@@ -65,7 +65,7 @@ pub(super) struct Books {
     /// The connections share what is carried, and move together.
     together: bool,
     connections: BTreeMap<u64, Connection>,
-    /// Of each process, whether each pool does.
+    /// True where a pool accepts, for each process and each pool.
     accepts: [[bool; POOLS as usize]; 2],
     killed: [bool; 2],
     /// The new process has said that it stands.

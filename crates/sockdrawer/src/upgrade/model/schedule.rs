@@ -34,9 +34,9 @@ pub(super) enum Kinds {
 enum Fault {
     None,
     Fails(Errno),
-    /// This process dies in the call, before it has an effect ...
+    /// This process dies in the call, before it has an effect.
     Killed,
-    /// ... or after that.
+    /// This process dies in the call, after it had its effect.
     KilledAfter,
     /// This process is stopped for a while.
     Stopped,
@@ -120,7 +120,7 @@ impl State {
         options[choice]
     }
 
-    /// Whether there is a message for this process, or the end of the other one.
+    /// Returns true where there is a message for this process, or the end of the other one.
     fn has_news(&self, side: usize) -> bool {
         !self.sides[side].queue.is_empty() || self.sides[1 - side].closed
     }
