@@ -41,7 +41,7 @@ use std::time::Duration;
 pub struct Config {
     /// The code that runs on each connection. A different behaviour starts a new generation.
     pub behaviour: Behaviour,
-    /// Whether connections are accepted or made, with addresses and limits of that.
+    /// Addresses at which connections are accepted, or targets to which they are made, with the limits of that.
     pub endpoint: Endpoint,
     /// The model that runs the connections; it cannot be changed while the pool runs. Default: [`Model::Loops`].
     pub model: Model,
@@ -63,12 +63,12 @@ pub struct Config {
     pub delegates: usize,
     /// Connections per loop for which memory is allocated in advance. Not a limit. Default: 1,024.
     pub capacity: usize,
-    /// How long a loop that had something to do polls for more before it sleeps. A connection that asks and waits in turn gets each answer
+    /// Time for which a loop that had something to do polls for more before it sleeps. A connection that asks and waits in turn gets each answer
     /// without two wake-ups; with many busy connections it costs CPU time for little gain. At most a second. Not with [`Model::Threads`],
     /// [`Model::Fork`] and [`Model::Tasks`]. Default: 0 s, a loop sleeps at once.
     pub spin: Duration,
-    /// Maximum of connections at once of a pool that accepts. A pool that connects is refused with one: it says [`Connecting::keep`].
-    /// Default: none, as many as the process's descriptors allow.
+    /// Maximum of connections at once of a pool that accepts. Not for pools that connect: they use [`Connecting::keep`], and
+    /// [`Pool::start`](crate::Pool::start) refuses this. Default: none, as many as the process's descriptors allow.
     pub limit: Option<usize>,
     /// Descriptors that are left to the rest of the program, so that it can still open files and be asked what it does where connections have all
     /// others: while fewer are free, nothing is accepted. Of no effect where helper processes accept. Default: 0.
@@ -83,9 +83,9 @@ pub struct Config {
     /// Maximum of notes in a loop's inbox, in which each KiB of a note's bytes counts as another; at the maximum a thread gets
     /// [`NotifyError::Full`](crate::NotifyError::Full), and a connection that sends receives nothing until there is room. Default: 65,536.
     pub inbox: usize,
-    /// How often a loop, a worker or a process that died is replaced. Default: [`Restarts::default`].
+    /// Limits on how often a loop, a worker or a process that died is replaced. Default: [`Restarts::default`].
     pub restarts: Restarts,
-    /// How long a loop may spend in one turn before it is reported as stuck and its listeners move to other loops. Default: 5 s.
+    /// Maximum time of a loop's turn before the loop is reported as stuck and its listeners move to other loops. Default: 5 s.
     pub stuck_after: Duration,
     /// Receives the pool's events. Without one Rust prints the panics of protocols, as it does those of any thread; once a pool of the process
     /// has one, they are told to that alone. Default: none.

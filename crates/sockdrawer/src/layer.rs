@@ -171,14 +171,14 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
     }
 }
 
-/// One connection of a [`Layer`].
+/// A connection of a [`Layer`].
 pub struct Layered<F: Filter, S: Service> {
     /// None while it is lent with the connection.
     filter: Option<F>,
     stage: Stage<S>,
     /// Plain bytes that were decoded and not taken by the inner protocol.
     plain: Vec<u8>,
-    /// So many of them, from the first, hold no line break.
+    /// Number of bytes of `plain`, from the first, that hold no line break.
     searched: usize,
     /// A job of the inner protocol runs, or its connection is delegated.
     job: bool,
@@ -189,7 +189,7 @@ pub struct Layered<F: Filter, S: Service> {
     peer_ended: bool,
     /// The inner protocol is still to be told of the end: it came while plain bytes were held, or the connection was leased.
     end_owed: bool,
-    /// By its filter.
+    /// The connection was refused by its filter.
     refused: bool,
 }
 
@@ -229,7 +229,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {
             if matches!(step, Step::Close) {
-                // What it said is the answer to what it has not taken.
+                // The output is the answer to the input that was not taken.
                 self.plain.clear();
             }
             self.filter().encode(&output.bytes, cx.out());
@@ -243,12 +243,12 @@ impl<F: Filter, S: Service> Layered<F, S> {
         if matches!(step, Step::EndOutput) { Step::Continue } else { step }
     }
 
-    /// Whether the inner protocol may not be offered plain bytes or their end now.
+    /// Returns true where the inner protocol may not be offered plain bytes or their end now.
     fn is_held(&self) -> bool {
         self.job || self.waiting
     }
 
-    /// Whether the inner protocol may be asked to end: no partial message was received, or it will never be complete.
+    /// Returns true where the inner protocol may be asked to end: no partial message was received, or it will never be complete.
     fn is_quiet(&self) -> bool {
         !self.job && (self.plain.is_empty() || self.peer_ended)
     }

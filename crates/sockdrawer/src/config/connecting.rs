@@ -35,11 +35,11 @@ pub struct Connecting {
     pub total: Option<u64>,
     /// Connects per second. Default: none, as fast as possible.
     pub rate: Option<f64>,
-    /// Whether connects that could not begin when the rate had them due are made up for. Default: [`Late::Forget`].
+    /// Choice whether connects that could not begin when the rate had them due are made up for. Default: [`Late::Forget`].
     pub late: Late,
     /// The timeout of a connect. Default: 5 s.
     pub timeout: Duration,
-    /// What is wrong with the first target that is no address.
+    /// Mistake in the first target that is no address.
     wrong: Option<AddressError>,
 }
 
@@ -126,20 +126,20 @@ impl Connecting {
         self
     }
 
-    /// What is wrong with the first target that is no address.
+    /// Returns the mistake in the first target that is no address.
     pub(crate) fn address_error(&self) -> Option<AddressError> {
         let any = self.targets.iter().any(Address::is_nowhere);
         any.then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
     }
 
-    /// Whether both make the same connects, whatever number they keep.
+    /// Returns true where both make the same connects, whatever number they keep.
     pub(crate) fn has_same_connects(&self, other: &Connecting) -> bool {
         let Connecting { keep, .. } = *self;
         Connecting { keep, ..other.clone() } == *self
     }
 }
 
-/// What becomes of a connect that was due and could not begin, because the pool was at its limit or the loop was busy.
+/// Treatment of a connect that was due and could not begin, because the pool was at its limit or the loop was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Late {
     /// A connect that is late by more than 100 ms is not made up for, so that no burst follows a pause: for a rate that is a limit.

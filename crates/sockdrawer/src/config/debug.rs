@@ -1,9 +1,9 @@
-//! How a configuration prints, for people: every setting with its value, and code by its name.
+//! The text of a configuration, for people: every setting with its value, and code by its name.
 
 use super::Config;
 use std::fmt;
 
-/// What stands for code that the program wrote.
+/// A stand-in for code that the program wrote.
 struct Code(&'static str);
 
 impl fmt::Debug for Code {

@@ -1,4 +1,4 @@
-//! Whether a pool accepts connections or makes them, and where it listens.
+//! Endpoints: a pool accepts connections, at its addresses, or makes them.
 
 use super::Connecting;
 use crate::behaviour::Behaviour;
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Whether a pool accepts connections or makes them.
+/// The end of connections at which a pool stands: it accepts them or makes them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Endpoint {
@@ -132,17 +132,17 @@ impl Listening {
         self
     }
 
-    /// Whether both ask for the same sockets.
+    /// Returns true where both ask for the same sockets.
     fn is_same_socket(&self, other: &Listening) -> bool {
         self.address == other.address && self.options == other.options
     }
 
-    /// What is wrong with the text of the address, if it was none.
+    /// Returns the mistake in the text of the address, if it was none.
     pub(crate) fn address_error(&self) -> Option<AddressError> {
         self.address.is_nowhere().then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
     }
 
-    /// Whether both describe the same sockets, whatever their limits.
+    /// Returns true where both describe the same sockets, whatever their limits.
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.is_same_socket(other)
             && self.layers.is_empty() == other.layers.is_empty()

@@ -1,11 +1,11 @@
 //! The models: what runs the connections.
 
-/// What runs the connections: threads, processes or loops. A protocol is written once for all models. What a model cannot do is refused
-/// when the pool starts, with an error that names the model and what to use instead.
+/// The threads, processes or loops that run the connections. A protocol is written once for all models. What a model cannot do is refused when the
+/// pool starts, with an error that names the model and what to use instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Model {
-    /// One connection at a time, each to its end.
+    /// A single connection at a time, each to its end.
     Single,
     /// A thread for each connection.
     Threads,
@@ -36,13 +36,12 @@ impl Model {
         }
     }
 
-    /// Whether the model has any number of loops and workers. The other models accept in one loop, and run jobs where the connection
-    /// runs.
+    /// Returns true where the model has any number of loops and workers. The other models accept in one loop, and run jobs where the connection runs.
     pub(crate) fn has_loops(self) -> bool {
         matches!(self, Model::Prefork | Model::Loops | Model::Tasks)
     }
 
-    /// Whether connections run in other processes.
+    /// Returns true where connections run in other processes.
     pub(crate) fn has_processes(self) -> bool {
         matches!(self, Model::Fork | Model::Prefork)
     }

@@ -1,4 +1,4 @@
-//! What is done when a part of a pool dies.
+//! Restarts of the parts of a pool that died.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a layer is made of: a filter for each connection.
+//! Filters: a layer is made of one for each connection.
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closing, HandshakeKind, Input, Job, JobResult, Output, Peer, Recipe, Saved, Saver, State,
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a filter learned from wire bytes, or from a job.
+/// Progress of a filter: what it learned from wire bytes, or from a job.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress {
@@ -197,7 +197,7 @@ pub trait Filtering: Send + Sync + 'static {
         State::none()
     }
 
-    /// How a connection may end, given what the inner service answers. Default: [`Closing::PeerMaySend`]. A filter whose peers send nothing
+    /// Returns how a connection may end, given what the inner service answers. Default: [`Closing::PeerMaySend`]. A filter whose peers send nothing
     /// of the filter's own at the end, such as a PROXY header, returns `inner`; a filter whose peers say goodbye must not.
     fn closing(&self, _inner: Closing) -> Closing {
         Closing::PeerMaySend
@@ -209,13 +209,14 @@ pub trait Filtering: Send + Sync + 'static {
         0
     }
 
-    /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`](crate::Service::needs_peer_address). Default: true.
+    /// Returns whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`](crate::Service::needs_peer_address).
+    /// Default: true.
     fn needs_peer_address(&self) -> bool {
         true
     }
 
-    /// Whether its filters learn the peer's real address, as from a PROXY header. The admission policy is not asked about the address that the
-    /// connection came from then, but when the filter is established: about the real one, or that one if there is no other. A connection that it
+    /// Returns whether its filters learn the peer's real address, as from a PROXY header. The admission policy is not asked about the address that
+    /// the connection came from then, but when the filter is established: about the real one, or that one if there is no other. A connection that it
     /// turns away never reaches the inner protocol. Default: false.
     fn learns_peer_address(&self) -> bool {
         false

@@ -2,7 +2,7 @@
 
 use crate::protocol::CannotRestore;
 
-/// How far the end of this side's stream is.
+/// Progress of the end of this side's stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finish {
     No,

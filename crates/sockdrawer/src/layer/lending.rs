@@ -18,17 +18,17 @@ struct Lending<F> {
 /// The filters of the layers within.
 struct Inner {
     filter: Box<dyn Lend>,
-    /// Their wire bytes.
+    /// Wire bytes of these layers.
     wire: Vec<u8>,
 }
 
-/// What a layer gets back with its connection.
+/// State that a layer gets back with its connection.
 struct Back<F> {
     filter: F,
     plain: Vec<u8>,
     ended: bool,
     finished: bool,
-    /// For the inner protocol.
+    /// The note for the inner protocol.
     note: Note,
 }
 

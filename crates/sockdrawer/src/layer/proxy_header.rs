@@ -67,7 +67,7 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// How long a proxy may take for its header, unless told otherwise: 5 s. It sends it first of all.
+    /// Maximum time for the header of a proxy, unless told otherwise: 5 s. A proxy sends it first of all.
     pub const WITHIN: Duration = Duration::from_secs(5);
 
     /// Connections from these sources have to begin with a header, within [`Accepts::WITHIN`].
@@ -138,7 +138,7 @@ impl Filtering for Accepts {
     }
 }
 
-/// What the states of both are called. The address is not in them, because the loop keeps it.
+/// Returns the name and version of the states of both. The address is not in them, because the loop keeps it.
 fn state() -> State {
     State::of(RECIPE, 2)
 }
@@ -218,7 +218,7 @@ pub struct HeaderFilter {
 #[derive(Debug)]
 enum Stage {
     Expects,
-    /// So many bytes of the header are left, of which nothing is to be learned.
+    /// This number of bytes of the header is left, of which nothing is to be learned.
     Skips(usize, Option<SocketAddr>),
     /// This is to be sent; what comes is plain.
     Sends(Box<[u8]>),

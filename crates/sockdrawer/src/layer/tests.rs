@@ -252,7 +252,7 @@ fn a_handshake_that_is_wrong_or_slow_is_aborted_and_one_that_is_cut_off_or_drain
     let mut drained = Driver::open(layer());
     drained.drain();
     assert_eq!(drained.closed(), Some(Closed::Orderly));
-    // Of which a part has come.
+    // A part of the handshake has come.
     let mut half = Driver::open(layer());
     half.receive(b"H");
     half.drain();

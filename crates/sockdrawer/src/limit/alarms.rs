@@ -17,7 +17,7 @@ const NUMBERS: usize = 2;
 
 const _: () = assert!(NUMBERS + 2 * MAX_ALARMS == ALARM_WORDS);
 
-/// What tells events: the pool.
+/// The teller of events: the pool.
 pub(crate) trait Teller: Send + Sync {
     fn tell_event(&self, event: &Event);
 }

@@ -19,7 +19,7 @@ pub(crate) struct Limiter {
     pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
     process: Option<Process>,
-    /// How many wait here, those included that were called and have not looked yet; readable without the lock of `line`.
+    /// Number of loops that wait here, those included that were called and have not looked yet; readable without the lock of `line`.
     waiting: AtomicUsize,
     line: Mutex<Line>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Limiter {
 #[derive(Default)]
 struct Line {
     queue: VecDeque<Arc<Place>>,
-    /// So many were called and have not looked yet: until then no other loop may take a second permit before them.
+    /// Number of loops that were called and have not looked yet: until then no other loop may take a second permit before them.
     called: usize,
 }
 
@@ -38,12 +38,13 @@ struct Place {
     called: AtomicBool,
 }
 
-/// One process among those that share permits.
+/// A process among those that share permits.
 #[derive(Clone)]
 pub(crate) struct Process {
-    /// None: the one that started the others; it has no connections, but may hold permits for those of a program that this one replaces.
+    /// The index of the process. None: the process that started the others; it has no connections, but may hold permits for those of a program that
+    /// this one replaces.
     pub(crate) index: Option<usize>,
-    /// The most connections that its own descriptors allow.
+    /// Maximum of connections that its own descriptors allow.
     pub(crate) most: usize,
     /// Rung when one of them is called.
     pub(crate) event: Arc<OwnedFd>,
@@ -85,7 +86,7 @@ impl Waiter {
         self.wait();
     }
 
-    /// Whether it is this loop's turn to look.
+    /// Returns true where it is this loop's turn to look.
     pub(crate) fn is_called(&self) -> bool {
         self.place.called.load(SeqCst)
     }
@@ -160,7 +161,7 @@ impl Limiter {
         self.process.as_ref().map(|process| process.event.as_fd())
     }
 
-    /// Whether other loops, or loops of other processes, wait and there is no room left for them: a loop that has just taken a permit
+    /// Returns true where other loops, or loops of other processes, wait and there is no room left for them: a loop that has just taken a permit
     /// stands in line behind them.
     #[inline]
     pub(crate) fn is_contended(&self) -> bool {
@@ -168,7 +169,7 @@ impl Limiter {
             && !self.has_room()
     }
 
-    /// Whether a loop of this process may have a permit now.
+    /// Returns true where a loop of this process may have a permit now.
     pub(crate) fn has_room(&self) -> bool {
         self.taken() < self.limit() && self.has_own_room()
     }
@@ -203,13 +204,12 @@ impl Limiter {
         }
     }
 
-    /// Whether this process can hold what was added to `taken`. If not, the caller takes it from `taken` again, and it goes to
-    /// another.
+    /// Returns true where this process can hold what was added to `taken`. If not, the caller takes it from `taken` again, and it goes to another.
     fn hold(&self) -> bool {
         self.own().is_none_or(|(held, most)| held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_ok())
     }
 
-    /// This process's own count and bound.
+    /// Returns this process's own count and bound.
     fn own(&self) -> Option<(&AtomicU64, u64)> {
         let process = self.process.as_ref()?;
         Some(match process.index {
@@ -227,7 +227,7 @@ impl Limiter {
         }
     }
 
-    /// Of several processes, the first: permits held for connections of another program.
+    /// Returns the number of permits held for connections of another program, which the first of several processes has. None: there is one process.
     pub(crate) fn elsewhere(&self) -> Option<u64> {
         self.process.as_ref().map(|_| self.shared_counters.elsewhere().load(SeqCst))
     }
@@ -257,7 +257,7 @@ impl Limiter {
         self.call();
     }
 
-    /// Counts so many more, also beyond the limit: connections that were let in before, in another process.
+    /// Counts this many more, also beyond the limit: connections that were let in before, in another process.
     pub(crate) fn hold_more(&self, count: u64) {
         let taken = self.shared_counters.taken().fetch_add(count, SeqCst) + count;
         if let Some((held, _)) = self.own() {

@@ -10,7 +10,7 @@ pub(crate) struct Pace {
     shared_counters: SharedCounters,
     pub(crate) rate: AcceptRate,
     gap: u64,
-    /// How far ahead the number may be when a connection is taken.
+    /// Maximum by which the number may be ahead of the clock when a connection is taken, in nanoseconds.
     ahead: u64,
 }
 
@@ -21,20 +21,20 @@ impl Pace {
         Pace { shared_counters, rate, gap, ahead }
     }
 
-    /// A token, and from when on it may be used: a loop that has to wait has it already, so none wakes up for nothing.
+    /// Takes a token, and returns from when on it may be used: a loop that has to wait has it already, so none wakes up for nothing.
     pub(crate) fn reserve(&self, now: u64) -> u64 {
         let full = |full: u64| Some(full.max(now).saturating_add(self.gap));
         let before = self.shared_counters.pace().fetch_update(SeqCst, SeqCst, full).expect("it always has a next");
         before.max(now).saturating_sub(self.ahead).max(now)
     }
 
-    /// A token that may be used now, if there is one.
+    /// Takes a token that may be used now. Returns false if there is none.
     pub(crate) fn take(&self, now: u64) -> bool {
         let next = |full: u64| (full <= now.saturating_add(self.ahead)).then(|| full.max(now).saturating_add(self.gap));
         self.shared_counters.pace().fetch_update(SeqCst, SeqCst, next).is_ok()
     }
 
-    /// A token that was not used.
+    /// Gives back a token that was not used.
     pub(crate) fn give_back(&self) {
         let before = |full: u64| Some(full.saturating_sub(self.gap));
         let _ = self.shared_counters.pace().fetch_update(SeqCst, SeqCst, before);

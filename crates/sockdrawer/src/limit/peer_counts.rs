@@ -1,4 +1,4 @@
-//! How many connections each peer has, kept only while a policy asks for it.
+//! Counts of the connections of each peer, kept only while a policy asks for them.
 
 use crate::admission::Prefixes;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -22,12 +22,12 @@ pub(crate) struct PeerCounts {
 #[derive(Clone, Copy, Default)]
 struct Count {
     all: usize,
-    /// Those of them that are in a process which this one replaces.
+    /// Connections of the peer that are in a process which this one replaces.
     elsewhere: usize,
 }
 
-/// One counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any
-/// pool has them and every permit has room for one.
+/// A counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any pool has them and
+/// every permit has room for one.
 pub(crate) struct PeerCount {
     peer_counts: Arc<PeerCounts>,
     peer: u128,
@@ -66,14 +66,14 @@ impl PeerCounts {
         Box::new(PeerCount { peer_counts: self.clone(), peer })
     }
 
-    /// Of how many peers how many connections are counted.
+    /// Returns the counts of connections by peer.
     pub(crate) fn all(&self) -> HashMap<u128, usize> {
         let counts =
             |part: &Mutex<HashMap<u128, Count>>| lock(part).iter().map(|(peer, count)| (*peer, count.all)).collect::<Vec<_>>();
         self.parts.iter().flat_map(counts).collect()
     }
 
-    /// So many are in the process before this one, of these peers and no others.
+    /// Lowers the counts of connections in the process before this one to these. Other peers have none there any more.
     pub(crate) fn count_elsewhere(&self, of_peers: &HashMap<u128, usize>) {
         for part in &self.parts {
             lock(part).retain(|peer, count| {
@@ -85,7 +85,7 @@ impl PeerCounts {
         }
     }
 
-    /// ... and these had not been counted.
+    /// Adds connections in the process before this one that had not been counted.
     pub(crate) fn begin_elsewhere(&self, of_peers: &HashMap<u128, usize>) {
         for (peer, connections) in of_peers {
             let mut part = self.part(*peer);

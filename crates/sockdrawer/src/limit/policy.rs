@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) struct Policy {
     /// None: it is being dropped.
     policy: Option<Arc<dyn Admission>>,
-    /// What the policy would answer, where it is data.
+    /// The limits of the policy, where it is data.
     limits: Option<Limits>,
     pub(crate) pace: Option<Pace>,
     pub(crate) peer_counts: Option<Arc<PeerCounts>>,
@@ -29,7 +29,7 @@ pub(crate) type Entered = Result<Option<Box<PeerCount>>, (Reject, RejectReason)>
 /// A policy's panic, with its message. The default policy has answered.
 pub(crate) type Panicked = Option<String>;
 
-/// What a policy answered after an accept.
+/// The answer of a policy after an accept.
 pub(crate) type Admitted = (Entered, Panicked);
 
 impl Policy {
@@ -55,7 +55,7 @@ impl Policy {
         &**self.policy.as_ref().expect("only Drop takes it")
     }
 
-    /// Whether it wants to be asked also where there is room.
+    /// Returns true where it wants to be asked also where there is room.
     pub(crate) fn asks_before(&self) -> bool {
         self.limits.is_none() || self.pace.is_some()
     }
@@ -71,7 +71,7 @@ impl Policy {
         }
     }
 
-    /// Whether an accepted connection stays, and how it is counted then.
+    /// Returns whether an accepted connection stays, and how it is counted then.
     pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> Admitted {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);

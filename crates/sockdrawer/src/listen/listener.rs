@@ -21,9 +21,9 @@ pub(crate) const SOCKETS: usize = 16;
 /// More loops than this many sockets have one each, up to here.
 pub(crate) const MAX_SOCKETS: usize = 1024;
 
-/// One address.
+/// A listener: one address with its sockets.
 pub(crate) struct Listener {
-    /// With the real port.
+    /// The address, with the real port.
     pub(crate) address: Address,
     pub(crate) sockets: Vec<Arc<ListenSocket>>,
     pub(crate) ownership: Ownership,
@@ -60,24 +60,24 @@ pub(crate) enum Ownership {
     Ordered(Membership),
 }
 
-/// What a listener is to be.
+/// A listener as it is asked for.
 pub(crate) struct Ask<'a> {
     pub(crate) system: &'a dyn System,
     pub(crate) address: &'a Address,
     pub(crate) options: &'a ListenOptions,
-    /// Of its connections.
+    /// Options of its connections.
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) backlog: u32,
     pub(crate) sockets: usize,
-    /// What makes its sockets, if not this module.
+    /// The maker of its sockets, if not this module.
     pub(crate) by: Option<&'a dyn Listen>,
 }
 
-/// How two addresses of a port meet.
+/// The way in which two addresses of a port meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meeting {
     Same,
-    /// One takes all addresses, the other one of them. The kernel sends a connection to the narrower.
+    /// Either takes all addresses, the other a single one. The kernel sends a connection to the narrower.
     Overlapping,
 }
 
@@ -187,7 +187,7 @@ impl Listener {
         })
     }
 
-    /// Whether this is its address, whatever port was asked for.
+    /// Returns true where this is its address, whatever port was asked for.
     fn is_at(&self, asked: &Address) -> bool {
         match (&self.address, asked) {
             (Address::Tcp(real), Address::Tcp(asked)) => real.ip() == asked.ip(),
@@ -195,12 +195,12 @@ impl Listener {
         }
     }
 
-    /// How the sockets asked for meet these at their port; None: they do not, or they are not the pool's alone.
+    /// Returns how the sockets asked for meet these at their port; None: they do not, or they are not the pool's alone.
     pub(crate) fn meets(&self, asked: &Address) -> Option<Meeting> {
         if matches!(self.ownership, Ownership::Shared) { None } else { Meeting::of(&self.address, asked) }
     }
 
-    /// A listener with sockets that another process bound; they come one by one.
+    /// Makes a listener with sockets that another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
         Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false, handed_over: false }
     }
@@ -242,12 +242,12 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Whether the sockets are another process's: then this one does nothing to them but to close its copies.
+    /// Sets whether the sockets are another process's: then this one does nothing to them but to close its copies.
     pub(crate) fn hand_over(&mut self, is_handed_over: bool) {
         self.handed_over = is_handed_over;
     }
 
-    /// No other process takes the sockets back any more: they are given what this one's configuration says.
+    /// Gives the sockets what this process's configuration says: no other process takes them back any more.
     pub(crate) fn take_for_good(&mut self, ask: &Ask<'_>) {
         self.handed_over = false;
         self.sockets.iter().for_each(|socket| socket.set_borrowed(false, ask.system));
@@ -268,7 +268,7 @@ impl Listener {
         }
     }
 
-    /// Whether the process that this one replaced may take the sockets back.
+    /// Returns true where the process that this one replaced may take the sockets back.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.sockets.iter().any(|socket| socket.is_borrowed())
     }
@@ -277,7 +277,7 @@ impl Listener {
         matches!(self.ownership, Ownership::Shared)
     }
 
-    /// Whether all of its sockets listen, and its path is the one that it was.
+    /// Returns true where all of its sockets listen, and its path is the one that it was.
     pub(crate) fn is_whole(&self, system: &dyn System) -> bool {
         self.path.as_ref().is_none_or(OwnedPath::is_there)
             && self.sockets.iter().all(|socket| system.is_listening(socket.fd()).unwrap_or(false))
@@ -336,7 +336,7 @@ impl Listener {
         self.sockets.iter().map(|socket| system.queued(socket.fd()).unwrap_or(0)).sum()
     }
 
-    /// Whether a connection can be accepted: the kernel does not count those that wait at a Unix socket.
+    /// Returns true where a connection can be accepted: the kernel does not count those that wait at a Unix socket.
     pub(crate) fn is_readable(&self, system: &dyn System) -> bool {
         let listens = |socket: &&Arc<ListenSocket>| !socket.is_gone() && system.is_listening(socket.fd()).unwrap_or(false);
         let sockets: Vec<_> = self.sockets.iter().filter(listens).map(|socket| socket.fd()).collect();

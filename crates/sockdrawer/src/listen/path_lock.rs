@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a start waits for others that start at its path.
+/// Maximum time that a start waits for others that start at its path.
 const LOCKED_WITHIN: Duration = Duration::from_secs(3);
-/// Between two tries: a lock of a file cannot be waited for until a time.
+/// Pause between two tries: a lock of a file cannot be waited for until a time.
 const LOCK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The lock (flock) of a file beside the path, `PATH.lock`, that only this user may open: another user could keep a lock of anything that
@@ -45,7 +45,7 @@ impl PathLock {
 impl Drop for PathLock {
     fn drop(&mut self) {
         if let Some((path, file)) = &self.0 {
-            // Those that wait find another file there, or none, and begin again.
+            // Starts that wait find another file there, or none, and begin again.
             let _ = std::fs::remove_file(path);
             // Not by the close alone: a process that was forked meanwhile has the descriptor too.
             let _ = file.unlock();

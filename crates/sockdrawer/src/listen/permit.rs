@@ -37,7 +37,7 @@ impl Permit {
         Permit { limiter: Some(limiter), listener, peer_count }
     }
 
-    /// How the peer's connections are counted; what counted this one before forgets it.
+    /// Sets what counts the peer's connections; what counted this one before forgets it.
     pub(crate) fn count_by(&mut self, peer_count: Option<Box<PeerCount>>) {
         self.peer_count = peer_count;
     }

@@ -1,4 +1,4 @@
-//! Whether an address can be listened at, asked of the system without a socket that listens: no client is answered, or refused, by it.
+//! A probe of an address: the system is asked whether it can be listened at, without a socket that listens. No client is answered, or refused, by it.
 
 use super::listener::Ask;
 use super::path_lock::PathLock;

@@ -21,7 +21,7 @@ pub(crate) struct Membership {
 }
 
 struct Group {
-    /// Of one of them; see [`ListenOptions::same_group`].
+    /// Options of one of its sockets; see [`ListenOptions::same_group`].
     options: ListenOptions,
     order: Order<Weak<ListenSocket>>,
 }

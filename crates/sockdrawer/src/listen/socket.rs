@@ -6,12 +6,12 @@ use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// One listening socket.
+/// A listening socket.
 pub(crate) struct ListenSocket {
     socket: Arc<OwnedFd>,
     /// Connections still in the queue that were made before the last change of options: they are given them one by one.
     stale: AtomicUsize,
-    /// Whether the connections of this socket are spread over all loops by message: it is the only one of its address.
+    /// The connections of this socket are spread over all loops by message: it is the only one of its address.
     pub(super) spread: AtomicBool,
     gone: AtomicBool,
     /// Another process may take it back: nothing that it would find there is changed.
@@ -32,10 +32,10 @@ impl ListenSocket {
         })
     }
 
-    /// From now on another process may take it back, or not any more.
+    /// Sets whether another process may take the socket back from now on.
     pub(crate) fn set_borrowed(&self, is_borrowed: bool, system: &dyn System) {
         if self.borrowed.swap(is_borrowed, Ordering::AcqRel) != is_borrowed {
-            // Those in the queue have inherited what the other process wants.
+            // Connections in the queue have inherited what the other process wants.
             let stale = if is_borrowed { ALL } else { system.queued(self.fd()).unwrap_or(0) };
             self.stale.store(stale, Ordering::Release);
         }
@@ -53,7 +53,7 @@ impl ListenSocket {
         self.spread.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection just accepted needs the options set on itself.
+    /// Returns true where the connection just accepted needs the options set on itself.
     pub(crate) fn take_stale(&self) -> bool {
         self.stale.load(Ordering::Acquire) > 0
             && self.stale.fetch_update(Ordering::AcqRel, Ordering::Acquire, |stale| stale.checked_sub(1)).is_ok()

@@ -1,4 +1,4 @@
-//! What the loops know of one address beside its sockets: its limit, its connections, and whether it is open. It lives as long as the
+//! The state of one address that its loops know beside its sockets: its limit, its connections, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
 use crate::admission::{AcceptState, Reject};
@@ -13,12 +13,12 @@ const OPEN: u8 = 0;
 const SUSPENDED: u8 = 1;
 const REFUSING: u8 = 2;
 
-/// One address.
+/// The state of an address.
 pub(crate) struct ListenerState {
     pub(crate) address: Address,
     /// The address that was asked for, where it has layers of its own.
     pub(crate) own: Option<Address>,
-    /// Counts those that came in here.
+    /// Counts connections that came in here.
     pub(crate) limiter: Arc<Limiter>,
     mode: AtomicU8,
     reject: Mutex<Reject>,
@@ -73,7 +73,7 @@ impl ListenerState {
         self.mode.load(Ordering::SeqCst) == REFUSING
     }
 
-    /// How new connections are turned away; None: they are not.
+    /// Returns how new connections are turned away; None: they are not.
     pub(crate) fn refuses(&self) -> Option<Reject> {
         self.is_refusing().then(|| lock(&self.reject).clone())
     }

@@ -32,7 +32,7 @@ impl OwnedPath {
         self.identity = (0, 0);
     }
 
-    /// Whether the path leads to its socket still.
+    /// Returns true where the path leads to its socket still.
     pub(super) fn is_there(&self) -> bool {
         identity(&self.path) == Some(self.identity)
     }
@@ -96,7 +96,7 @@ pub(super) fn beside(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether the path is that of a Unix socket of a process that crashed: it is there, and no socket listens.
+/// Returns true where the path is that of a Unix socket of a process that crashed: it is there, and no socket listens.
 pub(super) fn is_stale(system: &dyn System, address: &Address) -> bool {
     // A connect to a file that is no socket is refused too, and that file is not ours.
     is_socket(address)

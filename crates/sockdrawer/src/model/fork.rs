@@ -47,21 +47,21 @@ struct Table {
     chunks: Vec<Unforked<Chunk>>,
     free: Vec<ChildSlot>,
     inherited: Inherited,
-    /// Of the children, those that are other programs.
+    /// Number of children that are other programs.
     programs: usize,
-    /// Their connections.
+    /// Connections of these programs.
     connections: Programs,
 }
 
-/// What a child finds open and is to have no part of: descriptors of the helper itself, and connections of others. What a service has
-/// opened is not among them.
+/// Descriptors that a child finds open and is to have no part of: those of the helper itself, and connections of others. What a service has opened is
+/// not among them.
 #[derive(Default)]
 struct Inherited {
-    /// The helper's, from its begin to its end.
+    /// Descriptors of the helper, from its begin to its end.
     own: Vec<RawFd>,
-    /// As long as something accepts there.
+    /// Listening sockets, as long as something accepts there.
     listeners: Vec<(Weak<ListenSocket>, RawFd)>,
-    /// What they all were when a child was made last, and the same as ranges.
+    /// All descriptors when a child was made last, and the same as ranges.
     numbers: Vec<RawFd>,
     ranges: Vec<(u32, u32)>,
 }
@@ -125,7 +125,7 @@ impl Table {
         self.slots.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
     }
 
-    /// What the next child is to close. A program closes all but its connection.
+    /// Returns the descriptors that the next child is to close. A program closes all but its connection.
     fn inherited(&mut self, generation: &Generation, event_loop: &EventLoop) -> &[(u32, u32)] {
         if generation.kind == Kind::Program {
             return &[];
@@ -155,12 +155,12 @@ pub(crate) struct Child {
     pub(crate) generation: Arc<Generation>,
     peer: Option<SocketAddr>,
     pub(crate) since: Instant,
-    /// What it counts itself.
+    /// The page of what the child counts itself.
     page: ChildPage,
     permit: Permit,
-    /// Of another program, its connection once more: whatever the program leaves behind, the connection ends when it does.
+    /// Another copy of the connection of a program: whatever the program leaves behind, the connection ends when it does.
     connection: Option<OwnedFd>,
-    /// The helper ended it.
+    /// The reason for which the helper ended it.
     why: Option<KillReason>,
 }
 
@@ -190,13 +190,13 @@ impl Child {
         self.page.peer().or(self.peer)
     }
 
-    /// What it has counted.
+    /// Returns what the child has counted.
     pub(crate) fn counts(&self) -> Counts {
         self.page.counts()
     }
 }
 
-/// What a child does from its first moment to its end.
+/// The life of a child from its first moment to its end.
 pub(crate) trait ChildMain: Send + Sync {
     fn run(&self, child: NewChild<'_>) -> !;
 }
@@ -285,12 +285,12 @@ impl Children {
         }
     }
 
-    /// What those that live have counted.
+    /// Adds what living children have counted.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
         lock(&self.table).alive().for_each(|(_, child)| *counts += child.counts());
     }
 
-    /// The processes of those that are meant.
+    /// Returns the processes of the children that are wanted.
     pub(crate) fn choose(&self, mut wanted: impl FnMut(u32, &Child) -> bool) -> Vec<u32> {
         lock(&self.table).alive().filter(|(pid, child)| wanted(*pid, child)).map(|(pid, _)| pid).collect()
     }
@@ -300,7 +300,7 @@ impl Children {
         fork::ask_to_end(pid, until, at_once);
     }
 
-    /// Whether a child's connection is cut from now on: it has not ended in order. The child is still to be killed.
+    /// Cuts a child's connection from now on. Returns whether it is cut: it has not ended in order. The child is still to be killed.
     pub(crate) fn cut(&self, pid: u32) -> bool {
         self.with(pid, |child| child.connection.is_some() || child.page.cut()).unwrap_or(false)
     }
@@ -370,7 +370,7 @@ impl Children {
     fn reaped(&self, event_loop: &EventLoop, child: Child, ending: Ending) -> (ChildPage, bool) {
         let shared = event_loop.shared();
         let mut counts = child.counts();
-        // One that was killed had no time to count its end.
+        // A child that was killed had no time to count its end.
         counts.closed = 1;
         let by_signal = matches!(ending, Ending::Signalled(_));
         // A program that exits when it is sent SIGTERM has ended in order; of one that dies by itself, the kernel sends all that it has written.
@@ -443,7 +443,7 @@ impl Placement for Children {
         let mut table = lock(&self.table);
         let inherited = table.inherited(&generation, event_loop);
         match fork::fork() {
-            // Of what is locked it has nothing, and it never returns from here.
+            // The child has nothing of what is locked, and never returns from here.
             Ok(Forked::Child) => {
                 let numbers = self.numbers.as_fd();
                 self.main.run(NewChild {

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 /// Events taken in one turn.
 pub(super) const EVENTS_PER_TURN: usize = 512;
 
-/// What others can see of a running loop, without asking it.
+/// The state of a running loop that others can see without asking it.
 #[derive(Default)]
 pub(crate) struct TurnCounter {
     /// Counts the loop's sleeps and wakes: odd while it is awake.

@@ -17,12 +17,12 @@ const READ: usize = 16 * 1024;
 const EVENTS: usize = 64;
 /// A peer that has sent its end may read on, or have closed its socket: only an answer to a probe tells.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
-/// What has ended is told apart from slots of children.
+/// The bit by which connections that have ended are told apart from slots of children.
 const LINGERS: u64 = 1 << 32;
 
 /// Connections of programs, and of those that have ended.
 pub(super) struct Programs {
-    /// Readable when one of them is to be looked at.
+    /// Readable when a connection is to be looked at.
     epoll: OwnedFd,
     lingering: HashMap<u64, Lingering>,
     next: u64,

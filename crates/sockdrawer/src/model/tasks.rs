@@ -74,7 +74,7 @@ async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<A
         turns.sleeping(false);
         turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
         if busy || event_loop.has_messages() {
-            // What is still ready is not reported again: only a turn that found nothing may wait.
+            // Events that are still ready are not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;
             continue;
         }

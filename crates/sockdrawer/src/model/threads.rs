@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 /// A thread without a connection ends after this long.
 const IDLE: Duration = Duration::from_secs(2);
-/// What a serving event loop hears of at once: its inbox and its connection.
+/// Events that a serving event loop hears of at once: of its inbox and of its connection.
 const EVENTS_PER_TURN: usize = 2;
 
-/// What each of its connections needs: its socket, and the epoll and the eventfd of its thread.
+/// Descriptors that each of its connections needs: its socket, and the epoll and the eventfd of its thread.
 pub(crate) const DESCRIPTORS: usize = 3;
 
 /// The serving threads of a pool.
@@ -41,20 +41,20 @@ pub(crate) struct Threads {
 #[derive(Default)]
 struct Served {
     all: Vec<Started>,
-    /// Without a connection; the one that has been for the shortest time is last, and next.
+    /// Threads without a connection; the one that has been idle for the shortest time is last, and next.
     idle: Vec<Arc<Thread>>,
     /// Connections for threads that have given their permit back and are about to be idle.
     waiting: VecDeque<Incoming>,
-    /// What threads counted that ended.
+    /// Counts of threads that ended.
     past: Counts,
     stopped: bool,
 }
 
-/// One thread.
+/// A serving thread.
 struct Thread {
     inbox: Arc<Inbox>,
     counters: Counters,
-    /// What it serves.
+    /// A snapshot of the connection that the thread serves.
     snapshot: Arc<SnapshotCell>,
 }
 
@@ -130,7 +130,7 @@ impl Threads {
                 match self.rest(own) {
                     Some(incoming) => event_loop.adopt_incoming(incoming),
                     None => {
-                        // What was retired while it served is let go of.
+                        // Generations that were retired while it served are let go of.
                         event_loop.connections.look_at_switch();
                         event_loop.turn_until = Some(Instant::now() + IDLE);
                     }
@@ -156,7 +156,7 @@ impl Threads {
         waiting
     }
 
-    /// Whether it is still idle, and is no more.
+    /// Takes the thread off the idle ones. Returns whether it was one of them.
     fn leave(&self, own: &Arc<Thread>) -> bool {
         let mut served = lock(&self.pool);
         let at = served.idle.iter().position(|idle| Arc::ptr_eq(idle, own));

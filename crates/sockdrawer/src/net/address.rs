@@ -72,7 +72,7 @@ impl Address {
         }
     }
 
-    /// Whether this is the empty path that stands for a wrong address: no socket can be bound to it by name.
+    /// Returns true where this is the empty path that stands for a wrong address: no socket can be bound to it by name.
     pub(crate) fn is_nowhere(&self) -> bool {
         matches!(self, Address::Unix(path) if path.as_os_str().is_empty())
     }
@@ -222,7 +222,7 @@ pub enum AddressError {
     BadHost {
         /// The host.
         host: String,
-        /// What is wrong with the host.
+        /// The mistake in the host.
         why: String,
     },
     /// A path, or an abstract name, without `unix:`.
@@ -259,13 +259,13 @@ impl From<std::convert::Infallible> for AddressError {
 }
 
 impl AddressError {
-    /// What is wrong with an empty Unix path.
+    /// Returns the error of an empty Unix path.
     pub(crate) fn nowhere() -> AddressError {
         AddressError::Empty("unix:".to_owned())
     }
 }
 
-/// The addresses of a name, at least one.
+/// Returns the addresses of a name, at least one.
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|error| error.to_string())?.collect();
     if found.is_empty() { Err("it has no address".to_owned()) } else { Ok(found) }

@@ -109,7 +109,7 @@ impl ListenOptions {
         Ok(())
     }
 
-    /// Whether sockets with these options and with `other` are members of one `SO_REUSEPORT` group, among which the kernel chooses.
+    /// Returns true where sockets with these options and with `other` are members of one `SO_REUSEPORT` group, among which the kernel chooses.
     pub(crate) fn same_group(&self, other: &ListenOptions) -> bool {
         self.v6_only == other.v6_only && self.device == other.device
     }
@@ -170,7 +170,7 @@ pub trait Listen: Send + Sync + 'static {
     /// Any error; the start or change of the pool fails with it and leaves everything as it was.
     fn listen(&self, request: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>>;
 
-    /// Whether no other process has these sockets, so that the pool may steer new connections away from a socket that it retires, and end
+    /// Returns true where no other process has these sockets, so that the pool may steer new connections away from a socket that it retires, and end
     /// its listening. False by default: then retired sockets are only emptied and closed, and go on listening in other processes.
     fn exclusive(&self) -> bool {
         false

@@ -9,10 +9,10 @@ use std::time::Duration;
 pub struct SocketOptions {
     /// Send small segments at once (`TCP_NODELAY`). Default: on.
     pub nodelay: bool,
-    /// Probe silent peers (`SO_KEEPALIVE` and its three numbers). Default: none, no probes.
+    /// Probes of silent peers (`SO_KEEPALIVE` and its three numbers). Default: none, no probes.
     pub keepalive: Option<Keepalive>,
-    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`). Default: none, as
-    /// long as the kernel retransmits.
+    /// Maximum time that sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`). Default: none, as long as the kernel
+    /// retransmits.
     pub user_timeout: Option<Duration>,
     /// Size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles it). Default: none, the kernel tunes it.
     pub receive_buffer: Option<u32>,

@@ -78,7 +78,7 @@ macro_rules! counters {
     };
 }
 
-/// One loop's own counters.
+/// The counters of one loop.
 #[derive(Clone)]
 pub(crate) struct Counters {
     words: Words,

@@ -120,7 +120,7 @@ pub enum Event {
     LoopStuck {
         /// The loop's number.
         index: usize,
-        /// How long the turn has lasted.
+        /// The time that the turn has lasted.
         since: Duration,
     },
     /// A loop that was stuck turns again.
@@ -137,7 +137,7 @@ pub enum Event {
     ProcessReplaced {
         /// The process's number in the pool.
         index: usize,
-        /// How the process ended.
+        /// The way in which the process ended.
         reason: String,
     },
     /// A connection's own process was ended by a signal that the pool did not send: a crash in foreign code, or a kill from elsewhere.

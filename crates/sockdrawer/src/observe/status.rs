@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Whether the pool takes connections.
+    /// The readiness of the pool to take connections.
     pub readiness: Readiness,
     /// The revision of the configuration; the first is 1: see [`Error::Conflict`](crate::Error::Conflict).
     pub revision: u64,
@@ -28,7 +28,7 @@ pub struct Status {
     pub retiring: usize,
     /// The pool's helper processes, in models that have them.
     pub processes: Vec<ProcessStatus>,
-    /// How many processes of connections were ended by a signal, by the signal's number. Signals that the pool sent are not counted.
+    /// Numbers of processes of connections that were ended by a signal, by the signal's number. Signals that the pool sent are not counted.
     pub signalled: Vec<(i32, u64)>,
     /// The pool's loops, parked ones included.
     pub loops: Vec<LoopStatus>,
@@ -58,7 +58,7 @@ impl Status {
     }
 }
 
-/// Whether a pool takes connections.
+/// The readiness of a pool to take connections.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Readiness {
     /// It takes connections.
@@ -91,7 +91,7 @@ pub struct ListenerStatus {
     pub connections: usize,
     /// Maximum of such connections; None: only the pool's limit counts.
     pub limit: Option<usize>,
-    /// Whether the listener takes connections, which it does only while the pool does.
+    /// The readiness of the listener, which takes connections only while the pool does.
     pub readiness: Readiness,
     /// Connections in the accept queue.
     pub queued: usize,
@@ -108,7 +108,7 @@ pub struct ProcessStatus {
     pub pid: u32,
     /// The process's connections.
     pub connections: usize,
-    /// Whether the process takes new connections.
+    /// The process takes new connections.
     pub active: bool,
 }
 
@@ -119,9 +119,9 @@ pub struct LoopStatus {
     pub connections: usize,
     /// Connections that the loop accepted since it started, or since it replaced a loop that died.
     pub accepted: u64,
-    /// Whether the loop takes new connections.
+    /// The loop takes new connections.
     pub active: bool,
-    /// Whether the loop's turn has lasted longer than [`Config::stuck_after`](crate::Config::stuck_after).
+    /// The loop's turn has lasted longer than [`Config::stuck_after`](crate::Config::stuck_after).
     pub stuck: bool,
 }
 
@@ -137,7 +137,7 @@ pub struct ConnectionStatus {
     pub peer: Option<SocketAddr>,
     /// The listener that accepted the connection; None for a connection made by connecting.
     pub listener: Option<Address>,
-    /// Whether the connection was accepted or made by connecting.
+    /// The side of the connection: accepted, or made by connecting.
     pub side: Side,
     /// The time since the connection opened, exact to about a second.
     pub age: Duration,
@@ -145,15 +145,15 @@ pub struct ConnectionStatus {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// What the connection is doing.
+    /// The state of the connection: what it is doing.
     pub state: ConnectionState,
-    /// Whether the connection was asked to end.
+    /// The connection was asked to end.
     pub draining: bool,
     /// The tag given by the protocol or by [`Pool::tag`](crate::Pool::tag).
     pub tag: Option<String>,
 }
 
-/// What a connection is doing. If several apply, the first of these.
+/// The state of a connection: what it is doing. If several apply, the first of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum ConnectionState {

@@ -3,7 +3,7 @@
 use super::Outcome;
 use std::time::Duration;
 
-/// How connections are asked to end: deadline, rate and number.
+/// The way in which connections are asked to end: deadline, rate and number.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
     /// The deadline, given to [`Drain::within`]: counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second at most,
@@ -16,7 +16,7 @@ pub struct Drain {
     /// Maximum of connections asked to end, chosen at random from the open ones that were not asked yet; each process takes its part of
     /// them. A connection that had no turn before the deadline stays open. A shutdown always asks all. Default: none, all.
     pub max_connections: Option<usize>,
-    /// How long [`Pool::shutdown`](crate::Pool::shutdown) goes on accepting after readiness is false, so that a load balancer can notice.
+    /// Time for which [`Pool::shutdown`](crate::Pool::shutdown) goes on accepting after readiness is false, so that a load balancer can notice.
     /// Default: 0 s.
     pub notice: Duration,
 }
@@ -68,7 +68,7 @@ impl Drained {
         Drained { asked: ended + cut, ended, cut, silent: 0 }
     }
 
-    /// What came of it, with those that did not answer.
+    /// Returns what came of a drain, with the loops and processes that did not answer.
     pub(crate) fn told(outcome: Outcome) -> Drained {
         Drained { silent: outcome.drained.silent + outcome.silent, ..outcome.drained }
     }

@@ -23,14 +23,14 @@ impl Page {
         }
     }
 
-    /// The part that follows; None: that was the last.
+    /// Returns the part that follows; None: this was the last.
     pub(crate) fn after(self, answer: &Outcome, selector: &Selector) -> Option<Page> {
         let from = answer.next.filter(|_| !matches!(selector, Selector::Id(_)))?;
-        // What does not answer is waited for once more, not for each part.
+        // Loops and processes that do not answer are waited for once more, not for each part.
         Some(Page { from, most: if answer.silent > 0 { usize::MAX } else { self.most } })
     }
 
-    /// Of what loops and processes answered, what is of this part: none of them has looked at connections from `next` on, and earlier
+    /// Returns the connections among these answers that are of this part: no loop or process has looked at connections from `next` on, and earlier
     /// builds answer with all that they have.
     pub(crate) fn of(self, answer: Outcome) -> Vec<ConnectionStatus> {
         let is_here = |id: u64| id >= self.from && answer.next.is_none_or(|next| id < next);

@@ -128,7 +128,7 @@ impl Selector {
         }
     }
 
-    /// Whether this selector, or a part of it, is of this kind.
+    /// Returns true where this selector, or a part of it, is of this kind.
     fn has(&self, kind: &impl Fn(&Selector) -> bool) -> bool {
         kind(self)
             || match self {

@@ -19,7 +19,7 @@ pub(crate) enum Forked {
     Child,
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Exited(i32),
@@ -46,12 +46,12 @@ pub(crate) fn fork() -> Result<Forked> {
     }
 }
 
-/// Whether this process has a single thread.
+/// Returns true where this process has a single thread.
 pub(crate) fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-/// A descriptor that becomes readable when a child has ended. This process blocks SIGCHLD from then on, and SIGTERM, so that for a child
+/// Returns a descriptor that becomes readable when a child has ended. This process blocks SIGCHLD from then on, and SIGTERM, so that for a child
 /// that is asked to end before it is ready the signal stays pending.
 pub(crate) fn watch_children() -> Result<OwnedFd> {
     let held_back = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
@@ -83,17 +83,17 @@ pub(crate) fn clear(watch: BorrowedFd<'_>) {
     let _ = rustix::io::read(watch, &mut told);
 }
 
-/// How a child is asked to end: the value that comes with its SIGTERM. A SIGTERM from another sender has no such value.
+/// The way in which a child is asked to end: the value that comes with its SIGTERM. A SIGTERM from another sender has no such value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndBy {
     /// The time in which the child has to end.
     pub(crate) within: Option<Duration>,
-    /// Whether the child ends without finishing its work first.
+    /// The child ends without finishing its work first.
     pub(crate) at_once: bool,
 }
 
 impl EndBy {
-    /// The time by the clock that all processes share, in ms, and a bit for `at_once`; 0 means no value. Never earlier than `until`: the
+    /// Returns the time by the clock that all processes share, in ms, and a bit for `at_once`; 0 means no value. Never earlier than `until`: the
     /// helper has to stop accepting before it gets back the permit of a child that ended at the deadline.
     fn word(until: Instant, at_once: bool) -> usize {
         let left = until.saturating_duration_since(Instant::now()).as_nanos();
@@ -128,7 +128,7 @@ pub(crate) fn ask_to_end(pid: u32, until: Instant, at_once: bool) {
     }
 }
 
-/// How this process is asked to end, by the last SIGTERM; None if there was none.
+/// Returns how this process is asked to end, by the last SIGTERM; None if there was none.
 pub(crate) fn asked_to_end(watch: BorrowedFd<'_>) -> Option<EndBy> {
     let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();

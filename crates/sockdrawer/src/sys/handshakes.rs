@@ -140,7 +140,7 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Whether the local address of the connection is `local`, or `local` is unspecified.
+    /// Returns true where the local address of the connection is `local`, or `local` is unspecified.
     fn is_at(&self, local: IpAddr) -> bool {
         let Some(told) = self.body.get(LOCAL) else { return false };
         match local {

@@ -101,7 +101,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Whether there is input, and no other flag.
+    /// Returns true where there is input, and no other flag.
     pub(crate) fn is_input(self) -> bool {
         self.flags == EventFlags::IN
     }
@@ -127,7 +127,7 @@ impl Ready {
 
 /// The system calls of the accept, connection and change paths. All sockets are non-blocking and close-on-exec.
 pub(crate) trait System: Send + Sync + 'static {
-    /// Whether this is the kernel, not a test's replacement.
+    /// Returns true where this is the kernel, not a test's replacement.
     fn is_kernel(&self) -> bool {
         false
     }
@@ -175,12 +175,12 @@ pub(crate) trait System: Send + Sync + 'static {
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// The peer's address; None for a Unix socket.
     fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
-    /// Whether the socket listens (`SO_ACCEPTCONN`).
+    /// Returns true where the socket listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
     fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// The number of connections in the accept queue.
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
-    /// Whether there is input, which stays unread: 0 at the end of the peer's stream, `EAGAIN` if there is none.
+    /// Returns more than 0 where there is input, which stays unread; 0 at the end of the peer's stream. `EAGAIN` if there is none.
     fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize>;
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize>;
     /// Sends bytes. With `more` the kernel holds back a segment that is not full, because more output, or the end, follows at once.

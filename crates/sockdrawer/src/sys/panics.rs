@@ -13,7 +13,7 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Whether a pool of this process has had an observer.
+/// True where a pool of this process has had an observer.
 static OBSERVED: AtomicBool = AtomicBool::new(false);
 
 /// Panics of this thread are caught: their place is kept for [`message`], and the hook that was set before is not called once some pool has an

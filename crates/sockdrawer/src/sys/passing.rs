@@ -78,7 +78,7 @@ pub(crate) fn make_room(socket: BorrowedFd<'_>) -> Result<()> {
     sockopt::set_socket_send_buffer_size(socket, MAX_BUFFER)
 }
 
-/// Whether the other end of a packet pair is closed: unlike an error of a call, a state that only the end of its last copy brings about.
+/// Returns true where the other end of a packet pair is closed: unlike an error of a call, a state that only the end of its last copy brings about.
 pub(crate) fn is_gone(socket: BorrowedFd<'_>) -> bool {
     let mut one = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -129,7 +129,7 @@ pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
 }
 
-/// Whether the socket is an end of a packet pair that a process of this user made.
+/// Returns true where the socket is an end of a packet pair that a process of this user made.
 pub(crate) fn is_packet_end(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
         && sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)

@@ -49,12 +49,12 @@ impl Info {
         &self.leased.peer
     }
 
-    /// Whether the connection was accepted or made by connecting.
+    /// Returns whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
         self.leased.peer.side()
     }
 
-    /// Whether the connection was asked to end, or has ended.
+    /// Returns true where the connection was asked to end, or has ended.
     pub fn is_draining(&self) -> bool {
         self.leased.is_draining()
     }

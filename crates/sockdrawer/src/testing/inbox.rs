@@ -17,7 +17,7 @@ struct State {
     groups: Vec<Arc<Members>>,
     /// The connection was told of room elsewhere.
     has_room: bool,
-    /// What the groups are still to be told.
+    /// News that the groups are still to be told.
     told: Vec<(Arc<Members>, Told)>,
     /// The connection has ended.
     gone: bool,
@@ -25,7 +25,7 @@ struct State {
     tag: Option<Tag>,
 }
 
-/// What a group is told of a connection.
+/// News of a connection for a group.
 enum Told {
     Joined,
     /// It joins, and was a member before.
@@ -80,7 +80,7 @@ impl Inbox {
         }
     }
 
-    /// Whether the connection was told of room since the last call.
+    /// Returns true where the connection was told of room since the last call.
     pub(super) fn take_room(&self) -> bool {
         std::mem::take(&mut self.lock().has_room)
     }

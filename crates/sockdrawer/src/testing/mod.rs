@@ -99,9 +99,9 @@ struct Wire {
     due: Option<Instant>,
     /// Input that was received and not taken.
     kept: Vec<u8>,
-    /// So many of the bytes kept, from the first, hold no line break.
+    /// Number of the bytes kept, from the first, that hold no line break.
     searched: usize,
-    /// Whether `kept` has input that was not offered since `received` was last held back.
+    /// The input in `kept` has a part that was not offered since `received` was last held back.
     fresh: bool,
     peer_ended: bool,
     told_ended: bool,
@@ -124,7 +124,7 @@ struct Wire {
     generation: u32,
 }
 
-/// One connection of a service, without a socket. Time stands still until [`Driver::advance`].
+/// A connection of a service, without a socket. Time stands still until [`Driver::advance`].
 pub struct Driver<S: Service> {
     service: S,
     state: Option<S::Protocol>,
@@ -264,7 +264,7 @@ impl<S: Service> Driver<S> {
         self.wire.due.map(|due| due.saturating_duration_since(self.wire.now))
     }
 
-    /// Whether a job waits to be run.
+    /// Returns true where a job waits to be run.
     pub fn has_job(&self) -> bool {
         self.job.is_some()
     }
@@ -335,7 +335,7 @@ impl<S: Service> Driver<S> {
         self.closed
     }
 
-    /// Whether the sending side was shut down, by [`Step::EndOutput`] or [`Step::Close`].
+    /// Returns true where the sending side was shut down, by [`Step::EndOutput`] or [`Step::Close`].
     pub fn finished_sending(&self) -> bool {
         self.wire.finished_sending
     }
@@ -470,12 +470,12 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// Whether input waits until the peer has read.
+    /// Returns true where input waits until the peer has read.
     fn is_paused(&self) -> bool {
         self.wire.above && self.service.receiving() == Receiving::UntilFull
     }
 
-    /// Whether no partial message was received. A part that the peer will never complete does not count.
+    /// Returns true where no partial message was received. A part that the peer will never complete does not count.
     fn is_quiet(&self) -> bool {
         self.wire.kept.is_empty() || self.wire.told_ended
     }

@@ -1,4 +1,4 @@
-//! One test for each rule of a connection.
+//! Tests of the rules of a connection, one for each.
 
 use super::*;
 use crate::protocol::{CannotRestore, CannotSave, NotifyError, Saved, Saver, State};
@@ -11,7 +11,7 @@ mod timers;
 #[derive(Default)]
 struct Script {
     commands: u64,
-    /// Of the state from which it was restored.
+    /// Version of the state from which it was restored.
     version: u32,
     seen: Arc<Mutex<Vec<&'static str>>>,
 }
@@ -450,7 +450,7 @@ fn the_last_tag_counts_whoever_set_it() {
     assert_eq!(connection.tag(), "");
     connection.receive(b"name");
     assert_eq!(connection.tag(), "me");
-    // What an inner protocol says is said of the connection.
+    // Tags and reports of an inner protocol are those of the connection.
     connection.receive(b"nestmore");
     assert_eq!(connection.tag(), "inner");
     connection.receive(b"nestname");

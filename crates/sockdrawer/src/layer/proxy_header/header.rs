@@ -7,14 +7,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// What each header of version 1 begins with.
+/// Bytes that each header of version 1 begins with.
 const V1_BEGINS: &[u8] = b"PROXY ";
-/// What each header of version 2 begins with.
+/// Bytes that each header of version 2 begins with.
 const V2_BEGINS: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The bytes of a header of version 2 before its addresses.
 const V2_FIXED: usize = 16;
 
-/// Which form a header has.
+/// The form of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Version {
     /// A line of text.
@@ -52,7 +52,7 @@ impl FromStr for Version {
 #[error("`{0}` is no version of the PROXY protocol: write v1 or v2")]
 pub struct UnknownVersion(String);
 
-/// What a header says.
+/// The content of a header.
 ///
 /// ```
 /// use sockdrawer::layer::proxy_header::{Header, Version};
@@ -173,7 +173,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
     let text = std::str::from_utf8(&within[V1_BEGINS.len()..end]).map_err(|_| wrong_line())?;
     let words: Vec<&str> = text.split(' ').collect();
     let header = match words[..] {
-        // What follows is not looked at.
+        // Words that follow are not looked at.
         ["UNKNOWN", ..] => Header::Local,
         [family, from, to, from_port, to_port] => {
             let (from, to) = (ip(family, from)?, ip(family, to)?);

@@ -32,12 +32,12 @@ pub enum Source {
 pub struct UnknownSource(String);
 
 impl Source {
-    /// Whether the peer of an accepted connection is one of these.
+    /// Returns true where the peer of an accepted connection is one of these.
     pub(super) fn takes(&self, peer: &Peer) -> bool {
         let at_path = matches!(peer.listener(), Some(Address::Unix(_) | Address::Abstract(_)));
         match (self, peer.remote()) {
             (Source::Network(network, prefix), Some(remote)) => in_network(remote.ip(), *network, *prefix),
-            // One of TCP that is gone already has no address either.
+            // A TCP connection that is gone already has no address either.
             (Source::Unix, None) => peer.side() == Side::Accepted && at_path,
             _ => false,
         }

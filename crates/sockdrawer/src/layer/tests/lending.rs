@@ -56,7 +56,7 @@ fn lessee(connection: &mut Connection) -> After {
     After::End
 }
 
-/// What the peer of the lease received, up to the end of the lease's socket.
+/// Returns what the peer of the lease received, up to the end of the lease's socket.
 fn lend<F: Filtering, S: Service>(connection: &mut Driver<Layer<F, S>>, sends: &[u8], ends: bool) -> Vec<u8> {
     let (told, tells) = std::sync::mpsc::channel();
     connection.run_delegate(move |mut peer| {
@@ -81,7 +81,7 @@ fn lender(strict: bool) -> Driver<Layer<Xor, Lender>> {
 #[test]
 fn a_lessee_sees_plain_bytes_and_the_filter_comes_back_with_what_is_left() {
     let mut connection = lender(false);
-    // One command and a half are decoded when it is lent, or wait on the wire.
+    // A command and a half are decoded when the connection is lent, or wait on the wire.
     connection.receive(&xor(b"onlygiveask as"));
     assert_eq!(connection.sent(), xor(b"<only>"));
     let told = lend(&mut connection, &xor(b"k backtwo thr"), false);

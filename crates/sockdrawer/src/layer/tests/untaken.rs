@@ -49,7 +49,7 @@ impl Filter for State {
     fn goodbye(&mut self, _wire: &mut Output) {}
 }
 
-/// What becomes of a connection at the byte after so many.
+/// Returns what becomes of a connection at the byte after `most` bytes.
 fn after(most: usize, max_partial: usize, service: impl Service) -> Option<Closed> {
     let limits = Bounds { max_partial, ..Bounds::default() };
     let mut connection = Driver::open_with(service, peer(Side::Accepted, Duration::ZERO), limits);

@@ -1,4 +1,4 @@
-//! What lines cost that arrive in pieces: the bytes that are searched are counted, with a driver and on a pool.
+//! The cost of lines that arrive in pieces: the bytes that are searched are counted, with a driver and on a pool.
 
 use super::*;
 use crate::layer::{Filter, Filtering, Layer, Progress, Refused};
@@ -147,7 +147,7 @@ fn a_line_in_pieces_is_searched_once_under_a_layer_too() {
     assert_eq!(searched(|| connection.receive(b"f\n")), 2);
 }
 
-/// One connection, one byte at a time, each answered before the next is sent: each is read for itself.
+/// Sends a line over a connection, one byte at a time, each answered before the next is sent: each is read for itself.
 fn costs_on(model: Model) {
     const LENGTH: usize = 3000;
     let pool = Pool::start(Config::accept(Counting).model(model).listen("127.0.0.1:0"));
