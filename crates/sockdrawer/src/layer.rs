@@ -52,12 +52,12 @@ pub struct Layer<F, S> {
 }
 
 impl<F: Filtering, S: Service> Layer<F, S> {
-    /// A service whose connections pass a filter of `filtering`, then reach `service`.
+    /// Returns a service whose connections pass a filter of `filtering`, then reach `service`.
     pub fn new(filtering: F, service: S) -> Layer<F, S> {
         Layer { filtering, service: Arc::new(service) }
     }
 
-    /// A connection whose handshake has taken `took` so far.
+    /// Returns a connection whose handshake has taken `took` so far.
     fn shaking(&self, filter: F::Filter, peer: &Peer, took: Duration) -> Layered<F::Filter, S> {
         let handshake = Handshake {
             service: self.service.clone(),

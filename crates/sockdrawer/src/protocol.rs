@@ -182,7 +182,7 @@ pub trait Service: Send + Sync + 'static {
         Err(CannotRestore::because("its service does not restore states"))
     }
 
-    /// The name and the version of the states that its protocols save. Default: none, and connections do not move to another process.
+    /// Returns the name and the version of the states that its protocols save. Default: none, and connections do not move to another process.
     fn state(&self) -> State {
         State::none()
     }
@@ -216,8 +216,8 @@ pub trait Service: Send + Sync + 'static {
         false
     }
 
-    /// The longest record of the layers, which bounds untaken input where [`Settings::max_partial`](crate::Settings::max_partial) is less: see
-    /// [`Filtering::longest_record`](crate::layer::Filtering::longest_record). A service hands it on if it has a service inside. Default: 0.
+    /// Returns the longest record of the layers, which bounds untaken input where [`Settings::max_partial`](crate::Settings::max_partial) is less:
+    /// see [`Filtering::longest_record`](crate::layer::Filtering::longest_record). A service hands it on if it has a service inside. Default: 0.
     fn longest_record(&self) -> usize {
         0
     }
@@ -225,7 +225,7 @@ pub trait Service: Send + Sync + 'static {
     /// A connect failed; there is no connection and no protocol. Only in a pool that connects.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 
-    /// The name and options from which another process builds this service. Needed by models that run in other processes. Default: none.
+    /// Returns the name and options from which another process builds this service. Needed by models that run in other processes. Default: none.
     fn recipe(&self) -> Option<Recipe> {
         None
     }

@@ -212,7 +212,7 @@ impl Config {
         self.admission(limits.on_full(on_full))
     }
 
-    /// The [`Limits`], if the admission policy is the default one.
+    /// Returns the [`Limits`], if the admission policy is the default one.
     pub fn limits(&self) -> Option<&Limits> {
         self.admission.limits()
     }
@@ -291,7 +291,7 @@ impl Config {
         self
     }
 
-    /// The maximum of connections at once that is asked for: the limit of a pool that accepts, the number that a pool keeps that connects.
+    /// Returns the maximum of connections at once that is asked for: the limit of a pool that accepts, the number that a pool keeps that connects.
     pub(crate) fn asked_limit(&self) -> Option<usize> {
         match &self.endpoint {
             Endpoint::Accept { .. } => self.limit,

@@ -52,7 +52,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// New sockets at this address, with default options and without a limit of their own. A text that is no address is reported when the
+    /// Returns new sockets at this address, with default options and without a limit of their own. A text that is no address is reported when the
     /// pool starts, is planned for or changes: see [`Error::Address`](crate::Error::Address).
     ///
     /// ```

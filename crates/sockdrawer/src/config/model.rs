@@ -24,7 +24,7 @@ impl Model {
     /// All models.
     pub const ALL: [Model; 6] = [Model::Single, Model::Threads, Model::Fork, Model::Prefork, Model::Loops, Model::Tasks];
 
-    /// The model's name, as on the command line.
+    /// Returns the model's name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Model::Single => "single",

@@ -28,7 +28,7 @@ pub(crate) struct Stamp {
 }
 
 impl Revision {
-    /// The revision of a new pool.
+    /// Returns the revision of a new pool.
     pub(crate) fn first() -> Revision {
         Revision { pool: PoolNumber::next(), number: 1 }
     }
@@ -37,12 +37,12 @@ impl Revision {
         self.number
     }
 
-    /// The stamp of a configuration that is copied now.
+    /// Returns the stamp of a configuration that is copied now.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp { pool: self.pool, number: self.number }
     }
 
-    /// The revision that a configuration of this pool is based on, if it is an older one. A configuration that was made from nothing, or
+    /// Returns the revision that a configuration of this pool is based on, if it is an older one. A configuration that was made from nothing, or
     /// taken from another pool, is based on none.
     pub(crate) fn conflicts_with(&self, stamp: Option<Stamp>) -> Option<u64> {
         stamp.filter(|stamp| stamp.pool == self.pool && stamp.number != self.number).map(|stamp| stamp.number)

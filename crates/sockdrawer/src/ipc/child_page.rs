@@ -142,7 +142,7 @@ impl ChildPage {
         words[0].store(kind << 32 | bytes.len() as u64, Relaxed);
     }
 
-    /// The last panic or report of the child of this connection, if it left word of one.
+    /// Returns the last panic or report of the child of this connection, if it left word of one.
     pub(crate) fn told(&self, id: ConnectionId, peer: Option<SocketAddr>) -> Option<Event> {
         let words = &self.words[self.first + TEXT..];
         let head = words[0].load(Relaxed);

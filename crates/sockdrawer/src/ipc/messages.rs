@@ -188,7 +188,7 @@ pub(crate) struct OfPeer {
 }
 
 impl Held {
-    /// The connections of each peer, where they are counted by these prefixes.
+    /// Returns the connections of each peer, where they are counted by these prefixes.
     pub(crate) fn peers(&self, v4: u8, v6: u8) -> HashMap<u128, usize> {
         let one = |of: &OfPeer| match of.peer[..] {
             [high, low] => Some((u128::from(high) << 64 | u128::from(low), of.connections.min(self.connections) as usize)),
@@ -227,7 +227,7 @@ pub(crate) struct ShutDown {
 }
 
 impl Prepared {
-    /// The state that a pool of the successor reads.
+    /// Returns the state that a pool of the successor reads.
     pub(crate) fn reads(&self, pool: &str) -> State {
         self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| reads.state.clone())
     }

@@ -79,8 +79,8 @@ struct Message {
 }
 
 impl Receiver {
-    /// The next whole message, with its descriptors: None where one of them found no room in this process. None for both when the other end is gone. Without
-    /// `wait`: `EAGAIN` where nothing has come.
+    /// Returns the next whole message, with its descriptors: None where one of them found no room in this process. None for both when the other end
+    /// is gone. Without `wait`: `EAGAIN` where nothing has come.
     ///
     /// # Errors
     /// When what came is no message of ours, or a longer one than any of ours.

@@ -84,7 +84,7 @@ impl SharedCounters {
         SharedCounters { numbers: words.part(limiter), words, limiter }
     }
 
-    /// The numbers of a listener's limiter: at this place among what processes share, or where no other process shares them.
+    /// Returns the numbers of a listener's limiter: at this place among what processes share, or where no other process shares them.
     pub(crate) fn listener(&self, slot: usize) -> SharedCounters {
         if self.words.len() > LISTENERS {
             SharedCounters::of(self.words.clone(), LISTENERS + slot * LIMITER_WORDS)
@@ -145,17 +145,17 @@ impl SharedCounters {
         &self.words[POOL]
     }
 
-    /// The next connection's number.
+    /// Returns the next connection's number.
     pub(crate) fn ids(&self) -> &AtomicU64 {
         &self.words[POOL + 1]
     }
 
-    /// A bit for each process with loops that wait for permits it could use.
+    /// Returns a bit for each process with loops that wait for permits it could use.
     pub(crate) fn waiting(&self) -> &AtomicU64 {
         &self.numbers[2]
     }
 
-    /// The process that was called last.
+    /// Returns the process that was called last.
     pub(crate) fn turn(&self) -> &AtomicU64 {
         &self.numbers[3]
     }
@@ -209,7 +209,7 @@ impl SharedCounters {
         &self.words[SIGNALS + signal]
     }
 
-    /// Permits that are taken and that no process is known to hold. Those on their way are among them. None: the numbers change
+    /// Returns permits that are taken and that no process is known to hold. Those on their way are among them. None: the numbers change
     /// too fast to tell.
     pub(crate) fn unaccounted(&self) -> Option<u64> {
         let read = || -> Vec<u64> {

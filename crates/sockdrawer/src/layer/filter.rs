@@ -187,12 +187,12 @@ pub trait Filtering: Send + Sync + 'static {
         false
     }
 
-    /// The timeout of the handshake, 10 s by default; then the connection is aborted. It uses the timer until the inner protocol has it.
+    /// Returns the timeout of the handshake, 10 s by default; then the connection is aborted. It uses the timer until the inner protocol has it.
     fn handshake_timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    /// The name and the version of the states that its filters save, as [`Service::state`](crate::Service::state). Default: none.
+    /// Returns the name and the version of the states that its filters save, as [`Service::state`](crate::Service::state). Default: none.
     fn state(&self) -> State {
         State::none()
     }
@@ -203,8 +203,8 @@ pub trait Filtering: Send + Sync + 'static {
         Closing::PeerMaySend
     }
 
-    /// The longest piece of wire bytes that a filter takes only when it is whole, such as a record, in bytes: so much may wait for the rest even
-    /// where [`Settings::max_partial`](crate::Settings::max_partial) is less. Default: 0, for filters that take what there is.
+    /// Returns the longest piece of wire bytes that a filter takes only when it is whole, such as a record, in bytes: so much may wait for the rest
+    /// even where [`Settings::max_partial`](crate::Settings::max_partial) is less. Default: 0, for filters that take what there is.
     fn longest_record(&self) -> usize {
         0
     }
@@ -222,7 +222,7 @@ pub trait Filtering: Send + Sync + 'static {
         false
     }
 
-    /// The name and options from which another process builds this filter. Default: none.
+    /// Returns the name and options from which another process builds this filter. Default: none.
     fn recipe(&self) -> Option<Recipe> {
         None
     }

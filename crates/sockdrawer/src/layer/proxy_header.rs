@@ -167,7 +167,7 @@ impl fmt::Debug for Sends {
 }
 
 impl Sends {
-    /// A header for connections that the pool makes for itself: `LOCAL`, or `UNKNOWN` in version 1.
+    /// Returns a header for connections that the pool makes for itself: `LOCAL`, or `UNKNOWN` in version 1.
     pub fn new(version: Version) -> Sends {
         Sends { version, source: Arc::new(|_| None) }
     }

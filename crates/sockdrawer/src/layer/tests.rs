@@ -190,7 +190,7 @@ fn layer() -> Layer<Xor, Commands> {
     Layer::new(Xor { strict: false }, Commands)
 }
 
-/// An established connection, what was sent until then taken.
+/// Returns an established connection, what was sent until then taken.
 fn open_limited(limits: Bounds) -> Open {
     let mut connection = Driver::open_with(layer(), peer(Side::Accepted, Duration::ZERO), limits);
     connection.receive(b"HI");
@@ -453,7 +453,7 @@ fn what_a_service_says_of_itself_passes_the_layer() {
     assert_eq!(local.downcast_ref::<Vec<String>>(), Some(&vec!["refused 111".to_owned()]));
 }
 
-/// The text of the block that begins with `head`, up to the first line that is only `}`.
+/// Returns the text of the block that begins with `head`, up to the first line that is only `}`.
 fn block<'a>(source: &'a str, head: &str) -> &'a str {
     let start = source.find(head).unwrap_or_else(|| panic!("`{head}` is in the source"));
     let end = source[start..].find("\n}").expect("a block ends");

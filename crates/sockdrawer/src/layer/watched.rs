@@ -23,7 +23,7 @@ pub struct Watched<F, W> {
 }
 
 impl<F: Filter, W: Watch<F>> Watched<F, W> {
-    /// The filter of a new connection, of which `watch` is told: for a [`Filtering`](super::Filtering) of your own.
+    /// Returns the filter of a new connection, of which `watch` is told: for a [`Filtering`](super::Filtering) of your own.
     pub fn new(filter: F, watch: W) -> Watched<F, W> {
         Watched { filter, watch }
     }

@@ -293,7 +293,7 @@ impl Listener {
         self.path = None;
     }
 
-    /// The same sockets for others to join, however far their end is; the retirement of this listener closes them.
+    /// Returns the same sockets for others to join, however far their end is; the retirement of this listener closes them.
     pub(crate) fn to_join(&self) -> Listener {
         let (address, sockets, ownership) = (self.address.clone(), self.sockets.clone(), self.ownership.clone());
         Listener { address, sockets, ownership, path: None, retires: true, handed_over: false }
@@ -417,7 +417,7 @@ fn no_path(address: &Address) -> Error {
     Error::Invalid { setting: "listeners", reason }
 }
 
-/// An error of the address that is meant, where a socket could not get a name beside it.
+/// Returns an error of the address that is meant, where a socket could not get a name beside it.
 fn of_address(error: Error, address: &Address) -> Error {
     let address = address.clone();
     match error {

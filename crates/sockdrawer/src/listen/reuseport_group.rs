@@ -141,7 +141,7 @@ impl Groups {
 }
 
 impl Joining<'_> {
-    /// A new member set, in the order in which they began to listen.
+    /// Returns a new member set, in the order in which they began to listen.
     pub(crate) fn join(&mut self, options: &ListenOptions, sockets: &[Arc<ListenSocket>]) -> Membership {
         let Joining { groups, all } = self;
         let at = all.iter().position(|group| group.options.same_group(options)).unwrap_or_else(|| {

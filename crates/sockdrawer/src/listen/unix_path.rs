@@ -76,7 +76,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// A name in the folder of this path that no socket has, as long as an address may be. It begins as the path does, because the kernel goes
+/// Returns a name in the folder of this path that no socket has, as long as an address may be. It begins as the path does, because the kernel goes
 /// on naming a socket by the path that it was bound to (`ss -xl`). None: the folder's name alone is too long.
 pub(super) fn beside(path: &Path) -> Option<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -185,7 +185,7 @@ impl Child {
         self.generation.kind
     }
 
-    /// The peer's address, as the kernel or a layer says.
+    /// Returns the peer's address, as the kernel or a layer says.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.page.peer().or(self.peer)
     }

@@ -100,7 +100,7 @@ pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + '
     }
 }
 
-/// The maximum of threads for leased connections. In `threads` every connection with a permit has a thread.
+/// Returns the maximum of threads for leased connections. In `threads` every connection with a permit has a thread.
 pub(crate) fn delegates(config: &Config) -> usize {
     if config.model == Model::Threads { usize::MAX } else { config.delegates }
 }
@@ -110,7 +110,7 @@ pub(crate) fn descriptors(model: Model) -> usize {
     if model == Model::Threads { threads::DESCRIPTORS } else { 1 }
 }
 
-/// The most connections at once that a model can have, whatever the limit.
+/// Returns the most connections at once that a model can have, whatever the limit.
 pub(crate) fn most_connections(model: Model) -> usize {
     if model == Model::Single { single::MOST } else { usize::MAX }
 }

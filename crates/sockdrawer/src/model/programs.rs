@@ -45,7 +45,7 @@ impl Programs {
         self.epoll.as_fd()
     }
 
-    /// The sockets of those that have ended: no child is to have them.
+    /// Returns the sockets of those that have ended: no child is to have them.
     pub(super) fn lingering(&self) -> impl Iterator<Item = RawFd> + Clone {
         self.lingering.values().map(|one| one.socket.as_raw_fd())
     }

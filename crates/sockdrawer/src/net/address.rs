@@ -64,7 +64,7 @@ mod path {
 }
 
 impl Address {
-    /// An address as a program names it. One that is wrong leads [nowhere](Address::is_nowhere), and the error says why.
+    /// Returns an address as a program names it. One that is wrong leads [nowhere](Address::is_nowhere), and the error says why.
     pub(crate) fn or_nowhere(address: impl TryInto<Address, Error: Into<AddressError>>) -> (Address, Option<AddressError>) {
         match address.try_into() {
             Ok(address) => (address, None),
@@ -356,7 +356,7 @@ fn parse_host(
     resolve(host, port).map_err(|why| bad(&why))
 }
 
-/// The number of a network interface.
+/// Returns the number of a network interface.
 fn interface(name: &str) -> Option<u32> {
     let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
     let number = is_name.then(|| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok())??;
@@ -381,7 +381,7 @@ fn parse_unix(text: &str, rest: &str) -> Result<Address, AddressError> {
     Ok(Address::Unix(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
 }
 
-/// The bytes that `text` stands for; None if a backslash begins no escape.
+/// Returns the bytes that `text` stands for; None if a backslash begins no escape.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

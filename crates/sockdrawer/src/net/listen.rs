@@ -262,7 +262,7 @@ fn forget(address: &Address) {
     }
 }
 
-/// The requested address, with the port that the system chose.
+/// Returns the requested address, with the port that the system chose.
 pub(crate) fn real_address(system: &dyn System, asked: SocketAddr, socket: BorrowedFd<'_>) -> Result<Address, Errno> {
     let port = system.local_address(socket)?.map_or(asked.port(), |real| real.port());
     let mut real = asked;

@@ -65,7 +65,7 @@ macro_rules! counters {
                 *counts += Counts { rejected: own.rejected_for_reasons(), ..own };
             }
 
-/// The sum of all sets, while loops count: `closed` is never higher than what was begun.
+/// Returns the sum of all sets, while loops count: `closed` is never higher than what was begun.
             pub(crate) fn sum(all: impl Iterator<Item = Counters> + Clone) -> Counts {
 // A connection is counted as begun before it is counted as closed, so `closed` is read first.
                 let closed = all.clone().map(|one| one.closed().get()).sum();

@@ -52,7 +52,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The number of live generations: the one in force, and older ones with connections.
+    /// Returns the number of live generations: the one in force, and older ones with connections.
     pub fn live_generations(&self) -> usize {
         self.generations.len()
     }

@@ -22,7 +22,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// A drain that asks all connections at once, with this deadline.
+    /// Returns a drain that asks all connections at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
         Drain { deadline, rate: None, max_connections: None, notice: Duration::ZERO }
     }

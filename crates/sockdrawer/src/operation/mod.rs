@@ -67,7 +67,7 @@ impl Outcome {
         Outcome { silent: 1, ..Outcome::default() }
     }
 
-    /// The sum of the answers of `asked` loops or processes. For [`Selector::Id`], the first answer that has the connection is enough.
+    /// Returns the sum of the answers of `asked` loops or processes. For [`Selector::Id`], the first answer that has the connection is enough.
     pub(crate) fn gathered(asked: usize, answers: impl Iterator<Item = Outcome>, selector: &Selector) -> Outcome {
         let (mut sum, mut heard) = (Outcome::default(), 0);
         for answer in answers {

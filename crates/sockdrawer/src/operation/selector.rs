@@ -19,7 +19,7 @@ pub(crate) struct Traits<'a> {
 }
 
 impl Traits<'_> {
-    /// An entry for a list of connections: these properties, and those that only a list shows.
+    /// Returns an entry for a list of connections: these properties, and those that only a list shows.
     pub(crate) fn status(self, side: Side, bytes: (u64, u64), state: ConnectionState, draining: bool) -> ConnectionStatus {
         let Traits { id, generation, peer, age, listener, tag } = self;
         let (bytes_in, bytes_out) = bytes;
@@ -72,12 +72,12 @@ mod alone {
 }
 
 impl Selector {
-    /// Connections with this tag.
+    /// Returns connections with this tag.
     pub fn tag(text: impl Into<String>) -> Selector {
         Selector::Tag(text.into())
     }
 
-    /// Connections that both selectors match.
+    /// Returns connections that both selectors match.
     ///
     /// ```
     /// use sockdrawer::Selector;
@@ -96,7 +96,7 @@ impl Selector {
         }
     }
 
-    /// Connections that this selector or the other matches.
+    /// Returns connections that this selector or the other matches.
     #[must_use]
     pub fn or(self, other: Selector) -> Selector {
         match self {

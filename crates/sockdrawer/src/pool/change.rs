@@ -167,7 +167,7 @@ impl<M: Members> Core<M> {
     }
 }
 
-/// The plan of a change, if it may be made at all.
+/// Returns the plan of a change, if it may be made at all.
 fn check(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
     is_running(readiness)?;
     let (running, revision) = running;
@@ -181,7 +181,7 @@ fn check(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -
     }
 }
 
-/// The plan of a change to a configuration that makes sense, or in which at least each address is one where the plan refuses a change.
+/// Returns the plan of a change to a configuration that makes sense, or in which at least each address is one where the plan refuses a change.
 pub(super) fn checked_plan(running: &Config, wanted: &Config) -> Result<Plan, Error> {
     validate_addresses(wanted)?;
     let plan = plan(running, wanted);

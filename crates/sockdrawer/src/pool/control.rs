@@ -125,7 +125,7 @@ impl<M: Members> Control<M> {
 }
 
 impl<M: Members> Core<M> {
-    /// A pool that has no address and no member yet, and what its supervisor is to hear.
+    /// Returns a pool that has no address and no member yet, and what its supervisor is to hear.
     pub(super) fn new(
         own: impl FnOnce(&mpsc::Sender<FromMember<M::News>>) -> M,
         config: Config,

@@ -158,7 +158,7 @@ impl Pool {
         Pool::start(Config::accept(behaviour).listen(address))
     }
 
-    /// The running configuration, to change a copy of it.
+    /// Returns the running configuration, to change a copy of it.
     #[track_caller]
     pub fn config(&self) -> Config {
         self.locks("config");
@@ -364,21 +364,21 @@ impl Pool {
         self.apply("apply_options", Op::SetOptions(options), selector).done
     }
 
-    /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for. None for one in a
+    /// Returns a connection's socket options, read from the kernel. It reports twice the buffer size that was asked for. None for one in a
     /// process of its own.
     #[track_caller]
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         self.apply("options", Op::Options, &Selector::Id(id)).options
     }
 
-    /// The connections that match. Those of a loop that user code keeps busy for 5 s are left out; in
+    /// Returns the connections that match. Those of a loop that user code keeps busy for 5 s are left out; in
     /// [`Model::Threads`](crate::Model::Threads), where that costs one connection only, it is listed after 1 s as far as others can
     /// see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         self.each_connection(selector).collect()
     }
 
-    /// The connections that match, as [`Pool::connections`] lists them, one by one in the order of their numbers, for lists that are too long
+    /// Returns the connections that match, as [`Pool::connections`] lists them, one by one in the order of their numbers, for lists that are too long
     /// for memory. A loop is asked for at most 256 connections at a time, as the list goes on, and serves the others in between. A connection that stays
     /// for all of that time is in the list once; those that come and go meanwhile are in it or not.
     #[track_caller]

@@ -28,7 +28,7 @@ pub(super) const SHUT_DOWN: &str = "it was shut down";
 /// The methods of [`Pool`](super::Pool), where they are described.
 pub(crate) trait Manager: Send + Sync {
     fn config(&self) -> Config;
-    /// The model and the addresses, to print them. None while a change, or another question, has the pool locked: code of the user's may be
+    /// Returns the model and the addresses, to print them. None while a change, or another question, has the pool locked: code of the user's may be
     /// called then that prints the pool.
     fn unlocked(&self) -> Option<(Model, Vec<Address>)>;
     fn addresses(&self) -> Vec<Address>;
@@ -51,7 +51,7 @@ pub(crate) trait Manager: Send + Sync {
     fn join(&self) -> Result<(), Error>;
     /// Ends everything now.
     fn stop(&self, reason: &str);
-    /// The code of the user's that this thread is in, if the pool may be waiting for it.
+    /// Returns the code of the user's that this thread is in, if the pool may be waiting for it.
     fn waited_code(&self) -> Option<&'static str>;
     /// For tests: ends a part as a bug in it would. Of parts without numbers any one.
     fn crash(&self, part: Part, index: usize) -> bool;

@@ -56,7 +56,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn notifier(&self) -> &Notifier;
     /// Tells the pool's observer.
     fn tell(&self, event: &Event);
-    /// The user code that this thread is in, if the pool may be waiting for it.
+    /// Returns the user code that this thread is in, if the pool may be waiting for it.
     fn waited_code(&self) -> Option<&'static str>;
 
     // Starting and changing. All that can fail comes before `commit`.

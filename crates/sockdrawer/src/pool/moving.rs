@@ -92,13 +92,13 @@ pub(crate) trait Moving: Members {
     const PLANS_WITHIN: Duration;
 
     fn shared_counters(&self) -> &SharedCounters;
-    /// The connections of each peer, where a policy counts them.
+    /// Returns the connections of each peer, where a policy counts them.
     fn peer_counts(&self) -> Option<Arc<PeerCounts>> {
         None
     }
-    /// All that was counted.
+    /// Returns all that was counted.
     fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
-    /// The states that the service in force reads and writes.
+    /// Returns the states that the service in force reads and writes.
     fn state(core: &Core<Self>) -> State;
     /// Why no connection of this pool moves, whatever its state.
     fn why_all_stay(_core: &Core<Self>) -> Option<&'static str> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 
 impl<M: Members> Control<M> {
-    /// The members that are given sockets: those that take new connections, but for those that are stuck while others are not.
+    /// Returns the members that are given sockets: those that take new connections, but for those that are stuck while others are not.
     fn usable(&self) -> Vec<usize> {
         let usable = |stuck: bool| -> Vec<usize> {
             let is_usable = |member: &Member<M>| {
@@ -26,7 +26,7 @@ impl<M: Members> Control<M> {
         if turning.is_empty() { usable(true) } else { turning }
     }
 
-    /// The members that hold the sockets of an address, each by what distinguishes it from one that it replaced.
+    /// Returns the members that hold the sockets of an address, each by what distinguishes it from one that it replaced.
     fn holders(&self, entry: &ListenerEntry) -> Vec<Vec<u64>> {
         let life = |owner: &usize| self.members.get(*owner).map_or(0, |member| member.life);
         entry.owners.iter().map(|owners| owners.iter().map(life).collect()).collect()

@@ -227,7 +227,7 @@ pub(super) fn sockets_per_address(config: &Config) -> usize {
     }
 }
 
-/// Listening sockets of a configuration.
+/// Returns listening sockets of a configuration.
 fn sockets(config: &Config) -> usize {
     let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
         (None, Address::Tcp(_)) => sockets_per_address(config),
@@ -254,7 +254,7 @@ fn of_loops(config: &Config, others: usize) -> usize {
     others + own_descriptors(config) + model::descriptors_for_loop(config.model) * config.loops
 }
 
-/// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
+/// Returns the permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
 /// the pool's own.
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();

@@ -55,12 +55,12 @@ impl Context<'_> {
         self.out.push(bytes);
     }
 
-    /// The output: append to it, or ask how much fits below the high-water mark.
+    /// Returns the output: append to it, or ask how much fits below the high-water mark.
     pub fn out(&mut self) -> &mut Output {
         self.out
     }
 
-    /// The time, read from the clock at the first call in a callback and unchanged until the callback ends. Not calling it costs nothing.
+    /// Returns the time, read from the clock at the first call in a callback and unchanged until the callback ends. Not calling it costs nothing.
     pub fn now(&self) -> Instant {
         self.now.get().unwrap_or_else(|| {
             let now = Instant::now();
@@ -86,7 +86,7 @@ impl Context<'_> {
         *self.timer = Timer::Off;
     }
 
-    /// A handle that sends notes to this connection from any thread. It may outlive the connection.
+    /// Returns a handle that sends notes to this connection from any thread. It may outlive the connection.
     pub fn handle(&mut self) -> Handle {
         self.post.give(self.token);
         self.out.asks.add(Asks::HANDLE);
@@ -181,17 +181,17 @@ impl Context<'_> {
         self.out.say().report = Some(report.into());
     }
 
-    /// The state that [`Service::local`](super::Service::local) made for this loop and generation; None if its type is not `T`.
+    /// Returns the state that [`Service::local`](super::Service::local) made for this loop and generation; None if its type is not `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }
 
-    /// This connection's number.
+    /// Returns this connection's number.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// The number of the generation this connection belongs to.
+    /// Returns the number of the generation this connection belongs to.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -214,7 +214,7 @@ impl Context<'_> {
         stays.unwrap_or(true)
     }
 
-    /// This context, for as long as what is returned lives: for a type of your own that holds a context by value, as one that knows messages
+    /// Returns this context, for as long as what is returned lives: for a type of your own that holds a context by value, as one that knows messages
     /// does.
     pub fn reborrow(&mut self) -> Context<'_> {
         Context { out: &mut *self.out, timer: &mut *self.timer, local: &mut *self.local, ..*self }

@@ -72,12 +72,12 @@ pub(crate) enum Membership {
 }
 
 impl Group {
-    /// A group without members.
+    /// Returns a group without members.
     pub fn new() -> Group {
         Group::default()
     }
 
-    /// The number of members. A connection that joins in a callback counts when its loop comes to its next message.
+    /// Returns the number of members. A connection that joins in a callback counts when its loop comes to its next message.
     pub fn len(&self) -> usize {
         lock(&self.0.0).iter().map(|of| of.members).sum()
     }
@@ -226,7 +226,7 @@ struct Named {
 }
 
 impl Groups {
-    /// The group of this name, which exists from now on, to join it.
+    /// Returns the group of this name, which exists from now on, to join it.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Group {
         let Named { groups, tidies_at } = &mut *lock(&self.0);
         if let Some(members) = groups.get(name.as_ref()).and_then(Weak::upgrade) {
@@ -241,14 +241,14 @@ impl Groups {
         group
     }
 
-    /// The names of all groups with members, and how many each has, in no order.
+    /// Returns the names of all groups with members, and how many each has, in no order.
     pub fn list(&self) -> Vec<(Box<[u8]>, usize)> {
         let groups = lock(&self.0).groups.clone();
         let with_members = groups.into_iter().filter_map(|(name, members)| Some((name, Group(members.upgrade()?).len())));
         with_members.filter(|(_, members)| *members > 0).collect()
     }
 
-    /// The group of this name, if it has members or is held by a [`Group`], to publish to it.
+    /// Returns the group of this name, if it has members or is held by a [`Group`], to publish to it.
     pub fn find(&self, name: impl AsRef<[u8]>) -> Option<Group> {
         lock(&self.0).groups.get(name.as_ref()).and_then(Weak::upgrade).map(Group)
     }

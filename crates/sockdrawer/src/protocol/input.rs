@@ -54,13 +54,13 @@ impl<'a> Input<'a> {
         Input { length: bytes.len(), bytes, searched }
     }
 
-    /// The bytes that were received and not taken.
+    /// Returns the bytes that were received and not taken.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// The bytes that were received and not taken, to change in place.
+    /// Returns the bytes that were received and not taken, to change in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.searched = 0;
         self.bytes
@@ -192,7 +192,7 @@ impl<'a> Input<'a> {
         Ok(Some(self.take(length)))
     }
 
-    /// The next message of a codec; None where none is whole. After an error the rest of the input is taken: a stream cannot be trusted
+    /// Returns the next message of a codec; None where none is whole. After an error the rest of the input is taken: a stream cannot be trusted
     /// beyond it.
     ///
     /// # Panics
@@ -212,7 +212,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The number of bytes taken.
+    /// Returns the number of bytes taken.
     #[inline]
     pub fn taken(&self) -> usize {
         self.length - self.bytes.len()

@@ -13,12 +13,12 @@ enum Call {
 }
 
 impl Job {
-    /// A job of up to 96 bytes of captures and 96 bytes of result, which costs no allocation. Larger ones do not compile.
+    /// Returns a job of up to 96 bytes of captures and 96 bytes of result, which costs no allocation. Larger ones do not compile.
     pub fn new<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
         Job(Call::Inline(InlineCall::new(job)))
     }
 
-    /// A job with captures of any size, in a box. A larger result must be boxed by the job.
+    /// Returns a job with captures of any size, in a box. A larger result must be boxed by the job.
     pub fn boxed<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
         Job(Call::Boxed(Box::new(move || InlineValue::new(job()))))
     }
@@ -44,17 +44,17 @@ struct Failure {
 }
 
 impl JobResult {
-    /// The result of a job that was not run.
+    /// Returns the result of a job that was not run.
     pub(crate) fn refused(error: JobError) -> JobResult {
         JobResult(Err(Failure { error, panic: None }))
     }
 
-    /// The payload of the job's panic, for the caller that counts panics.
+    /// Returns the payload of the job's panic, for the caller that counts panics.
     pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.0.as_mut().err()?.panic.take()
     }
 
-    /// The value that the job returned.
+    /// Returns the value that the job returned.
     ///
     /// # Errors
     /// When it panicked or was never run.

@@ -47,7 +47,7 @@ pub(crate) fn decode_all(
 
 /// Filters outside of their layers.
 pub(crate) trait Lend: Pass + Send {
-    /// The note that brings the filter back to its protocol, with plain bytes that were not read and the lessee's own note.
+    /// Returns the note that brings the filter back to its protocol, with plain bytes that were not read and the lessee's own note.
     fn give_back(self: Box<Self>, plain: Vec<u8>, note: Note) -> Note;
 }
 

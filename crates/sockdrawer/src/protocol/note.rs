@@ -98,7 +98,7 @@ impl Handle {
         self.post.post(self.token, note.into(), Urgency::Offered)
     }
 
-    /// The number of the connection.
+    /// Returns the number of the connection.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
@@ -172,12 +172,12 @@ pub enum Note {
 }
 
 impl Note {
-    /// A note that carries any value; the receiver gets it by [`Note::take`].
+    /// Returns a note that carries any value; the receiver gets it by [`Note::take`].
     pub fn value<T: Any + Send>(value: T) -> Note {
         Note::Value(Box::new(value))
     }
 
-    /// The bytes of the note; None if it carries a value.
+    /// Returns the bytes of the note; None if it carries a value.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Note::Bytes(bytes) => Some(bytes),
@@ -185,7 +185,7 @@ impl Note {
         }
     }
 
-    /// The value of the note, if it is a `T`.
+    /// Returns the value of the note, if it is a `T`.
     ///
     /// # Errors
     /// The note itself, if it carries bytes or a value of another type.

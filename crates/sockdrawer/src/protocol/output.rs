@@ -33,7 +33,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// An empty output with this high-water mark in bytes, for a layer's inner protocol.
+    /// Returns an empty output with this high-water mark in bytes, for a layer's inner protocol.
     pub fn with_high_water(high_water: usize) -> Output {
         Output { high_water, ..Output::default() }
     }
@@ -52,17 +52,17 @@ impl Output {
         fmt::Write::write_fmt(self, text).expect("a value that is written has a text");
     }
 
-    /// The bytes appended since the callback began.
+    /// Returns the bytes appended since the callback began.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The bytes appended since the callback began, to change in place: a prepared block is appended at once and its numbers written into it.
+    /// Returns the bytes appended since the callback began, to change in place: a prepared block is appended at once and its numbers written into it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// The box for what is said beside a step.
+    /// Returns the box for what is said beside a step.
     pub(crate) fn say(&mut self) -> &mut Said {
         self.asks.add(Asks::SAID);
         self.said.get_or_insert_default()

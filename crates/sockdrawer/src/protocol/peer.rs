@@ -69,13 +69,14 @@ impl Peer {
         facts: None,
     };
 
-    /// A peer at `remote`; None for a Unix socket.
+    /// Returns a peer at `remote`; None for a Unix socket.
     pub fn new(remote: Option<SocketAddr>, side: Side) -> Peer {
         Peer { remote, unnamed: false, side, ..Peer::UNNAMED }
     }
 
-    /// The peer's address, behind a proxy the one that its [header](crate::layer::proxy_header) says. None for a Unix socket, for a service that [does not need it](crate::Service::needs_peer_address), and if the service
-    /// came into force at the moment of the accept and the peer was gone already.
+    /// Returns the peer's address, behind a proxy the one that its [header](crate::layer::proxy_header) says. None for a Unix socket, for a service
+    /// that [does not need it](crate::Service::needs_peer_address), and if the service came into force at the moment of the accept and the peer was
+    /// gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
@@ -91,24 +92,24 @@ impl Peer {
         self.listener.as_deref()
     }
 
-    /// The time from the start of the connect until the connection was established; zero on the accepting side.
+    /// Returns the time from the start of the connect until the connection was established; zero on the accepting side.
     pub fn connect_time(&self) -> Duration {
         self.connect_time
     }
 
-    /// The time that the layers around the service took to establish the connection, such as the handshake of TLS; zero without a layer.
+    /// Returns the time that the layers around the service took to establish the connection, such as the handshake of TLS; zero without a layer.
     /// A measurement from the start of the connect adds it to the connect time.
     pub fn handshake_time(&self) -> Duration {
         self.handshake_time
     }
 
-    /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
+    /// Returns the time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
     /// ([`Late::MakeUp`](crate::connecting::Late::MakeUp)); otherwise zero. A measurement of a schedule adds it to the connect time.
     pub fn lag(&self) -> Duration {
         self.lag
     }
 
-    /// This peer with another address, for layers that learn the real one.
+    /// Returns this peer with another address, for layers that learn the real one.
     #[must_use]
     pub fn with_remote(&self, remote: SocketAddr) -> Peer {
         Peer { remote: Some(remote), unnamed: false, ..self.clone() }
@@ -143,7 +144,7 @@ impl Peer {
         self.unnamed
     }
 
-    /// This peer as one that came in at `listener`: for tests of a service that asks for it.
+    /// Returns this peer as one that came in at `listener`: for tests of a service that asks for it.
     #[must_use]
     pub fn with_listener(mut self, listener: Address) -> Peer {
         self.listener = Some(Arc::new(listener));
@@ -160,7 +161,7 @@ impl Peer {
         self
     }
 
-    /// This peer behind one more layer, which took this time.
+    /// Returns this peer behind one more layer, which took this time.
     pub(crate) fn shaken(mut self, took: Duration) -> Peer {
         self.handshake_time += took;
         self

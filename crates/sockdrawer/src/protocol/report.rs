@@ -52,7 +52,7 @@ impl From<String> for Field {
 }
 
 impl Report {
-    /// A report of no kind.
+    /// Returns a report of no kind.
     pub fn new(message: impl Into<String>) -> Report {
         Report { message: message.into(), ..Report::default() }
     }

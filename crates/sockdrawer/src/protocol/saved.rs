@@ -120,13 +120,13 @@ impl Saver {
         Ok(())
     }
 
-    /// The time at which the state is saved, from which durations that are left are counted: points in time mean nothing in another
+    /// Returns the time at which the state is saved, from which durations that are left are counted: points in time mean nothing in another
     /// process. Under [`testing::Driver`](crate::testing::Driver) it is the time of the test.
     pub fn now(&self) -> Instant {
         self.now.unwrap_or_else(Instant::now)
     }
 
-    /// All bytes written so far.
+    /// Returns all bytes written so far.
     pub fn written(&self) -> &[u8] {
         &self.bytes
     }
@@ -160,12 +160,12 @@ impl<'a> Saved<'a> {
         Saved { bytes, versions, now: None }
     }
 
-    /// The version that the service that saved this state declared: see [`Service::state`](crate::Service::state). 0 where it declared none.
+    /// Returns the version that the service that saved this state declared: see [`Service::state`](crate::Service::state). 0 where it declared none.
     pub fn version(&self) -> u32 {
         self.versions.first().copied().unwrap_or_default()
     }
 
-    /// The time at which the state is restored, from which durations are counted: as [`Saver::now`].
+    /// Returns the time at which the state is restored, from which durations are counted: as [`Saver::now`].
     pub fn now(&self) -> Instant {
         self.now.unwrap_or_else(Instant::now)
     }
@@ -209,7 +209,7 @@ impl<'a> Saved<'a> {
         CannotRestore::because(format!("the saved state, of version {}, is shorter than the service expects", self.version()))
     }
 
-    /// The next number.
+    /// Returns the next number.
     ///
     /// # Errors
     /// When the state ends before a whole number.
@@ -219,7 +219,7 @@ impl<'a> Saved<'a> {
         Ok(u64::from_le_bytes(*value))
     }
 
-    /// The next byte string.
+    /// Returns the next byte string.
     ///
     /// # Errors
     /// When there are fewer than were written.
@@ -230,7 +230,7 @@ impl<'a> Saved<'a> {
         Ok(bytes)
     }
 
-    /// The next value, written by [`Saver::value`], whose documentation says from which older types it can be read.
+    /// Returns the next value, written by [`Saver::value`], whose documentation says from which older types it can be read.
     ///
     /// # Errors
     /// When the bytes are no `T`, or more than one.
@@ -251,7 +251,7 @@ impl<'a> Saved<'a> {
 pub struct CannotSave(Cow<'static, str>);
 
 impl CannotSave {
-    /// An error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
+    /// Returns an error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
     pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotSave {
         CannotSave(reason.into())
     }
@@ -263,7 +263,7 @@ impl CannotSave {
 pub struct CannotRestore(Cow<'static, str>);
 
 impl CannotRestore {
-    /// An error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
+    /// Returns an error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
     pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotRestore {
         CannotRestore(reason.into())
     }

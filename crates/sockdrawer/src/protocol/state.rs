@@ -85,7 +85,7 @@ impl State {
         can_read(all.find(like).unwrap_or(&self.levels), written)
     }
 
-    /// The state of a layer around a service: declared where that of both is.
+    /// Returns the state of a layer around a service: declared where that of both is.
     pub(crate) fn within(mut self, filter: State) -> State {
         if self.levels.is_empty() || filter.levels.is_empty() {
             return State::none();
@@ -131,7 +131,7 @@ impl State {
         self.together
     }
 
-    /// The versions that are written, in the order in which a state is.
+    /// Returns the versions that are written, in the order in which a state is.
     pub(crate) fn versions(&self) -> Vec<u32> {
         self.levels.iter().map(|level| level.version).collect()
     }

@@ -160,7 +160,7 @@ impl<K> Timers<K> {
         Timers { set: Vec::new() }
     }
 
-    /// The timers that are set, the nearest first, and the time left until each is due; zero for those that are overdue. In
+    /// Returns the timers that are set, the nearest first, and the time left until each is due; zero for those that are overdue. In
     /// [`Protocol::save`](crate::Protocol::save), `now` is [`Saver::now`](crate::Saver::now).
     pub fn left(&self, now: Instant) -> impl Iterator<Item = (&K, Duration)> {
         self.set.iter().rev().map(move |(at, key)| (key, at.saturating_duration_since(now)))

@@ -27,7 +27,7 @@ impl Wiped {
         }
     }
 
-    /// The bytes, which whoever has them wipes.
+    /// Returns the bytes, which whoever has them wipes.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

@@ -54,7 +54,7 @@ pub(crate) fn close(descriptor: OwnedFd) {
     unsafe { rustix::io::close(descriptor.into_raw_fd()) }
 }
 
-/// The number by which the kernel knows a socket, in whichever process it is.
+/// Returns the number by which the kernel knows a socket, in whichever process it is.
 pub(crate) fn cookie(socket: BorrowedFd<'_>) -> Result<u64> {
     rustix::net::sockopt::socket_cookie(socket)
 }

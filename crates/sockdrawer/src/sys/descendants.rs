@@ -12,7 +12,7 @@ pub(crate) fn kill_with_descendants(pid: u32) {
     descendants.into_iter().for_each(kill_with_descendants);
 }
 
-/// The children of a process: of each of its threads. None where the kernel does not say.
+/// Returns the children of a process: of each of its threads. None where the kernel does not say.
 fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();

@@ -32,7 +32,7 @@ impl Faulty {
         self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, None), times));
     }
 
-    /// The number of failures that have not happened yet.
+    /// Returns the number of failures that have not happened yet.
     pub(crate) fn left(&self) -> usize {
         self.0.lock().expect("no test panics here").len()
     }
@@ -57,7 +57,7 @@ impl Faulty {
         self.pass("accept")
     }
 
-    /// The number of failures so far of a call that always fails.
+    /// Returns the number of failures so far of a call that always fails.
     pub(crate) fn met(&self) -> usize {
         self.1.lock().expect("no test panics here").met
     }

@@ -62,7 +62,7 @@ pub(crate) fn watch_children() -> Result<OwnedFd> {
     watch(&set_of(&[libc::SIGCHLD]))
 }
 
-/// A descriptor that becomes readable when this process, a child, is asked to end.
+/// Returns a descriptor that becomes readable when this process, a child, is asked to end.
 pub(crate) fn watch_for_end() -> Result<OwnedFd> {
     watch(&set_of(&[libc::SIGTERM]))
 }
@@ -138,7 +138,7 @@ pub(crate) fn asked_to_end(watch: BorrowedFd<'_>) -> Option<EndBy> {
     (read == size as isize).then(|| EndBy::of(unsafe { came.assume_init() }.ssi_ptr))
 }
 
-/// The process id of an ended child: of child `of`, or of any, also one that a service has started. It stays a zombie, which keeps its
+/// Returns the process id of an ended child: of child `of`, or of any, also one that a service has started. It stays a zombie, which keeps its
 /// process id, until it is reaped.
 pub(crate) fn ended_child(of: Option<u32>) -> Option<u32> {
     // SAFETY: all-zero bytes are a valid siginfo_t.

@@ -34,7 +34,7 @@ const INODE: Range<usize> = 68..72;
 /// The timeout of an answer: the kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The kernel's cookies of the handshakes at this local address. A handshake is listed, with the cookie that it keeps, until the connection
+/// Returns the kernel's cookies of the handshakes at this local address. A handshake is listed, with the cookie that it keeps, until the connection
 /// is in the queue of its listener.
 pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     let socket = open()?;
@@ -78,7 +78,7 @@ pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
     Ok(if exact.is_empty() { of_all } else { exact })
 }
 
-/// The inode numbers of the sockets at the port of `local` that a process may have, and whether each of them listens: of the family of
+/// Returns the inode numbers of the sockets at the port of `local` that a process may have, and whether each of them listens: of the family of
 /// this address, and of IPv6 if none listens there.
 #[cfg(feature = "testing")]
 pub(super) fn sockets(local: SocketAddr) -> Result<Vec<(u64, bool)>> {

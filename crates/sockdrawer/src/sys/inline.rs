@@ -82,7 +82,7 @@ impl InlineValue {
         ))
     }
 
-    /// The name of the value's type.
+    /// Returns the name of the value's type.
     pub(crate) fn type_name(&self) -> &'static str {
         (self.0.table.type_name)()
     }

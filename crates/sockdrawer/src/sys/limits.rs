@@ -6,7 +6,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::num::NonZeroU64;
 
-/// Maximum of descriptors of this process; `usize::MAX` without a limit.
+/// Returns maximum of descriptors of this process; `usize::MAX` without a limit.
 pub(crate) fn descriptor_limit() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
@@ -22,12 +22,12 @@ pub(crate) fn make_room_for_descriptors(numbers: usize) {
     }
 }
 
-/// The number of open descriptors; 0 if /proc is not mounted.
+/// Returns the number of open descriptors; 0 if /proc is not mounted.
 pub(crate) fn descriptors_open() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
 }
 
-/// The first and the last port that the system gives to connecting sockets. None if /proc is not mounted.
+/// Returns the first and the last port that the system gives to connecting sockets. None if /proc is not mounted.
 pub(crate) fn local_ports() -> Option<(u16, u16)> {
     // The value of this thread's network namespace, which may differ from that of other threads.
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;

@@ -26,7 +26,7 @@ pub(super) fn wait(epoll: BorrowedFd<'_>, events: &mut Vec<Event>, timeout: Opti
     Ok(())
 }
 
-/// The timeout in whole milliseconds, rounded up; -1 waits for ever. A wait longer than 24 days ends early once in that time.
+/// Returns the timeout in whole milliseconds, rounded up; -1 waits for ever. A wait longer than 24 days ends early once in that time.
 fn whole(timeout: Option<Duration>) -> i32 {
     timeout.map_or(-1, |time| i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX))
 }

@@ -59,7 +59,7 @@ pub(crate) fn accept_queues(address: SocketAddr) -> Result<Vec<(u32, u32)>> {
     handshakes::queues(address)
 }
 
-/// The sockets at an address that a process may have.
+/// Returns the sockets at an address that a process may have.
 #[cfg(feature = "testing")]
 pub(crate) fn sockets(address: SocketAddr) -> Result<Vec<(u64, bool)>> {
     handshakes::sockets(address)
@@ -158,7 +158,7 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Returns when all segments that the kernel had received before the call were processed, with the groups and filters of that moment
     /// or later ones.
     fn await_input(&self) -> Result<()>;
-    /// The kernel's cookies of the handshakes under way at a local address.
+    /// Returns the kernel's cookies of the handshakes under way at a local address.
     fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>>;
     /// Ends listening in all processes that have the socket. Connections in its queue are reset.
     fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()>;
@@ -173,12 +173,12 @@ pub(crate) trait System: Send + Sync + 'static {
     /// None for a Unix socket.
     /// The local address; None for a Unix socket.
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
-    /// The peer's address; None for a Unix socket.
+    /// Returns the peer's address; None for a Unix socket.
     fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// Returns true where the socket listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
     fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// The number of connections in the accept queue.
+    /// Returns the number of connections in the accept queue.
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
     /// Returns more than 0 where there is input, which stays unread; 0 at the end of the peer's stream. `EAGAIN` if there is none.
     fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize>;

@@ -141,7 +141,7 @@ pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
     Ok(unsafe { info.assume_init() }.tcpi_unacked as usize)
 }
 
-/// The process and the user at the other end of a Unix socket. The process is 0 where it is in another namespace of processes, for which
+/// Returns the process and the user at the other end of a Unix socket. The process is 0 where it is in another namespace of processes, for which
 /// rustix has no value.
 pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };

@@ -40,7 +40,7 @@ pub(crate) fn observed() {
     OBSERVED.store(true, Ordering::Relaxed);
 }
 
-/// The message of a panic that was caught on this thread, and its place. The payload, which may be a value of the user's, is dropped.
+/// Returns the message of a panic that was caught on this thread, and its place. The payload, which may be a value of the user's, is dropped.
 pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message");

@@ -107,14 +107,14 @@ pub(crate) fn wait_for_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>, until:
     }
 }
 
-/// The process at the other end, 0 where it is in another namespace of processes, and whether this user may trust it: it is this user's, or
+/// Returns the process at the other end, 0 where it is in another namespace of processes, and whether this user may trust it: it is this user's, or
 /// root's.
 pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<(u32, bool)> {
     let peer = peer(socket)?;
     Ok((peer.pid.cast_unsigned(), peer.uid == rustix::process::geteuid().as_raw() || peer.uid == 0))
 }
 
-/// The process, user and group at the other end of a Unix socket.
+/// Returns the process, user and group at the other end of a Unix socket.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(u32, u32, u32)> {
     if sockopt::socket_domain(socket)? != AddressFamily::UNIX {
         return Err(Errno::OPNOTSUPP);

@@ -54,7 +54,7 @@ pub(crate) fn wait_or_kill(child: &mut Child, itself: Option<&OwnedFd>, within: 
     child.wait()
 }
 
-/// The packet end with which this process was started, if it is a helper. Its standard input is empty from then on.
+/// Returns the packet end with which this process was started, if it is a helper. Its standard input is empty from then on.
 pub(crate) fn helper_end() -> Option<OwnedFd> {
     let name = std::env::args_os().next()?;
     let stdin = std::io::stdin();

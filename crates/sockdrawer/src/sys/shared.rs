@@ -94,7 +94,7 @@ impl Words {
         Ok(Words::of(NonNull::slice_from_raw_parts(first, count), true))
     }
 
-    /// The number of words in a page. Cached: another call of sysconf(3) in a forked process would touch a page of the C library.
+    /// Returns the number of words in a page. Cached: another call of sysconf(3) in a forked process would touch a page of the C library.
     pub(crate) fn in_page() -> usize {
         static WORDS: OnceLock<usize> = OnceLock::new();
         *WORDS.get_or_init(|| {

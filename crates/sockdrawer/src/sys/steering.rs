@@ -106,7 +106,7 @@ fn cpus(list: &str) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// A program that returns each index in `to` with equal probability.
+/// Returns a program that returns each index in `to` with equal probability.
 fn choosing(to: &[Range<usize>]) -> Result<Vec<libc::sock_filter>> {
     let number = |number: usize| u32::try_from(number).map_err(|_| Errno::INVAL);
     let Some((last, others)) = to.split_last() else { return Err(Errno::INVAL) };

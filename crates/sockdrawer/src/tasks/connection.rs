@@ -47,7 +47,7 @@ impl Connection {
         Connection { watched: None, lease: Some(lease), reader, writer, waits_to_write: None, info }
     }
 
-    /// The properties of the connection, and what the pool sends it.
+    /// Returns the properties of the connection, and what the pool sends it.
     pub fn info(&self) -> &Info {
         &self.info
     }

@@ -71,7 +71,7 @@ pub trait Handler: Send + Sync + 'static {
         state: Option<Self::State>,
     ) -> impl Future<Output = Option<(Connection, Self::State)>>;
 
-    /// The name and the version of the saved state, and what is read: see [`Service::state`].
+    /// Returns the name and the version of the saved state, and what is read: see [`Service::state`].
     fn state(&self) -> State;
 
     /// Writes a state for another build.

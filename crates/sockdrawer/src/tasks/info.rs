@@ -28,23 +28,23 @@ impl Info {
         Info { leased, handle }
     }
 
-    /// A handle that sends notes to the connection from any thread, has it join [groups](crate::Group) and leave them, and gives it a tag. What is
-    /// published to its groups comes as notes.
+    /// Returns a handle that sends notes to the connection from any thread, has it join [groups](crate::Group) and leave them, and gives it a tag.
+    /// What is published to its groups comes as notes.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The connection's number, as in [`Pool::connections`](crate::Pool::connections).
+    /// Returns the connection's number, as in [`Pool::connections`](crate::Pool::connections).
     pub fn id(&self) -> ConnectionId {
         self.leased.id
     }
 
-    /// The number of the generation under which the connection was accepted.
+    /// Returns the number of the generation under which the connection was accepted.
     pub fn generation(&self) -> u32 {
         self.leased.generation
     }
 
-    /// The peer of the connection, with what its layers know of it: see [`Peer::fact`].
+    /// Returns the peer of the connection, with what its layers know of it: see [`Peer::fact`].
     pub fn peer(&self) -> &Peer {
         &self.leased.peer
     }
@@ -59,7 +59,7 @@ impl Info {
         self.leased.is_draining()
     }
 
-    /// The deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
+    /// Returns the deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
     pub fn deadline(&self) -> Option<Instant> {
         self.leased.ends_by()
     }
@@ -81,7 +81,7 @@ impl Info {
         self.until(Info::next_note).await
     }
 
-    /// The notes as a stream, which ends when the connection has ended. They are those of [`Info::note`]: each is taken once, by one of them.
+    /// Returns the notes as a stream, which ends when the connection has ended. They are those of [`Info::note`]: each is taken once, by one of them.
     pub fn notes(&self) -> Notes {
         Notes { info: self.clone(), change: LeaseWaker::new(&self.leased) }
     }

@@ -138,7 +138,7 @@ impl Listener {
         Listener { queue, pool }
     }
 
-    /// The first listener of the behaviour that a pool has in force. None: one was taken before, or the behaviour is none of
+    /// Returns the first listener of the behaviour that a pool has in force. None: one was taken before, or the behaviour is none of
     /// [`Behaviour::listener`](crate::Behaviour::listener). For code that looks after pools which others change.
     pub fn first_of(pool: &Pool) -> Option<Listener> {
         let behaviour = pool.config().behaviour;
@@ -151,13 +151,13 @@ impl Listener {
         poll_fn(|cx| self.queue.poll(cx)).await.map(Connection::new)
     }
 
-    /// A future that waits for the end of the listener, for `axum::serve(listener, app).with_graceful_shutdown(ended)`.
+    /// Returns a future that waits for the end of the listener, for `axum::serve(listener, app).with_graceful_shutdown(ended)`.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let queue = self.queue.clone();
         poll_fn(move |cx| queue.poll_state(cx, |state| (state.ended && state.waiting.is_empty()).then_some(())))
     }
 
-    /// The first address at which the pool listens now; None for a Unix socket.
+    /// Returns the first address at which the pool listens now; None for a Unix socket.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrNotAvailable`], when the pool listens at no address.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 impl Behaviour {
-    /// A task for each connection, for [`Model::Tasks`](crate::Model::Tasks): `handler` is called, and its future runs, on the loop that
+    /// Returns a task for each connection, for [`Model::Tasks`](crate::Model::Tasks): `handler` is called, and its future runs, on the loop that
     /// accepted the connection. A panic in it resets the connections that its future owns, and no other. Its connections stay when a new build takes
     /// over; those of [`Behaviour::handler`] move.
     ///
@@ -56,12 +56,13 @@ impl Behaviour {
         Behaviour::handler(Task(handler))
     }
 
-    /// A task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for [`Model::Tasks`](crate::Model::Tasks).
+    /// Returns a task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for
+    /// [`Model::Tasks`](crate::Model::Tasks).
     pub fn handler(handler: impl Handler) -> Behaviour {
         Behaviour::of_kind(HandlerService::new(handler), Kind::Task)
     }
 
-    /// A queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).
+    /// Returns a queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).
     /// Each call makes another queue, for one pool: a pool that stops ends the listeners of its queue. When a pool changes to another queue, its new connections go there, and connections taken from the
     /// old queue are not affected.
     pub fn listener() -> Behaviour {
@@ -150,7 +151,7 @@ impl AnyService for Source {
     }
 }
 
-/// The queue of a behaviour made by [`Behaviour::listener`].
+/// Returns the queue of a behaviour made by [`Behaviour::listener`].
 pub(crate) fn queue(behaviour: &Behaviour) -> Option<&Arc<Queue>> {
     behaviour.service().queue()?.downcast_ref()
 }

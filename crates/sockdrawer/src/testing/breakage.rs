@@ -31,7 +31,7 @@ pub fn reset_queue(listener: &OwnedFd) -> io::Result<()> {
     Ok(Kernel.listen(listener.as_fd(), 4096)?)
 }
 
-/// The TCP sockets of this network at a local address's port, by their inode numbers, and whether each of them listens: those of all
+/// Returns the TCP sockets of this network at a local address's port, by their inode numbers, and whether each of them listens: those of all
 /// processes, without handshakes and connections that have ended.
 ///
 /// # Errors

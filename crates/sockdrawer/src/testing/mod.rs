@@ -80,12 +80,12 @@ impl Default for Bounds {
     }
 }
 
-/// A peer at 192.0.2.1:1 (RFC 5737) whose connect took `connect_time`. Outside of tests only a pool makes peers with a connect time.
+/// Returns a peer at 192.0.2.1:1 (RFC 5737) whose connect took `connect_time`. Outside of tests only a pool makes peers with a connect time.
 pub fn peer(side: Side, connect_time: Duration) -> Peer {
     late_peer(side, Duration::ZERO, connect_time)
 }
 
-/// A peer at 192.0.2.1:1 (RFC 5737) whose connect began `lag` after it was due and took `connect_time`.
+/// Returns a peer at 192.0.2.1:1 (RFC 5737) whose connect began `lag` after it was due and took `connect_time`.
 pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
     Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_lag(lag).with_connect_time(connect_time)
 }
@@ -136,7 +136,7 @@ pub struct Driver<S: Service> {
     wire: Wire,
 }
 
-/// A connection before its protocol is there.
+/// Returns a connection before its protocol is there.
 fn without_state<S: Service>(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
     let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
     let inbox = Arc::new(Inbox::new(limits.inbox));
@@ -185,12 +185,12 @@ impl<S: Service> std::fmt::Debug for Driver<S> {
 }
 
 impl<S: Service> Driver<S> {
-    /// An accepted connection, id 1, generation 1, from 192.0.2.1:1; `opened` was called.
+    /// Returns an accepted connection, id 1, generation 1, from 192.0.2.1:1; `opened` was called.
     pub fn open(service: S) -> Driver<S> {
         Driver::open_with(service, peer(Side::Accepted, Duration::ZERO), Bounds::default())
     }
 
-    /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
+    /// Returns an accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
     pub fn open_with(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
         let mut connection = without_state(service, peer, limits);
         match catch_unwind(AssertUnwindSafe(|| connection.service.open(&connection.wire.peer))) {
@@ -254,12 +254,12 @@ impl<S: Service> Driver<S> {
         self.wire.now += by;
     }
 
-    /// The time that the protocol sees.
+    /// Returns the time that the protocol sees.
     pub fn now(&self) -> Instant {
         self.wire.now
     }
 
-    /// The time until the timer is due; None if it is off, zero if it is overdue.
+    /// Returns the time until the timer is due; None if it is off, zero if it is overdue.
     pub fn timer(&self) -> Option<Duration> {
         self.wire.due.map(|due| due.saturating_duration_since(self.wire.now))
     }
@@ -315,7 +315,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// The number of bytes that wait for the peer to read.
+    /// Returns the number of bytes that wait for the peer to read.
     pub fn backlog(&self) -> usize {
         self.wire.backlog.len()
     }
@@ -363,27 +363,27 @@ impl<S: Service> Driver<S> {
         self.wire.due = None;
     }
 
-    /// The state of the protocol; None when the connection has ended.
+    /// Returns the state of the protocol; None when the connection has ended.
     pub fn protocol(&self) -> Option<&S::Protocol> {
         self.state.as_ref()
     }
 
-    /// The service that runs the connection.
+    /// Returns the service that runs the connection.
     pub fn service(&self) -> &S {
         &self.service
     }
 
-    /// The tag set by [`Context::tag`] or [`Handle::tag`]; empty if there is none.
+    /// Returns the tag set by [`Context::tag`] or [`Handle::tag`]; empty if there is none.
     pub fn tag(&self) -> String {
         self.wire.inbox.tag().to_string()
     }
 
-    /// The texts of [`Context::report`], oldest first.
+    /// Returns the texts of [`Context::report`], oldest first.
     pub fn reports(&self) -> &[String] {
         &self.wire.reports
     }
 
-    /// The value that [`Service::local`] made, if it is a `T`.
+    /// Returns the value that [`Service::local`] made, if it is a `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }
@@ -394,7 +394,7 @@ impl<S: Service> Driver<S> {
         self.event(|protocol, _, cx| protocol.notified(note, cx));
     }
 
-    /// A handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
+    /// Returns a handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
     pub fn handle(&self) -> Handle {
         Handle { post: self.wire.post.clone(), token: self.wire.id.0, id: self.wire.id }
     }
@@ -418,7 +418,7 @@ impl<S: Service> Driver<S> {
         self.event(|protocol, _, cx| protocol.connected(result, cx));
     }
 
-    /// The connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
+    /// Returns the connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
     pub fn relays_to(&self) -> Option<&Handle> {
         self.wire.relays_to.as_ref()
     }

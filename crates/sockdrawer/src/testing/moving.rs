@@ -5,7 +5,8 @@ use crate::protocol::{CannotRestore, CannotSave, Closed, Protocol, Saved, Saver,
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// The state of a connection as bytes, by [`Protocol::save`]: a test of each later release keeps those of this one, and reads them by [`restore`].
+/// Returns the state of a connection as bytes, by [`Protocol::save`]: a test of each later release keeps those of this one, and reads them by
+/// [`restore`].
 ///
 /// # Errors
 /// Why the state cannot be saved, or that the connection has ended.
@@ -18,8 +19,8 @@ pub fn save<S: Service>(connection: &mut Driver<S>) -> Result<Vec<u8>, CannotSav
     Ok(saver.written().to_vec())
 }
 
-/// An accepted connection whose state was saved, maybe by another release, as an upgrade restores it: all bytes must be read. `versions` are those of that release's
-/// [`State`](crate::State): of a service without layers, one. `restored` was called.
+/// Returns an accepted connection whose state was saved, maybe by another release, as an upgrade restores it: all bytes must be read. `versions` are
+/// those of that release's [`State`](crate::State): of a service without layers, one. `restored` was called.
 ///
 /// ```
 /// # use sockdrawer::testing::{Driver, restore, save};

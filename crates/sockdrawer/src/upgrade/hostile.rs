@@ -99,7 +99,7 @@ fn pair() -> [OwnedFd; 2] {
     [one.into(), other.into()]
 }
 
-/// A record that can be restored.
+/// Returns a record that can be restored.
 fn record(change: impl FnOnce(&mut Record)) -> Record {
     let mut saver = Saver::default();
     saver.u64(7);

@@ -69,7 +69,7 @@ impl Meeting {
         Conversation::new(talk, pid, self, self.pools.offered(), place, replacing)
     }
 
-    /// The commit with what services share among their connections, as they write it now, and no pools yet.
+    /// Returns the commit with what services share among their connections, as they write it now, and no pools yet.
     pub(super) fn carried(&self) -> std::result::Result<Go, String> {
         let mut go = Go::default();
         for Carry { name, write, .. } in &self.carries {

@@ -216,7 +216,7 @@ impl std::fmt::Debug for Named {
 }
 
 impl Upgrade {
-    /// An upgrade whose two processes meet at this path: a Unix socket that only this user may use.
+    /// Returns an upgrade whose two processes meet at this path: a Unix socket that only this user may use.
     pub fn at(path: impl Into<PathBuf>) -> Upgrade {
         let replaces = std::env::var(REPLACES).ok();
         Upgrade {
@@ -297,7 +297,7 @@ impl Upgrade {
         self
     }
 
-    /// The times, the version and what stays, for a test of the documentation.
+    /// Returns the times, the version and what stays, for a test of the documentation.
     #[cfg(test)]
     pub(crate) fn defaults(&self) -> ([Duration; 4], &str, Option<(Duration, Drain)>) {
         ([self.within, self.stand_by, self.turns_within, self.ends.deadline], &self.version, self.stays)
@@ -382,7 +382,7 @@ impl Upgrade {
         self.begun.as_ref().ok_or_else(|| self.error("it has not begun: call begin() first".to_owned()))
     }
 
-    /// The build that is replaced: between [`Upgrade::begin`] and [`Upgrade::ready`], where there is one.
+    /// Returns the build that is replaced: between [`Upgrade::begin`] and [`Upgrade::ready`], where there is one.
     pub fn predecessor(&self) -> Option<Build> {
         lock(&self.begun.as_ref()?.predecessor).as_ref().map(|predecessor| predecessor.build.clone())
     }

@@ -102,7 +102,7 @@ pub struct Replaced {
 }
 
 impl Replace {
-    /// The program that has called [`Upgrade::at`](crate::Upgrade::at) with this path.
+    /// Returns the program that has called [`Upgrade::at`](crate::Upgrade::at) with this path.
     pub fn at(path: impl Into<PathBuf>) -> Replace {
         Replace { path: path.into(), command: Vec::new(), within: WITHIN }
     }

@@ -84,17 +84,17 @@ impl Header {
     /// The most bytes of a header of version 2 that are accepted. The form allows 65,551, and nothing needs so many.
     pub const MAX_V2: usize = 4096;
 
-    /// A header on behalf of a peer that connected to `destination`.
+    /// Returns a header on behalf of a peer that connected to `destination`.
     pub fn proxied(source: SocketAddr, destination: SocketAddr) -> Header {
         Header::Proxied { source, destination }
     }
 
-    /// The peer on whose behalf the connection is.
+    /// Returns the peer on whose behalf the connection is.
     pub fn source(&self) -> Option<SocketAddr> {
         if let Header::Proxied { source, .. } = self { Some(*source) } else { None }
     }
 
-    /// The header as it is sent. Where source and destination are of two families, both are sent as IPv6.
+    /// Returns the header as it is sent. Where source and destination are of two families, both are sent as IPv6.
     pub fn bytes(&self, version: Version) -> Vec<u8> {
         match (version, self.family()) {
             (Version::V1, Family::None) => b"PROXY UNKNOWN\r\n".to_vec(),

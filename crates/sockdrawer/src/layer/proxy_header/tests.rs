@@ -15,7 +15,7 @@ fn why(bytes: &[u8]) -> String {
     parse(bytes).expect_err("it is wrong").to_string()
 }
 
-/// A header of version 2 with this command, family and payload.
+/// Returns a header of version 2 with this command, family and payload.
 fn v2(command: u8, family: u8, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).expect("it fits").to_be_bytes();
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, payload].concat()

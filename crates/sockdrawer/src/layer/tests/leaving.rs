@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A connection whose handshake is complete while all others leave.
+/// Returns a connection whose handshake is complete while all others leave.
 fn held() -> Driver<Layer<Xor, Commands>> {
     let mut connection = Driver::open(Layer::new(Xor { strict: false }, Commands));
     connection.out.leaves = true;

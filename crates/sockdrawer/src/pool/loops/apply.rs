@@ -92,7 +92,7 @@ impl Core<Loops> {
         self.ask_each(until, inboxes, question).collect()
     }
 
-    /// The answers as they come.
+    /// Returns the answers as they come.
     fn ask_each<T: Send + 'static>(
         &self,
         until: Instant,
@@ -107,7 +107,7 @@ impl Core<Loops> {
         answers.filter_map(|(index, answer)| Some((index, answer?)))
     }
 
-    /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
+    /// Returns the inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
     pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
         let mut inboxes = self.inboxes_of_loops();
         inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));

@@ -203,7 +203,7 @@ impl Core<Loops> {
         std::mem::replace(&mut control.config, next)
     }
 
-    /// The generation in force and those with connections. Retired ones without any are forgotten.
+    /// Returns the generation in force and those with connections. Retired ones without any are forgotten.
     pub(crate) fn live_generations(control: &mut Control<Loops>) -> Vec<Arc<Generation>> {
         let newest = control.generation;
         let live: Vec<_> = control

@@ -136,7 +136,7 @@ impl Core<Loops> {
         self.outcome(endings, || self.own.shared.limiter.taken_here())
     }
 
-    /// Everything that matches, by the loop that has it, as far as loops answer in time.
+    /// Returns everything that matches, by the loop that has it, as far as loops answer in time.
     fn targets(
         &self,
         selector: &Selector,

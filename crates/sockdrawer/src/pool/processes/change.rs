@@ -25,7 +25,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
+/// Returns the connections that one of several processes may have, by its descriptors; it may get every listening socket.
 fn fits_in_process(config: &Config) -> usize {
     if config.model == Model::Fork {
         let free = sys::descriptor_limit().saturating_sub(own_descriptors(config));
@@ -38,7 +38,7 @@ fn fits_in_process(config: &Config) -> usize {
 }
 
 impl Helpers {
-    /// Permits that descriptors allow, in all processes together.
+    /// Returns permits that descriptors allow, in all processes together.
     pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
         prefork::check(config)?;
         let most = fits_in_process(config).saturating_mul(prefork::processes(config));
@@ -111,7 +111,7 @@ impl Core<Helpers> {
         Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
     }
 
-    /// A place for the numbers of a listener: one that no address has, nor any connection of one that is gone.
+    /// Returns a place for the numbers of a listener: one that no address has, nor any connection of one that is gone.
     fn free_slot(&self, control: &Control<Helpers>, pending: &[ListenerEntry]) -> Result<usize, Error> {
         let used: BTreeSet<usize> = control.listeners.all().chain(pending).map(|one| one.slot).collect();
         let free =

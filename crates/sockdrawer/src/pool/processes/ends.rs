@@ -89,7 +89,7 @@ impl Asked {
         }
     }
 
-    /// The next stage, and when it begins.
+    /// Returns the next stage, and when it begins.
     fn next(&self) -> Option<(Stage, Instant)> {
         match self.stage {
             Stage::Asking => Some((Stage::LastWords, self.last_words)),

@@ -320,13 +320,13 @@ impl Forking {
         answer
     }
 
-    /// The processes of connections that are meant.
+    /// Returns the processes of connections that are meant.
     fn meant(&self, selector: &Selector) -> Vec<u32> {
         let now = Instant::now();
         self.children.choose(|_, child| selector.takes(&traits(child, now)))
     }
 
-    /// A part of the connections that are meant, and the number of the first that was not looked at.
+    /// Returns a part of the connections that are meant, and the number of the first that was not looked at.
     fn list(&self, selector: &Selector, page: Page) -> (Vec<ConnectionStatus>, Option<u64>) {
         let mut part = Vec::new();
         self.children.choose(|pid, child| {

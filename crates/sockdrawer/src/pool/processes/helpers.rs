@@ -104,7 +104,7 @@ impl Core<Helpers> {
         Ok(core)
     }
 
-    /// Every helper that lives, those that take no new connections included.
+    /// Returns every helper that lives, those that take no new connections included.
     pub(super) fn channels(&self) -> Vec<Arc<Channel>> {
         lock(&self.control).running().cloned().collect()
     }
@@ -291,7 +291,7 @@ pub(super) fn parts(channels: &[Arc<Channel>]) -> Vec<PartStatus> {
     parts.filter_map(|(_, reply)| if let Some(Reply::Status(part)) = reply { Some(*part) } else { None }).collect()
 }
 
-/// The generation in force and those with connections, oldest first, and how many they have.
+/// Returns the generation in force and those with connections, oldest first, and how many they have.
 pub(super) fn live_generations(newest: u32, parts: &[PartStatus]) -> BTreeMap<u32, usize> {
     let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(newest, 0)]);
     for one in parts.iter().flat_map(|part| &part.generations) {

@@ -19,7 +19,7 @@ impl ListenerStates {
         ListenerStates { process, known: HashMap::new() }
     }
 
-    /// The listener whose numbers are at `slot`. A slot is given to another address when the one before has no connection.
+    /// Returns the listener whose numbers are at `slot`. A slot is given to another address when the one before has no connection.
     pub(super) fn at(&mut self, slot: usize, address: &Address, shared_counters: &SharedCounters) -> Arc<ListenerState> {
         match self.known.get(&slot).and_then(Weak::upgrade) {
             Some(known) if known.address == *address => return known,

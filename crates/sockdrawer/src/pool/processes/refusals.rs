@@ -24,7 +24,7 @@ pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
     outcome.map_or_else(Reply::Refused, |()| Reply::Done)
 }
 
-/// The shared numbers and the event, for a helper that understands its pool.
+/// Returns the shared numbers and the event, for a helper that understands its pool.
 pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
     if start.version != VERSION {
         return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));

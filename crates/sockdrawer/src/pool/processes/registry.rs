@@ -37,7 +37,7 @@ fn find(recipe: &Recipe) -> Option<Build> {
     RECIPES.get()?.iter().find(|(name, _)| *name == recipe.name).map(|(_, build)| *build)
 }
 
-/// The layer around a recipe, what is within, and the layer's options.
+/// Returns the layer around a recipe, what is within, and the layer's options.
 fn layered(recipe: &Recipe) -> Option<(BuildLayer, Recipe, &[u8])> {
     let (layer, name) = recipe.name.split_once('+')?;
     let build = match layer {

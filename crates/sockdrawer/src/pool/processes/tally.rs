@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering;
 const READS: usize = 64;
 
 impl Helpers {
-    /// All that was counted, by whatever process.
+    /// Returns all that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
         let loops =
             (0..MAX_PROCESSES).flat_map(|process| (0..MAX_LOOPS).map(move |index| self.shared_counters.counters(process, index)));

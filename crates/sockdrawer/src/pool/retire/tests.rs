@@ -44,7 +44,7 @@ fn echoes(stream: &mut TcpStream) -> bool {
         && answer == *b"ping"
 }
 
-/// A connect that cannot go on: the client hears nothing.
+/// Returns a connect that cannot go on: the client hears nothing.
 fn begun(at: SocketAddr) -> OwnedFd {
     let address = Address::Tcp(at);
     let socket = Kernel.socket(&address).expect("a socket");

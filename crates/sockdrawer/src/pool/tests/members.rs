@@ -241,7 +241,7 @@ fn pool(members: usize) -> Arc<Core<Fakes>> {
     core
 }
 
-/// All that a change may change, and whose sockets are whose.
+/// Returns all that a change may change, and whose sockets are whose.
 fn state(core: &Core<Fakes>) -> String {
     let control = lock(&core.control);
     let members: Vec<_> = control.members.iter().map(|member| (member.life, member.active, member.absent.is_some())).collect();

@@ -28,7 +28,7 @@ fn saved(value: &impl Serialize) -> Vec<u8> {
     to.written().to_vec()
 }
 
-/// The error's text, without the module of the type.
+/// Returns the error's text, without the module of the type.
 fn refused<T: DeserializeOwned + std::fmt::Debug>(bytes: &[u8]) -> String {
     let text = Saved::new(bytes).value::<T>().expect_err("it is no such value").to_string();
     text.replace(concat!(module_path!(), "::"), "")

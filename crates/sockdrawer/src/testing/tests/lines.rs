@@ -49,7 +49,7 @@ impl Protocol for Counting {
     }
 }
 
-/// The bytes that `call` makes a driver search.
+/// Returns the bytes that `call` makes a driver search.
 fn searched(call: impl FnOnce()) -> usize {
     let before = input_searched();
     call();
