@@ -142,12 +142,12 @@ impl Default for Settings {
 }
 
 impl Config {
-    /// The configuration of a pool that accepts; add addresses with [`Config::listen`].
+    /// Makes the configuration of a pool that accepts; add addresses with [`Config::listen`].
     pub fn accept(behaviour: impl IntoBehaviour) -> Config {
         Config::new(behaviour.into_behaviour(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
     }
 
-    /// The configuration of a pool that connects: it holds as many connections as [`Connecting::keep`] says, and replaces each that ends.
+    /// Makes the configuration of a pool that connects: it holds as many connections as [`Connecting::keep`] says, and replaces each that ends.
     ///
     /// ```no_run
     /// # use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};

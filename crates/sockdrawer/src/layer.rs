@@ -173,7 +173,7 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
 /// A connection of a [`Layer`].
 pub struct Layered<F: Filter, S: Service> {
-    /// None while it is lent with the connection.
+    /// The filter; None while it is lent with the connection.
     filter: Option<F>,
     stage: Stage<S>,
     /// Plain bytes that were decoded and not taken by the inner protocol.
@@ -212,8 +212,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.filter.as_mut().expect(HERE)
     }
 
-    /// Every callback of the inner protocol goes through here: its output is encoded and its step noted. A goodbye of the inner
-    /// protocol becomes the filter's; `Finish` is owed until [`Layered::answer`] can return it.
+    /// Calls the inner protocol, as every callback does: encodes its output and notes its step. A goodbye of the inner protocol becomes the filter's;
+    /// `Finish` is owed until [`Layered::answer`] can return it.
     fn inner(
         &mut self,
         cx: &mut Context<'_>,
@@ -265,8 +265,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// After a callback other than `received`: offers plain bytes that were held back. The event loop offers held wire bytes, but it
-    /// cannot see those that were decoded already.
+    /// Offers plain bytes that were held back, after a callback other than `received`. The event loop offers held wire bytes, but it cannot see those
+    /// that were decoded already.
     fn resume(&mut self, step: Step, was_held: bool, cx: &mut Context<'_>) -> Step {
         let step = match step {
             Step::Continue if was_held => self.feed(cx),
@@ -285,7 +285,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// The step for the event loop: this one, or the `Finish` that is owed. The buffer of plain bytes is given back when it is empty.
+    /// Returns the step for the event loop: this one, or the `Finish` that is owed. The buffer of plain bytes is given back when it is empty.
     fn answer(&mut self, step: Step, cx: &mut Context<'_>) -> Step {
         let step = match step {
             Step::Continue if self.drain && self.is_quiet() => {
@@ -306,8 +306,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// The handshake is complete. Where the connection is to move with all others, its protocol is opened in the next build: a member of a group that
-    /// joins here would hear this process alone until it follows.
+    /// Goes on after the handshake. Where the connection is to move with all others, its protocol is opened in the next build: a member of a group
+    /// that joins here would hear this process alone until it follows.
     fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
         match &mut self.stage {
             // A connection that was made for another moves with it, which waits for this handshake.
@@ -348,7 +348,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.opened(cx).opened_with(&peer))
     }
 
-    /// A pool that connects waits after handshakes that fail, as after connects.
+    /// Asks a pool that connects to wait after a handshake that fails, as after a connect.
     fn tell_shaking(&self, cx: &mut Context<'_>) {
         if let Stage::Handshake(handshake) = &self.stage
             && handshake.peer.side() == Side::Connected
@@ -357,20 +357,20 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// No more plain bytes come, which the inner protocol is told.
+    /// Tells the inner protocol that no more plain bytes come.
     fn ended(&mut self, cx: &mut Context<'_>) -> Step {
         self.peer_ended = true;
         self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
     }
 
-    /// Where the filter says why to the peer, as by an alert, the connection is closed, so that the peer reads it.
+    /// Ends a connection that the filter refuses. Where the filter says why to the peer, as by an alert, it is closed, so that the peer reads it.
     fn refuse(&mut self, refused: &Refused, says_why: bool, cx: &mut Context<'_>) -> Step {
         self.refused = true;
         cx.report(refused.to_string());
         if says_why { Step::Close } else { Step::Abort }
     }
 
-    /// `before`: bytes of output before the filter was called.
+    /// Does what follows from the filter's progress. `before`: bytes of output before the filter was called.
     fn progressed(&mut self, progress: Result<Progress, Refused>, before: usize, cx: &mut Context<'_>) -> Step {
         match progress {
             Err(refused) => {

@@ -72,7 +72,7 @@ use std::any::Any;
 ///
 /// A panic in any of them ends this connection only, with a reset, and is counted.
 pub trait Protocol: Send + 'static {
-    /// The connection is open; nothing was received yet.
+    /// Called when the connection is open; nothing was received yet.
     fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -81,22 +81,22 @@ pub trait Protocol: Send + 'static {
     /// the generation's `max_partial`; beyond it the connection ends with [`Closed::TooLong`].
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
 
-    /// The peer will send no more; it may still read. Comes after kept input and after a running job.
+    /// Called when the peer will send no more; it may still read. Comes after kept input and after a running job.
     fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Close
     }
 
-    /// The timer set by [`Context::set_timer`] is due. It is off until it is set again.
+    /// Called when the timer set by [`Context::set_timer`] is due. It is off until it is set again.
     fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Close
     }
 
-    /// The job asked for by [`Step::Work`] ended.
+    /// Called when the job asked for by [`Step::Work`] ended.
     fn job_done(&mut self, _result: JobResult, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
 
-    /// A note arrived, sent through a [`Handle`] or by [`Pool::notify`](crate::Pool::notify). Notes of one sender arrive in order.
+    /// Called when a note arrived, sent through a [`Handle`] or by [`Pool::notify`](crate::Pool::notify). Notes of one sender arrive in order.
     fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -107,8 +107,8 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// There is room for more output: asked for by [`Context::wake_below`], or the unsent output was above the high-water mark and fell to the
-    /// low one.
+    /// Called when there is room for more output: asked for by [`Context::wake_below`], or the unsent output was above the high-water mark and fell
+    /// to the low one.
     fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -121,7 +121,7 @@ pub trait Protocol: Send + 'static {
         Step::Close
     }
 
-    /// The last callback of a connection, with the reason. Output and timers asked for here are ignored; a report is passed on.
+    /// Called last, with the reason of the connection's end. Output and timers asked for here are ignored; a report is passed on.
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {}
 
     /// The connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another
@@ -146,19 +146,19 @@ pub trait Protocol: Send + 'static {
         Err(CannotSave::because("its protocol does not save its state"))
     }
 
-    /// Returns, for layers, whether it is still to be learned who the peer is.
+    /// Returns, for layers, whether the peer's address is still to be learned.
     #[doc(hidden)]
     fn awaits_peer(&self) -> bool {
         false
     }
 
-    /// For layers: the connection is about to be leased, by [`Step::Delegate`]; the lessee's bytes pass what is returned.
+    /// Lends the filter, for layers: the connection is about to be leased, by [`Step::Delegate`]; the lessee's bytes pass what is returned.
     #[doc(hidden)]
     fn lend(&mut self) -> Option<Lent> {
         None
     }
 
-    /// For layers: what the bytes of a relay pass; None where they pass nothing.
+    /// Returns, for layers, what the bytes of a relay pass; None where they pass nothing.
     #[doc(hidden)]
     fn passage(&mut self) -> Option<Passage<'_>> {
         None
@@ -170,7 +170,7 @@ pub trait Service: Send + Sync + 'static {
     /// The state of one connection.
     type Protocol: Protocol;
 
-    /// A new connection's state. A panic here ends that connection only.
+    /// Makes a new connection's state. A panic here ends that connection only.
     fn open(&self, peer: &Peer) -> Self::Protocol;
 
     /// Makes the state of a connection from what an older service saved. Nothing may come of it either: what is to be done when the
@@ -187,8 +187,8 @@ pub trait Service: Send + Sync + 'static {
         State::none()
     }
 
-    /// State made once per loop and generation, reached by [`Context::local`]: histograms, caches, scratch space, without
-    /// a lock and without a pointer per connection.
+    /// Makes the state of a loop, once per loop and generation, reached by [`Context::local`]: histograms, caches, scratch space, without a lock and
+    /// without a pointer per connection.
     fn local(&self) -> Box<Local> {
         Box::new(())
     }
@@ -222,7 +222,7 @@ pub trait Service: Send + Sync + 'static {
         0
     }
 
-    /// A connect failed; there is no connection and no protocol. Only in a pool that connects.
+    /// Called when a connect failed; there is no connection and no protocol. Only in a pool that connects.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 
     /// Returns the name and options from which another process builds this service. Needed by models that run in other processes. Default: none.
@@ -310,7 +310,7 @@ pub enum Receiving {
     Always,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closed {

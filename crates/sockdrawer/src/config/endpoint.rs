@@ -47,7 +47,7 @@ pub struct Listening {
     pub layers: Layers,
     /// Sockets of another pool of this process, which the first pool that listens here gets.
     pub(crate) passed_on: Option<Arc<dyn Any + Send + Sync>>,
-    /// Why the address is empty.
+    /// Reason why the address is empty.
     wrong: Option<AddressError>,
 }
 
@@ -95,7 +95,7 @@ impl Listening {
         self
     }
 
-    /// Maximum of connections at once that were accepted here.
+    /// Sets the maximum of connections at once that were accepted here.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Listening {
         self.limit = Some(limit);

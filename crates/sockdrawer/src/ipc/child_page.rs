@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// Bytes of a message, from the front.
 const MAX_TEXT: usize = 1024;
 
-/// Where the verdict is, behind all counters.
+/// Index of the verdict, behind all counters.
 const VERDICT: usize = 63;
 
 /// A child has the page, and how its connection ends is open; then the child, its helper or the pool decides, the first of them.
@@ -19,15 +19,15 @@ const OPEN: u64 = 1;
 const IN_ORDER: u64 = 2;
 const CUT: u64 = 3;
 
-/// Where the peer's address is, if a layer learned one: its port and a mark, then the address as IPv6.
+/// Index of the peer's address, if a layer learned one: its port and a mark, then the address as IPv6.
 const PEER: usize = 60;
 const KNOWN: u64 = 1 << 16;
 const _: () = assert!(Counters::WORDS <= PEER, "the peer would lie on a counter");
 
-/// Where the message's kind and length are; it follows.
+/// Index of the message's kind and length; the message follows.
 const TEXT: usize = 64;
 
-/// Which event the message is of.
+/// Kinds of a message: the event that it is of.
 const CONNECTION: u64 = 1;
 const JOB: u64 = 2;
 const SERVICE: u64 = 3;
@@ -71,17 +71,17 @@ impl ChildPage {
         if self.words[self.first + VERDICT].load(SeqCst) == CUT { Counts { closed: 1, purged: 0, cut: 1, ..end } } else { end }
     }
 
-    /// The child's verdict: from now on its connection ends in order, whatever becomes of the process. False: it was cut before that.
+    /// Gives the child's verdict: from now on its connection ends in order, whatever becomes of the process. Returns false if it was cut before that.
     pub(crate) fn end_in_order(&self) -> bool {
         self.decide(IN_ORDER)
     }
 
-    /// The page is a new child's.
+    /// Makes the page a new child's.
     pub(crate) fn open(&self) {
         self.words[self.first + VERDICT].store(OPEN, SeqCst);
     }
 
-    /// The verdict of the helper or the pool: the connection is cut. False: it ended in order before that, or there is none.
+    /// Gives the verdict of the helper or the pool: the connection is cut. Returns false if it ended in order before that, or there is none.
     pub(crate) fn cut(&self) -> bool {
         self.decide(CUT)
     }
@@ -95,7 +95,7 @@ impl ChildPage {
         decided.is_ok() || decided == Err(verdict)
     }
 
-    /// A layer learned who the peer is.
+    /// Stores the peer's address that a layer learned.
     pub(crate) fn set_peer(&self, peer: SocketAddr) {
         let ip = match peer.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -107,7 +107,7 @@ impl ChildPage {
         words[0].store(KNOWN | u64::from(peer.port()), SeqCst);
     }
 
-    /// Who the peer is, as the child says: for lists, and nothing is decided by it.
+    /// Returns the peer's address, as the child says: for lists, and nothing is decided by it.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         let words = &self.words[self.first + PEER..];
         let known = words[0].load(SeqCst);

@@ -31,7 +31,7 @@ pub(crate) enum Said {
     Go(Go),
     /// Connections, frozen in the predecessor. Their sockets come along.
     Offer(Offer),
-    /// Which of them the successor can go on with.
+    /// The connections among them that the successor can go on with.
     Restored(Restored),
     /// The connections among them that are the successor's: the predecessor has closed its copies of their sockets.
     Yours(Yours),
@@ -152,7 +152,7 @@ pub(crate) struct Held {
     pub(crate) listeners: Vec<Occupied>,
     /// Counts since the start of the first process, by the names of the counters.
     pub(crate) counts: HashMap<String, u64>,
-    /// When the accept rate has all of its burst again, in nanoseconds of the clock that all processes of a machine share.
+    /// Time at which the accept rate has all of its burst again, in nanoseconds of the clock that all processes of a machine share.
     pub(crate) pace: u64,
     /// Number of connects that have begun, of a pool that connects.
     pub(crate) begun: u64,
@@ -166,7 +166,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// No more of it than can be: another process may be out of order.
+    /// Returns no more of it than can be: another process may be out of order.
     pub(crate) fn believed(mut self) -> Held {
         self.connections = self.connections.min(u32::MAX.into());
         self.behind = self.behind.min(u32::MAX - 1);
@@ -205,7 +205,7 @@ impl Held {
 pub(crate) struct Occupied {
     pub(crate) address: String,
     pub(crate) connections: u64,
-    /// Where the pool is open.
+    /// The accept state of the address, where the pool is open.
     pub(crate) accepts: AcceptState,
 }
 
@@ -214,7 +214,7 @@ pub(crate) struct Occupied {
 pub(crate) struct Offer {
     pub(crate) pool: String,
     pub(crate) records: Vec<Record>,
-    /// They are of a set that is the successor's at one moment, with those of other offers.
+    /// The connections are of a set that is the successor's at one moment, with those of other offers.
     pub(crate) together: bool,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Answered {
 }
 
 impl Asked {
-    /// None: it is not for another process.
+    /// Returns the message for an operation. None: it is not for another process.
     pub(crate) fn of(pool: &str, op: &Op, selector: &Selector) -> Option<Asked> {
         let op = match op {
             Op::Adopt => return None,

@@ -24,7 +24,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// With `wait` it waits until the socket has room.
+    /// Sends a message. With `wait` it waits until the socket has room.
     ///
     /// # Errors
     /// `E2BIG` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.

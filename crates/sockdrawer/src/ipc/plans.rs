@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Replace {
     /// The program and its arguments; none: the predecessor's own.
     pub(crate) command: Vec<Vec<u8>>,
-    /// In milliseconds.
+    /// Maximum time until the new build is ready, in milliseconds.
     pub(crate) within: u64,
     /// The successor is started and prepared, and then it is refused.
     pub(crate) rehearsal: bool,
@@ -41,7 +41,7 @@ pub(crate) struct PoolPlanned {
     pub(crate) name: String,
     pub(crate) connections: u64,
     pub(crate) move_on: u64,
-    /// Why the others stay, and how many for each reason.
+    /// Reasons why the others stay, with the number for each.
     pub(crate) stay: BTreeMap<String, u64>,
     /// Addresses of both builds, of the older one only, and of the newer one only.
     pub(crate) taken_over: Vec<String>,
@@ -58,28 +58,28 @@ pub(crate) struct PoolPlanned {
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct Replaced {
-    /// Why it was not; empty: it was.
+    /// Reason why it was not replaced; empty: it was.
     pub(crate) refused: String,
     pub(crate) pid: u32,
-    /// Until the successor was prepared.
+    /// Time until the successor was prepared.
     pub(crate) prepared: u64,
-    /// In which neither process accepted.
+    /// Time in which neither process accepted.
     pub(crate) gap: u64,
     pub(crate) moved: u64,
-    /// Until all that could move had moved.
+    /// Time until all that could move had moved.
     pub(crate) moving: u64,
-    /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
+    /// Times in which a connection was in neither process: the median, the 99th of 100, and the longest.
     pub(crate) pauses: Vec<u64>,
     /// Number of connections that the predecessor has still, for builds that know no reasons.
     pub(crate) stay: u64,
     /// Numbers of these by pool and reason.
     pub(crate) staying: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Why the successor did not restore some; each reason once.
+    /// Reasons why the successor did not restore some connections, each once.
     pub(crate) not_restored: Vec<String>,
 }
 
 impl Replace {
-    /// Nothing is replaced: the answer is all that is wanted.
+    /// Returns true where nothing is to be replaced: the answer is all that is wanted.
     pub(crate) fn is_question(&self) -> bool {
         self.look || self.build
     }

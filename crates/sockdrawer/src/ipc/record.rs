@@ -82,7 +82,7 @@ pub(crate) struct Marks {
     /// This side connected.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) connected: bool,
-    /// Its protocol paused its input.
+    /// The protocol paused the connection's input.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) waiting: bool,
     /// The peer's end was read.
@@ -97,7 +97,7 @@ pub(crate) struct Marks {
     /// Unsent output passed the high-water mark and did not fall below the low one.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) full: bool,
-    /// Its notes found no room in the inbox of another loop.
+    /// Notes of the connection found no room in the inbox of another loop.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) held: bool,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Marks {
 #[serde(default)]
 pub(crate) struct Restored {
     pub(crate) ids: Vec<u64>,
-    /// Why others stay; each reason once.
+    /// Reasons why other connections stay, each once.
     pub(crate) reasons: Vec<String>,
 }
 

@@ -40,7 +40,8 @@ const LISTENERS: usize = CHILDREN + 1;
 const BEATS: usize = LISTENERS + MAX_LISTENERS * LIMITER_WORDS;
 const END: usize = BEATS + MAX_PROCESSES;
 
-/// Children come last, each with a page to itself: it has no other of them, so whatever it writes, it writes about itself.
+/// Returns the index of a child's page. Children come last, each with a page to itself: it has no other of them, so whatever it writes, it writes
+/// about itself.
 fn child_at(slot: usize) -> usize {
     END.next_multiple_of(Words::in_page()) + slot * Words::in_page()
 }
@@ -50,7 +51,7 @@ fn child_at(slot: usize) -> usize {
 #[derive(Clone)]
 pub(crate) struct SharedCounters {
     words: Words,
-    /// Where the words of the limiter begin that this is a view for: the pool's, or a listener's.
+    /// Index of the words of the limiter that this is a view for: the pool's, or a listener's.
     limiter: usize,
     /// The first of them.
     numbers: Part<HELD>,
@@ -102,12 +103,12 @@ impl SharedCounters {
         self.raise_line().store(u64::MAX, SeqCst);
     }
 
-    /// When the next connection may be accepted at the pool's rate.
+    /// Returns the time at which the next connection may be accepted at the pool's rate.
     pub(crate) fn pace(&self) -> &AtomicU64 {
         &self.words[POOL + 2]
     }
 
-    /// The alarms: see there.
+    /// Returns a word of the alarms, whose module says what it means.
     pub(crate) fn alarm(&self, word: usize) -> &AtomicU64 {
         &self.words[ALARMS + word]
     }
@@ -130,17 +131,17 @@ impl SharedCounters {
         &self.numbers[5]
     }
 
-    /// Permits taken.
+    /// Returns the number of permits taken.
     pub(crate) fn taken(&self) -> &AtomicU64 {
         &self.numbers[0]
     }
 
-    /// The most permits.
+    /// Returns the maximum of permits.
     pub(crate) fn limit(&self) -> &AtomicU64 {
         &self.numbers[1]
     }
 
-    /// The switch: counts generations that came into force.
+    /// Returns the switch: it counts generations that came into force.
     pub(crate) fn epoch(&self) -> &AtomicU64 {
         &self.words[POOL]
     }
@@ -194,17 +195,17 @@ impl SharedCounters {
         self.words[CHILDREN].store(used as u64, SeqCst);
     }
 
-    /// Where a child counts, as its parent sees it.
+    /// Returns the page where a child counts, as its parent sees it.
     pub(crate) fn child(&self, slot: usize) -> ChildPage {
         ChildPage::at(self.words.clone(), child_at(slot))
     }
 
-    /// The page as the child maps it, which maps nothing else.
+    /// Maps a child's page as the child does, which maps nothing else.
     pub(crate) fn own_page(file: BorrowedFd<'_>, slot: usize) -> Result<ChildPage> {
         Words::map_from(file, child_at(slot), Words::in_page()).map(|words| ChildPage::at(words, 0))
     }
 
-    /// Children that a signal ended.
+    /// Returns the number of children that a signal ended.
     pub(crate) fn signalled(&self, signal: usize) -> &AtomicU64 {
         &self.words[SIGNALS + signal]
     }
@@ -223,7 +224,7 @@ impl SharedCounters {
         numbers[0].checked_sub(numbers[1..].iter().sum())
     }
 
-    /// A process is gone, and with it what it held, which was never more than is taken, whatever a process that went wrong wrote here.
+    /// Takes back what a process held that is gone. That was never more than is taken, whatever a process that went wrong wrote here.
     pub(crate) fn reclaim(&self, process: usize) {
         self.waiting().fetch_and(!(1 << process), SeqCst);
         self.called(process).store(0, SeqCst);

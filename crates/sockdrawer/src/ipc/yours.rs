@@ -5,7 +5,7 @@
 #[serde(default)]
 pub(crate) struct Yours {
     pub(crate) ids: Vec<u64>,
-    /// Which notes came for them meanwhile.
+    /// Notes that came for them meanwhile.
     pub(crate) noted: Vec<Noted>,
     /// All of them, in order: most are for many connections.
     pub(crate) notes: Vec<Vec<u8>>,
@@ -37,6 +37,6 @@ impl Yours {
 #[serde(default)]
 pub(crate) struct Noted {
     pub(crate) id: u64,
-    /// By their places among all.
+    /// Places of the notes among all.
     pub(crate) notes: Vec<u32>,
 }

@@ -35,7 +35,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// With the reason in a few words: `its certificate has expired`. It may be logged, so it holds nothing secret.
+    /// Makes a refusal with the reason in a few words: `its certificate has expired`. It may be logged, so it holds nothing secret.
     pub fn because(why: impl Into<Cow<'static, str>>) -> Refused {
         Refused { why: why.into() }
     }
@@ -104,7 +104,7 @@ impl Refused {
 /// assert_eq!(connection.sent(), b"uryyb");
 /// ```
 pub trait Filter: Send + 'static {
-    /// The connection is open: a filter that speaks first, as a TLS client does, appends its first bytes.
+    /// Called when the connection is open: a filter that speaks first, as a TLS client does, appends its first bytes.
     fn start(&mut self, _wire: &mut Output) {}
 
     /// Takes wire bytes, which it may change in place, appends plain bytes, and appends to `back` what the peer must get. Called
@@ -114,7 +114,7 @@ pub trait Filter: Send + 'static {
     /// When the bytes are not acceptable.
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused>;
 
-    /// The job of [`Progress::Work`] ended. [`Filter::decode`] is called when there are wire bytes, not only because of this.
+    /// Called when the job of [`Progress::Work`] ended. [`Filter::decode`] is called when there are wire bytes, not only because of this.
     ///
     /// # Errors
     /// When the handshake cannot go on, which is the default.
@@ -122,7 +122,7 @@ pub trait Filter: Send + 'static {
         Err(Refused::because("a job of its filter has no callback"))
     }
 
-    /// The timeout of the handshake passed: the connection is aborted. Not while a job runs.
+    /// Called when the timeout of the handshake passed: the connection is aborted. Not while a job runs.
     fn timed_out(&mut self) {}
 
     /// Adds what the handshake told of the peer, by [`Peer::with_fact`]: called once, when it is complete. Default: nothing.
@@ -130,8 +130,8 @@ pub trait Filter: Send + 'static {
         peer
     }
 
-    /// The kind of its handshake, where the pool is to count it: [`Counts::handshakes_full`](crate::observe::Counts) and the two beside it. Asked once, when the
-    /// handshake is complete or the connection ends before that, which counts as failed. Default: it is not counted.
+    /// Returns the kind of its handshake, where the pool is to count it: [`Counts::handshakes_full`](crate::observe::Counts) and the two beside it.
+    /// Asked once, when the handshake is complete or the connection ends before that, which counts as failed. Default: it is not counted.
     fn handshake(&self) -> Option<HandshakeKind> {
         None
     }
@@ -148,7 +148,7 @@ pub trait Filter: Send + 'static {
     /// Appends the wire bytes that tell the peer that no more comes. Called once, after all output was encoded.
     fn goodbye(&mut self, wire: &mut Output);
 
-    /// The peer's stream ended without [`Progress::PeerEnded`].
+    /// Called when the peer's stream ended without [`Progress::PeerEnded`].
     ///
     /// # Errors
     /// When that may be a truncation attack, as without TLS's close_notify: the connection is aborted.

@@ -10,15 +10,15 @@ pub(super) struct Handshake<S> {
     pub(super) peer: Peer,
     pub(super) timeout: Duration,
     pub(super) learns: bool,
-    /// Its filter or one within learns who the peer is.
+    /// The filter or one within is still to learn the peer's address.
     pub(super) awaits_peer: bool,
     /// The filter can be saved as it is.
     pub(super) is_saved: bool,
-    /// It is complete, and the inner protocol is to be opened in the next build.
+    /// The handshake is complete, and the inner protocol is to be opened in the next build.
     pub(super) is_held: bool,
     /// The time that it took elsewhere.
     pub(super) took: Duration,
-    /// When the connection was opened, or went on, here.
+    /// Time at which the connection was opened, or went on, here.
     pub(super) began: Option<Instant>,
 }
 

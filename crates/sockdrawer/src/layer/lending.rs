@@ -39,7 +39,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         Some(lent(filter, plain, self.peer_ended, self.finish != Finish::No, inner))
     }
 
-    /// A note that brings the filter back from a lease is unpacked: the filter goes on here, as it is now.
+    /// Unpacks a note that brings the filter back from a lease: the filter goes on here, as it is now.
     pub(super) fn regain(&mut self, note: Note) -> Note {
         let back = match note.take::<Back<F>>() {
             Ok(back) if self.filter.is_none() => back,
@@ -185,7 +185,7 @@ impl<F: Filter> Pass for Lending<F> {
     }
 }
 
-/// For a relay: the filter is where it is, and no protocol is called.
+/// Passage of a relay's bytes: the filter is where it is, and no protocol is called.
 impl<F: Filter, S: Service> Layered<F, S> {
     /// Returns whether wire bytes are plain bytes from now on, as far as this layer goes.
     pub(super) fn passes(&self) -> bool {

@@ -70,7 +70,7 @@ impl Accepts {
     /// Maximum time for the header of a proxy, unless told otherwise: 5 s. A proxy sends it first of all.
     pub const WITHIN: Duration = Duration::from_secs(5);
 
-    /// Connections from these sources have to begin with a header, within [`Accepts::WITHIN`].
+    /// Accepts connections from these sources only with a header, within [`Accepts::WITHIN`].
     pub fn from(sources: impl IntoIterator<Item = Source>) -> Accepts {
         Accepts { sources: sources.into_iter().collect(), within: Accepts::WITHIN }
     }
@@ -82,7 +82,7 @@ impl Accepts {
         self
     }
 
-    /// From the options of its recipe.
+    /// Makes it from the options of its recipe.
     pub(crate) fn from_options(options: &[u8]) -> Result<Accepts, CannotRestore> {
         let mut saved = Saved::new(options);
         let wrong = || CannotRestore::because("the options are not those of a PROXY header's layer");
@@ -183,7 +183,7 @@ impl Sends {
 impl Filtering for Sends {
     type Filter = HeaderFilter;
 
-    /// Nothing is sent on a connection that was accepted.
+    /// Makes the filter of a connection. Nothing is sent on one that was accepted.
     fn filter(&self, peer: &Peer) -> HeaderFilter {
         if peer.side() == Side::Accepted {
             return HeaderFilter { stage: Stage::sends(&[]) };
@@ -220,7 +220,7 @@ enum Stage {
     Expects,
     /// This number of bytes of the header is left, of which nothing is to be learned.
     Skips(usize, Option<SocketAddr>),
-    /// This is to be sent; what comes is plain.
+    /// The header that is to be sent; input is plain.
     Sends(Box<[u8]>),
     Open,
 }
@@ -296,7 +296,7 @@ impl Filter for HeaderFilter {
 
     fn goodbye(&mut self, _wire: &mut Output) {}
 
-    /// The part of a header that was not taken is input of the connection, which goes along.
+    /// Saves the stage. The part of a header that was not taken is input of the connection, which goes along.
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         to.value(&match &self.stage {
             Stage::Expects => Written::Expects,

@@ -3,15 +3,16 @@
 use super::{Filter, HandshakeKind, Progress, Refused};
 use crate::protocol::{CannotSave, Input, JobResult, Output, Peer, Saver};
 
-/// Is told what comes of one connection's filter, after the handshake too. It is dropped with the connection.
+/// Watcher of one connection's filter: it is told what comes of it, after the handshake too. It is dropped with the connection.
 pub trait Watch<F>: Send + 'static {
-    /// The connection begins with this layer: it is made, and the layers below have shaken hands.
+    /// Called when the connection begins with this layer: it is made, and the layers below have shaken hands.
     fn started(&mut self) {}
 
-    /// The filter read bytes of the peer, and made this of them. Of an end that the layer does not announce the service inside judges: all that it awaited may have come.
+    /// Called when the filter read bytes of the peer, and made this of them. The service inside judges an end that the layer does not announce: all
+    /// that it awaited may have come.
     fn seen(&mut self, filter: &F, progress: Result<&Progress, &Refused>);
 
-    /// The handshake did not end in time: the connection is aborted.
+    /// Called when the handshake did not end in time: the connection is aborted.
     fn timed_out(&mut self) {}
 }
 

@@ -22,7 +22,7 @@ pub(crate) trait Teller: Send + Sync {
     fn tell_event(&self, event: &Event);
 }
 
-/// This process's part in the alarms. What is raised is a bit among the shared counters, so each is told once, by one process.
+/// The part of this process in the alarms. A raised alarm is a bit among the shared counters, so each is told once, by one process.
 #[derive(Default)]
 pub(crate) struct Alarms {
     teller: Mutex<Option<Weak<dyn Teller>>>,
@@ -40,7 +40,7 @@ impl Alarms {
         *lock(&self.teller) = Some(teller);
     }
 
-    /// Other alarms. One that there was before stays raised.
+    /// Sets other alarms. An alarm that there was before stays raised.
     pub(crate) fn set(&self, shared_counters: &SharedCounters, alarms: &[Alarm]) {
         let before: Vec<Alarm> = known(shared_counters);
         let raised = shared_counters.alarm(RAISED).load(SeqCst);
@@ -58,7 +58,8 @@ impl Alarms {
         self.look(shared_counters, shared_counters.taken().load(SeqCst));
     }
 
-    /// The count passed a line. A thread that is looking already looks again: an observer that ends a connection does not wait here.
+    /// Looks at the alarms after the count passed a line. A thread that is looking already looks again: an observer that ends a connection does not
+    /// wait here.
     pub(crate) fn look(&self, shared_counters: &SharedCounters, taken: u64) {
         self.peak.fetch_max(taken, SeqCst);
         self.trough.fetch_max(!taken, SeqCst);
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(lock(&heard.0).len(), 4);
     }
 
-    /// Ends a connection when it hears of an alarm.
+    /// An observer that ends a connection when it hears of an alarm.
     struct Ends(Mutex<Vec<Permit>>);
 
     impl Teller for Ends {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) struct Limiter {
     shared_counters: SharedCounters,
     pub(crate) alarms: Alarms,
-    /// In a pool of several processes: which of them this is.
+    /// The process that this is, in a pool of several.
     process: Option<Process>,
     /// Number of loops that wait here, those included that were called and have not looked yet; readable without the lock of `line`.
     waiting: AtomicUsize,
@@ -51,7 +51,7 @@ pub(crate) struct Process {
     pub(crate) system: Arc<dyn System>,
 }
 
-/// By which a loop waits for room at one limiter. It leaves the line when it is dropped.
+/// The place of a loop that waits for room at one limiter. It leaves the line when it is dropped.
 pub(crate) struct Waiter {
     limiter: Arc<Limiter>,
     place: Arc<Place>,
@@ -127,7 +127,7 @@ impl Limiter {
         Limiter::shared(SharedCounters::private(), limit, None)
     }
 
-    /// Over numbers that other processes share, where there is a `process`.
+    /// Makes a limiter over numbers that other processes share, where there is a `process`.
     pub(crate) fn shared(shared_counters: SharedCounters, limit: usize, process: Option<Process>) -> Arc<Limiter> {
         // Among several, it is set by the one that started the others.
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
@@ -142,12 +142,12 @@ impl Limiter {
         })
     }
 
-    /// Permits taken, by all processes.
+    /// Returns the number of permits taken by all processes.
     pub(crate) fn taken(&self) -> usize {
         self.shared_counters.taken().load(SeqCst) as usize
     }
 
-    /// Permits taken by this process.
+    /// Returns the number of permits taken by this process.
     pub(crate) fn taken_here(&self) -> usize {
         self.own().map_or_else(|| self.taken(), |(held, _)| held.load(SeqCst) as usize)
     }
@@ -156,7 +156,7 @@ impl Limiter {
         self.shared_counters.limit().load(SeqCst) as usize
     }
 
-    /// Rung when a process is called.
+    /// Returns the event that is rung when a process is called.
     pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|process| process.event.as_fd())
     }
@@ -218,7 +218,7 @@ impl Limiter {
         })
     }
 
-    /// A permit that was held for a connection of another program is this process's. One that is killed in between leaves a permit that no
+    /// Makes a permit that was held for a connection of another program this process's. A process that is killed in between leaves a permit that no
     /// process holds, which is found.
     pub(crate) fn take_over(&self) {
         if let Some((held, _)) = self.own() {
@@ -251,7 +251,7 @@ impl Limiter {
         }
     }
 
-    /// A higher limit lets waiting loops in; a lower one closes nothing: no loop accepts until enough connections have ended.
+    /// Sets the limit. A higher one lets waiting loops in; a lower one closes nothing: no loop accepts until enough connections have ended.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.shared_counters.limit().store(limit as u64, SeqCst);
         self.call();
@@ -291,12 +291,12 @@ impl Limiter {
         }
     }
 
-    /// Other alarms, for all processes.
+    /// Sets other alarms, for all processes.
     pub(crate) fn set_alarms(&self, alarms: &[Alarm]) {
         self.alarms.set(&self.shared_counters, alarms);
     }
 
-    /// The count was changed by hand.
+    /// Looks at the alarms after the count was changed by hand.
     pub(crate) fn look_at_alarms(&self) {
         self.alarms.look(&self.shared_counters, self.shared_counters.taken().load(SeqCst));
     }

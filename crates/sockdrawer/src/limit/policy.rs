@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A policy and what the pool keeps for it.
 pub(crate) struct Policy {
-    /// None: it is being dropped.
+    /// The policy. None: it is being dropped.
     policy: Option<Arc<dyn Admission>>,
     /// The limits of the policy, where it is data.
     limits: Option<Limits>,
@@ -106,7 +106,7 @@ impl Drop for Policy {
     }
 }
 
-/// User code answers, or in case of a panic the default does.
+/// Has user code answer; in case of a panic the default answers.
 fn guarded<T>(ask: impl FnOnce() -> T, default: impl FnOnce() -> T) -> (T, Panicked) {
     match catch_unwind(AssertUnwindSafe(ask)) {
         Ok(answer) => (answer, None),
@@ -133,7 +133,7 @@ impl CurrentPolicy {
         lock(&self.policy).clone()
     }
 
-    /// The policy before is the user's, and is dropped without the lock.
+    /// Sets the policy. The one before is the user's, and is dropped without the lock.
     pub(crate) fn set(&self, policy: Policy) {
         let before = std::mem::replace(&mut *lock(&self.policy), Arc::new(policy));
         self.version.fetch_add(1, Ordering::SeqCst);

@@ -29,7 +29,7 @@ pub(crate) struct Listener {
     pub(crate) ownership: Ownership,
     /// Removed with the listener.
     path: Option<OwnedPath>,
-    /// Its sockets are closed by their retirement, in order.
+    /// The sockets are closed by their retirement, in order.
     retires: bool,
     /// Another process listens at these sockets now.
     handed_over: bool,
@@ -132,7 +132,7 @@ impl Listener {
         ask.opened(sockets, Groups::lease(&Arc::default()))
     }
 
-    /// New sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
+    /// Opens sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
     pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
         if !matches!(ask.address, Address::Tcp(_)) {
             return Ok(Listener::open_for_path(old, ask)?);
@@ -163,7 +163,7 @@ impl Listener {
         }
     }
 
-    /// A Unix socket that is to have the path of `old`: it listens under a name of its own until [`Listener::exchange_paths`].
+    /// Opens a Unix socket that is to have the path of `old`: it listens under a name of its own until [`Listener::exchange_paths`].
     fn open_for_path(old: &Listener, ask: &Ask<'_>) -> Result<Listener, Error> {
         old.check_not_borrowed()?;
         let (Some(path), Some(_)) = (path_of(ask.address), &old.path) else { return Err(no_path(ask.address)) };
@@ -173,8 +173,8 @@ impl Listener {
         if listener.path.is_none() { Err(no_path(ask.address)) } else { Ok(listener) }
     }
 
-    /// The path of `old` is this one's from now on, at once: no connect finds it absent or refused. Once more gives it back. Sockets that
-    /// have no path, as those of TCP, stay as they are.
+    /// Gives the path of `old` to this one, at once: no connect finds it absent or refused. Once more gives it back. Sockets that have no path, as
+    /// those of TCP, stay as they are.
     pub(crate) fn exchange_paths(&mut self, old: &mut Listener, system: &dyn System) -> Result<(), Error> {
         let (Some(path), Some(before)) = (&mut self.path, &mut old.path) else { return Ok(()) };
         path.exchange(before, system).map_err(|errno| match errno {
@@ -205,13 +205,13 @@ impl Listener {
         Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false, handed_over: false }
     }
 
-    /// More loops than sockets: the connections of each socket go round among all loops.
+    /// Has the connections of each socket go round among all loops, where there are more loops than sockets, or a single socket.
     pub(crate) fn spread_over(&self, loops: usize) {
         let spread = self.sockets.len() < loops || self.sockets.len() == 1;
         self.sockets.iter().for_each(|socket| socket.spread.store(spread, Ordering::Relaxed));
     }
 
-    /// A socket that listens already.
+    /// Makes a listener of a socket that listens already.
     pub(crate) fn inherit(ask: &Ask<'_>, socket: Arc<OwnedFd>) -> Result<Listener, Error> {
         let real = ask.checked(socket.as_fd()).map_err(|errno| ask.error(errno))?.ok_or_else(|| {
             let reason = format!("the socket inherited for {} does not listen: call listen on it first", ask.address);
@@ -287,7 +287,7 @@ impl Listener {
         self.handed_over
     }
 
-    /// Its sockets are closed by their retirement. No client finds it by its path any more; one that did is still served.
+    /// Leaves the closing of the sockets to their retirement. No client finds it by its path any more; one that did is still served.
     pub(crate) fn retires(&mut self) {
         self.retires = true;
         self.path = None;
@@ -331,7 +331,7 @@ impl Listener {
         }
     }
 
-    /// Connections that wait in the kernel.
+    /// Returns the number of connections that wait in the kernel.
     pub(crate) fn queued(&self, system: &dyn System) -> usize {
         self.sockets.iter().map(|socket| system.queued(socket.fd()).unwrap_or(0)).sum()
     }
@@ -356,7 +356,7 @@ impl Ask<'_> {
         ListenRequest { address, options, sockets, backlog, shares_port, accepted, system }
     }
 
-    /// A listener of sockets that this module has bound.
+    /// Makes a listener of sockets that this module has bound.
     fn opened(&self, sockets: Vec<OwnedFd>, mut joining: Joining<'_>) -> Result<Listener, Error> {
         let alone = !matches!(self.address, Address::Tcp(_));
         let address = match (self.address, sockets.first()) {
@@ -371,7 +371,7 @@ impl Ask<'_> {
         Ok(Listener { address, sockets, ownership, path, retires: false, handed_over: false })
     }
 
-    /// A listener of sockets that the system interface has made.
+    /// Makes a listener of sockets that the system interface has made.
     fn opened_by(&self, by: &dyn Listen, wanted: &ListenRequest<'_>) -> Result<Listener, Error> {
         let address = wanted.address;
         let fail = |source| Error::Listen { address: address.clone(), source, remedy: "it was asked of Config::listen_by" };
@@ -410,7 +410,7 @@ impl Ask<'_> {
     }
 }
 
-/// Why a Unix socket cannot be replaced: it has an abstract name, or a path of other processes.
+/// Returns the reason why a Unix socket cannot be replaced: it has an abstract name, or a path of other processes.
 fn no_path(address: &Address) -> Error {
     let reason =
         format!("{address} has no path of this process that a new socket could take over: remove it, and add it after that");

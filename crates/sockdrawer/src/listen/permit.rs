@@ -14,7 +14,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// None where there is no room.
+    /// Takes a permit. Returns None where there is no room.
     pub(crate) fn take(limiter: &Arc<Limiter>) -> Option<Permit> {
         limiter.count_one().then(|| Permit::of_parts(limiter.clone(), None, None))
     }
@@ -23,7 +23,7 @@ impl Permit {
         self.listener.as_ref()
     }
 
-    /// For the table of connections, which gives all of it back.
+    /// Takes it apart for the table of connections, which gives all of it back.
     pub(crate) fn into_parts(mut self) -> (Arc<Limiter>, Option<Arc<ListenerState>>, Option<Box<PeerCount>>) {
         let limiter = self.limiter.take().expect("a permit is paid in once");
         (limiter, self.listener.take(), self.peer_count.take())

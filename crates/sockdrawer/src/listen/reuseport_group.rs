@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 #[derive(Default)]
 pub(crate) struct Groups(Mutex<Vec<Group>>);
 
-/// Which sockets of an address belong to one listener.
+/// The sockets of an address that belong to one listener.
 #[derive(Clone)]
 pub(crate) struct Membership {
     groups: Arc<Groups>,
@@ -53,12 +53,12 @@ impl<S> Order<S> {
         self.members.iter_mut().filter(|member| member.id == id).for_each(|member| member.retiring = true);
     }
 
-    /// Where those are that stay.
+    /// Returns the places of the sockets that stay.
     fn staying(&self) -> Vec<Range<usize>> {
         self.staying_below(self.members.len())
     }
 
-    /// Where those are that stay, and are still at that place when `id` is gone.
+    /// Returns the places of the sockets that stay, and are still at that place when `id` is gone.
     fn staying_without(&self, id: u64) -> Vec<Range<usize>> {
         let last = self.members.len().saturating_sub(1);
         self.staying_below(if self.place(id) == Some(last) { last + 1 } else { last })
@@ -164,7 +164,7 @@ impl Membership {
         all.iter_mut().find(|group| group.options.same_group(&self.options)).map(work)
     }
 
-    /// From now on these get no new connections: others of the group do, and where there are none, no socket does.
+    /// Keeps new connections from these sockets: others of the group get them, and where there are none, no socket does.
     pub(crate) fn retire(&self, system: &dyn System) {
         self.with(|group| {
             self.ids.iter().for_each(|id| group.order.retire(*id));

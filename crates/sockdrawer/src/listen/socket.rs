@@ -68,7 +68,7 @@ impl ListenSocket {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Connections inherit these options from now on. Those of a borrowed socket are given them one by one.
+    /// Sets the options that connections inherit from now on. Connections of a borrowed socket are given them one by one.
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
         if self.is_borrowed() {
             return Ok(());

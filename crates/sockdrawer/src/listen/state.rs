@@ -25,7 +25,7 @@ pub(crate) struct ListenerState {
 }
 
 impl ListenerState {
-    /// `shared_counters` has the numbers of this listener; a `limit` only where this process sets it.
+    /// Makes the state of a listener. `shared_counters` has its numbers; there is a `limit` only where this process sets it.
     pub(crate) fn new(
         (address, own): (Address, Option<Address>),
         shared_counters: SharedCounters,
@@ -40,7 +40,7 @@ impl ListenerState {
         self.limiter.set_limit(limit.unwrap_or(usize::MAX));
     }
 
-    /// None: no limit.
+    /// Returns the limit. None: no limit.
     pub(crate) fn limit(&self) -> Option<usize> {
         Some(self.limiter.limit()).filter(|limit| *limit != usize::MAX)
     }

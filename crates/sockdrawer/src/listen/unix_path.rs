@@ -27,7 +27,7 @@ impl OwnedPath {
         Some(OwnedPath { path: path.clone(), identity: identity(path)? })
     }
 
-    /// The path stays: another process has its socket.
+    /// Leaves the path where it is: another process has its socket.
     pub(crate) fn leave(mut self) {
         self.identity = (0, 0);
     }
@@ -41,8 +41,8 @@ impl OwnedPath {
         if self.is_there() { system.set_permissions(&self.path, options) } else { Ok(()) }
     }
 
-    /// Each has the other's path from now on. The path of `old` may be gone, or may have been left by another socket that nothing listens
-    /// at: then this socket takes it. A socket that listens there is left alone: `ADDRINUSE`.
+    /// Exchanges the paths of the two. The path of `old` may be gone, or may have been left by another socket that nothing listens at: then this
+    /// socket takes it. A socket that listens there is left alone: `ADDRINUSE`.
     pub(super) fn exchange(&mut self, old: &mut OwnedPath, system: &dyn System) -> Result<(), Errno> {
         // Between the look at the path and the exchange, no other program of this library comes there.
         let lock = PathLock::of(Some(&old.path));

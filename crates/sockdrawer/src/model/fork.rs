@@ -34,7 +34,7 @@ const CHILDREN: usize = 1;
 pub(crate) struct Children {
     table: Unforked<Mutex<Table>>,
     shared_counters: SharedCounters,
-    /// By which a child maps its own page of the shared numbers.
+    /// The descriptor by which a child maps its own page of the shared numbers.
     numbers: OwnedFd,
     main: Box<dyn ChildMain>,
     parent: u32,
@@ -136,7 +136,8 @@ impl Table {
         self.inherited.refresh(event_loop.unplaced().chain(connections).chain(self.connections.lingering()))
     }
 
-    /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
+    /// Makes room for more children. Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on
+    /// the stack.
     #[inline(never)]
     fn grow(&mut self, shared_counters: &SharedCounters) -> Result<(), Errno> {
         let first = self.chunks.len() * CHUNK;
@@ -164,19 +165,19 @@ pub(crate) struct Child {
     why: Option<KillReason>,
 }
 
-/// Why a helper ends a child.
+/// Reason why a helper ends a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KillReason {
-    /// Its time was over.
+    /// The child's time was over.
     Cut,
-    /// It was to be killed.
+    /// The child was to be killed.
     Killed,
-    /// Its peer was gone.
+    /// The child's peer was gone.
     Gone,
 }
 
 impl Child {
-    /// Where it came in.
+    /// Returns the address at which it came in.
     pub(crate) fn listener(&self) -> Option<&Address> {
         self.permit.listener().map(|listener| &listener.address)
     }
@@ -209,12 +210,12 @@ pub(crate) struct NewChild<'a> {
     pub(crate) slot: usize,
     pub(crate) numbers: BorrowedFd<'a>,
     pub(crate) parent: u32,
-    /// To be closed.
+    /// Descriptors that are to be closed.
     pub(crate) inherited: &'a [(u32, u32)],
 }
 
 impl Children {
-    /// `own` are descriptors that the helper has until its end.
+    /// Makes the children of a helper. `own` are descriptors that the helper has until its end.
     pub(crate) fn new(
         main: impl ChildMain + 'static,
         shared_counters: SharedCounters,
@@ -230,12 +231,12 @@ impl Children {
         Ok(Arc::new(Children { table, shared_counters, numbers, main: Box::new(main), parent: std::process::id() }))
     }
 
-    /// The helper has these, too, until its end.
+    /// Keeps these descriptors from children, too: the helper has them until its end.
     pub(crate) fn keep_from_children(&self, descriptors: impl IntoIterator<Item = RawFd>) {
         lock(&self.table).inherited.own.extend(descriptors);
     }
 
-    /// The helper accepts there.
+    /// Adds a socket at which the helper accepts.
     pub(crate) fn add_listener(&self, socket: &Arc<ListenSocket>) {
         lock(&self.table).inherited.add_listener(socket);
     }
@@ -256,7 +257,7 @@ impl Children {
         slots.iter().filter(|(_, slot)| gone.contains(slot)).map(|(pid, _)| *pid).collect()
     }
 
-    /// When the next connection of a program that has ended is closed.
+    /// Returns the time when the next connection of a program that has ended is closed.
     pub(crate) fn due(&self) -> Option<Instant> {
         lock(&self.table).connections.due()
     }
@@ -346,7 +347,7 @@ impl Children {
         }
     }
 
-    /// False: it is none of these.
+    /// Reaps a child. Returns false if it is none of these.
     fn reap_one(&self, pid: u32, event_loop: &EventLoop, ended: &mut impl FnMut(u32, bool)) -> bool {
         let Some(is_program) = self.with(pid, |child| child.connection.is_some()) else { return false };
         if is_program {

@@ -28,7 +28,7 @@ impl TurnCounter {
         self.beats.store((beats + 1) & !1 | u64::from(!sleeping), Ordering::Release);
     }
 
-    /// None while the loop waits for events; else a number that changes with each turn.
+    /// Returns None while the loop waits for events; else a number that changes with each turn.
     pub(crate) fn turn(&self) -> Option<u64> {
         let beats = self.beats.load(Ordering::Acquire);
         (beats & 1 == 1).then_some(beats)
@@ -72,7 +72,7 @@ pub(super) fn spawn<F: FnOnce() + Send + 'static>(
     Ok(Running { turns, counters, thread })
 }
 
-/// An event loop's whole life on its thread. Returns the panic's message, if one ended it.
+/// Runs an event loop on its thread, to its end. Returns the panic's message, if one ended it.
 pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> Option<String> {
     user_code::run(&**event_loop.shared());
     // Outside the guard, so that connections end in order and not by unwinding.

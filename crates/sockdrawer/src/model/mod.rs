@@ -92,7 +92,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where the connections of a model run, if that is not the event loop that accepts them. `died` is told of threads that panicked.
+/// Returns the place where the connections of a model run, if that is not the event loop that accepts them. `died` is told of threads that panicked.
 pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + 'static) -> Option<Arc<dyn Placement>> {
     match config.model {
         Model::Threads => Some(threads::Threads::new(config, died)),

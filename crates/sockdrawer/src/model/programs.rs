@@ -104,7 +104,7 @@ impl Programs {
         gone
     }
 
-    /// When the next lingering connection is closed.
+    /// Returns the time when the next lingering connection is closed.
     pub(super) fn due(&self) -> Option<Instant> {
         self.lingering.values().map(|one| one.until).min()
     }

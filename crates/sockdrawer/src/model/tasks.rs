@@ -51,7 +51,7 @@ pub(crate) fn start(
     Ok(started)
 }
 
-/// A loop is asleep while its runtime is: a task that blocks the thread is seen as a loop that hangs.
+/// Makes the runtime of a loop. The loop is asleep while its runtime is: a task that blocks the thread is seen as a loop that hangs.
 fn runtime(turns: Arc<TurnCounter>) -> io::Result<LocalRuntime> {
     let parked = turns.clone();
     let mut builder = Builder::new_current_thread();

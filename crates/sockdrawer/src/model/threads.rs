@@ -29,7 +29,7 @@ pub(crate) const DESCRIPTORS: usize = 3;
 
 /// The serving threads of a pool.
 pub(crate) struct Threads {
-    /// For the threads themselves.
+    /// A reference for the threads themselves.
     own: Weak<Threads>,
     pool: Mutex<Served>,
     stack: AtomicUsize,
@@ -97,7 +97,7 @@ impl Threads {
         Ok(())
     }
 
-    /// A thread's whole life.
+    /// Runs a thread to its end.
     fn run(&self, event_loop: EventLoop, own: &Arc<Thread>) {
         panics::caught_on_this_thread();
         user_code::run(&**event_loop.shared());
@@ -146,7 +146,7 @@ impl Threads {
         }
     }
 
-    /// A thread has no connection: it takes one that waits, or is idle from now on.
+    /// Gives a thread without a connection one that waits, or makes it idle from now on.
     fn rest(&self, own: &Arc<Thread>) -> Option<Incoming> {
         let mut served = lock(&self.pool);
         let waiting = served.waiting.pop_front();

@@ -182,7 +182,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a text is not an address, and what to write instead.
+/// Reason why a text is not an address, and what to write instead.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {

@@ -20,7 +20,7 @@ pub struct SocketOptions {
     pub send_buffer: Option<u32>,
 }
 
-/// When a silent peer is probed. The kernel counts whole seconds.
+/// Times at which a silent peer is probed. The kernel counts whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Keepalive {
     /// The time without input before the first probe (`TCP_KEEPIDLE`).

@@ -24,12 +24,12 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-/// These counters, from their names; unknown names are left out.
+/// Reads these counters by their names; unknown names are left out.
             pub(crate) fn of_names(value: impl Fn(&str) -> u64) -> Counts {
                 Counts { $($name: value(stringify!($name)),)* }
             }
 
-/// These counters, each at most `most`.
+/// Returns these counters, each at most `most`.
             pub(crate) fn at_most(self, most: u64) -> Counts {
                 Counts { $($name: self.$name.min(most),)* }
             }
@@ -92,7 +92,7 @@ impl Counters {
     }
 }
 
-/// Why a connection is turned away.
+/// Reason why a connection is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectReason {
     PoolFull,
@@ -104,8 +104,8 @@ pub(crate) enum RejectReason {
 }
 
 impl Counters {
-    /// Where connections that are turned away for a reason are counted, and only there: `rejected` is the sum of these whenever it is
-    /// read, also where the process was killed that counted.
+    /// Returns the counter of connections that are turned away for a reason, which are counted only there: `rejected` is the sum of these whenever it
+    /// is read, also where the process was killed that counted.
     pub(crate) fn rejected_for(&self, reason: RejectReason) -> Counter<'_> {
         match reason {
             RejectReason::PoolFull => self.rejected_pool_full(),

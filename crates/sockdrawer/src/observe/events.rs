@@ -44,9 +44,9 @@ pub enum Event {
         /// The process of the new build.
         pid: u32,
     },
-    /// After [`Event::HandedOver`]: the new build died soon, and this process accepts again.
+    /// The new build died soon after [`Event::HandedOver`], and this process accepts again.
     TakenBack,
-    /// In a process that has taken the pool over: the process before it has no connections any more of pools that both have, or has died.
+    /// The process before this one, from which it has taken the pool over, has no connections any more of pools that both have, or has died.
     ServesAlone,
     /// An alarm of [`Config::alarms`](crate::Config::alarms) was reached. Sent once, until the alarm is cleared.
     AlarmRaised {

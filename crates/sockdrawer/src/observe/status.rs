@@ -61,15 +61,15 @@ impl Status {
 /// The readiness of a pool to take connections.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Readiness {
-    /// It takes connections.
+    /// The pool takes connections.
     Serving,
-    /// It is suspended: connections wait in the kernel.
+    /// The pool is suspended: connections wait in the kernel.
     Suspended,
-    /// It refuses: connections are accepted and turned away.
+    /// The pool refuses: connections are accepted and turned away.
     Refusing,
-    /// It is draining: it ends.
+    /// The pool is draining: it ends.
     Draining,
-    /// It has stopped, for this reason.
+    /// The pool has stopped, for this reason.
     Stopped(String),
 }
 

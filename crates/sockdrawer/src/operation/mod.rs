@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// That of one that does not answer.
+    /// Returns the outcome of a loop or process that does not answer.
     pub(crate) fn silent() -> Outcome {
         Outcome { silent: 1, ..Outcome::default() }
     }
@@ -109,8 +109,8 @@ pub struct Adopted {
     pub moved: usize,
     /// Connections that stayed with their older generation.
     pub stayed: usize,
-    /// Why connections stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or another
-    /// reason, with the connections that stayed for it.
+    /// Reasons why connections stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or another reason,
+    /// with the connections that stayed for it.
     pub reasons: BTreeMap<String, Vec<ConnectionId>>,
     /// Connections that could not be asked, because user code keeps their loop busy. Some may belong to the newest generation already.
     pub unasked: usize,

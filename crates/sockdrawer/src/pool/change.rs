@@ -21,15 +21,15 @@ use std::time::Duration;
 struct Prepared<M: Members> {
     next: Option<M::Next>,
     added: Vec<ListenerEntry>,
-    /// By the index of the listener that each replaces.
+    /// New sockets by the index of the listener that each replaces.
     replacing: Replacing,
     started: Started<M>,
     limit: Option<usize>,
 }
 
 impl<M: Members> Core<M> {
-    /// The whole of a change. Also returns the configuration before it: its service and observer are the user's, and are dropped without
-    /// the lock, under which changes come one after another.
+    /// Makes a change from its beginning to its end. Also returns the configuration before it: its service and observer are the user's, and are
+    /// dropped without the lock, under which changes come one after another.
     pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let mut control = lock(&self.control);
         if control.handing_over {
@@ -42,7 +42,7 @@ impl<M: Members> Core<M> {
         self.change_now(&mut control, wanted)
     }
 
-    /// As [`Core::change`], also where another process may have, or take back, what the pool listens at.
+    /// Makes a change as [`Core::change`] does, also where another process may have, or take back, what the pool listens at.
     pub(super) fn change_now(&self, control: &mut Control<M>, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(control, &plan, &wanted)?;
@@ -104,7 +104,7 @@ impl<M: Members> Core<M> {
         replacing.inspect_err(|_| M::undo(self, control, change))
     }
 
-    /// Nothing here can fail for a reason that the caller could mend. Returns the configuration before.
+    /// Commits a change: nothing here can fail for a reason that the caller could mend. Returns the configuration before.
     fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: Prepared<M>) -> (Config, Begun) {
         // First: the members hear of the switch.
         control.put(prepared.started);

@@ -81,7 +81,7 @@ pub(crate) struct Member<M: Members> {
     /// Distinguishes it from the one it replaced.
     pub(crate) life: u64,
     pub(crate) stuck: bool,
-    /// Its beat when it was last well, and when that was.
+    /// Beat of the member when it was last well, and when that was.
     pub(crate) seen: (Option<u64>, Instant),
 }
 
@@ -94,7 +94,7 @@ impl<M: Members> Control<M> {
         self.next_number - 1
     }
 
-    /// Listening sockets of a process that this one replaces: the pool takes no connection until it is told to.
+    /// Takes the listening sockets of a process that this one replaces: the pool takes no connection until it is told to.
     pub(super) fn inherit(&mut self, inherited: Option<Inherited>) {
         if let Some(inherited) = inherited {
             self.listeners.inherited = inherited;

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 /// A loop that is busy for longer is asked again later.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// When the next of several is due at a rate, so that an error of one does not add to the next. A rate of 0, or none that is a number,
-/// means all at once.
+/// Moments of what is done at a rate, so that an error of one does not add to the next. A rate of 0, or none that is a number, means all at once.
 pub(super) struct Moments {
     began: Instant,
     gap: f64,
@@ -33,7 +32,7 @@ impl Moments {
     }
 }
 
-/// Random order.
+/// Brings items into a random order.
 pub(super) fn shuffle<T>(items: &mut [T]) {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut random = RandomState::new().build_hasher().finish() | 1;
@@ -45,7 +44,7 @@ pub(super) fn shuffle<T>(items: &mut [T]) {
     }
 }
 
-/// The parts of a drain for processes with so many connections each.
+/// Returns the parts of a drain for processes with these counts of connections.
 pub(super) fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
     // A process that has no connections now may have some in a moment.
     let weight = |count: usize| count.max(1) as f64;

@@ -165,7 +165,7 @@ impl Pool {
         self.manager.config()
     }
 
-    /// Where it listens, with real ports; empty once it has stopped.
+    /// Returns the addresses at which the pool listens, with real ports; empty once it has stopped.
     #[track_caller]
     pub fn addresses(&self) -> Vec<Address> {
         self.locks("addresses");

@@ -19,14 +19,13 @@ async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     }
 }
 
-/// With the feature `tokio`. Each of these methods is the one without `_async`, on a thread where blocking is allowed
-/// ([`tokio::task::spawn_blocking`]), so that no thread of the runtime waits. They work in a handler of the pool too, which holds its own
-/// connection meanwhile.
+/// Methods with the feature `tokio`. Each is the one without `_async`, on a thread where blocking is allowed ([`tokio::task::spawn_blocking`]), so
+/// that no thread of the runtime waits. They work in a handler of the pool too, which holds its own connection meanwhile.
 ///
 /// A future begins its work when it is first polled. Dropped before that, it does nothing; dropped later, its work goes on to the end and the
 /// result is lost. It panics outside of a tokio runtime. A runtime that is dropped waits for what has begun.
 impl Pool {
-    /// As [`Pool::update`].
+    /// Does as [`Pool::update`].
     ///
     /// ```no_run
     /// # async fn raise(pool: sockdrawer::Pool) -> Result<(), sockdrawer::Error> {
@@ -46,7 +45,7 @@ impl Pool {
         async move { on_a_thread(move || pool.update(change)).await }
     }
 
-    /// As [`Pool::drain`]. A future that is dropped does not end the drain: the connections that were asked go on to end, and at the deadline
+    /// Does as [`Pool::drain`]. A future that is dropped does not end the drain: the connections that were asked go on to end, and at the deadline
     /// those that are left are cut off.
     ///
     /// ```no_run
@@ -62,7 +61,7 @@ impl Pool {
         async move { on_a_thread(move || pool.drain(&selector, how)).await }
     }
 
-    /// As [`Pool::shutdown`]. A future that is dropped does not end the shutdown.
+    /// Does as [`Pool::shutdown`]. A future that is dropped does not end the shutdown.
     ///
     /// ```no_run
     /// # async fn end(pool: sockdrawer::Pool) {

@@ -68,14 +68,14 @@ impl<M: Members> Core<M> {
         (started, Ok(()))
     }
 
-    /// It is one of the pool's from now on.
+    /// Makes a member one of the pool's.
     pub(super) fn join(&self, control: &mut Control<M>, index: usize, life: u64, running: M::Running) -> Member<M> {
         M::join(control, life, &running);
         let seen = (M::beat(self, index, &running), Instant::now());
         Member { running: Some(running), absent: None, active: true, life, stuck: false, seen }
     }
 
-    /// The end of a pool, in order. What came of the connections is told before the members are waited for.
+    /// Ends the pool, in order. What came of the connections is told before the members are waited for.
     pub(super) fn shutdown(&self, how: Drain, reason: &str, tell: impl FnOnce(Drained)) -> Drained {
         {
             let mut control = lock(&self.control);

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 /// An address of the pool, and the members that accept from it.
 pub(crate) struct ListenerEntry {
-    /// By which processes name it.
+    /// The number by which processes name it.
     pub(crate) number: u64,
-    /// Its number among those that retire, once it does.
+    /// The number among listeners that retire, once it does.
     pub(crate) retirement: u64,
     pub(crate) asked: Listening,
     pub(crate) listener: Listener,
     pub(crate) state: Arc<ListenerState>,
-    /// Where the listener's numbers stand among those that processes share.
+    /// Place of the listener's numbers among those that processes share.
     pub(crate) slot: usize,
     /// The members that hold each socket, by their indexes: one, or all of those that share the only one.
     pub(crate) owners: Vec<Vec<usize>>,
@@ -80,7 +80,7 @@ impl ListenerEntry {
         ListenerEntry { number, retirement: 0, asked: asked.clone(), listener, state, slot, owners }
     }
 
-    /// The pool has not begun to listen here, and will not: what another pool passed on is there for the next.
+    /// Puts back what another pool passed on, for the next: the pool has not begun to listen here, and will not.
     pub(super) fn put_back(self) {
         if let Some(passed_on) = passed_on(&self.asked) {
             passed_on.put_back(self.listener);
@@ -246,7 +246,8 @@ impl Listeners {
         }
     }
 
-    /// No other process takes any of them back any more. Returns the numbers of those that it could have, and what is to retire now.
+    /// Takes all of them for good: no other process takes any back any more. Returns the numbers of those that it could have, and what is to retire
+    /// now.
     pub(super) fn take_for_good(&mut self, config: &Config) -> (Vec<u64>, Vec<(u64, bool)>) {
         let mut taken = Vec::new();
         for entry in self.all_mut().filter(|entry| entry.listener.is_handed_over()) {

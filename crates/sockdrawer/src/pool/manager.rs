@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 /// A member that hangs is waited for so long when it is told whether to take connections.
 pub(super) const PASSES_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a pool ended that another process took over.
+/// Reason of a pool's end: another process took it over.
 pub(super) const HANDED_OVER: &str = "another process took over";
 
-/// Why a pool ended whose user ended it.
+/// Reason of a pool's end: its user ended it.
 pub(super) const SHUT_DOWN: &str = "it was shut down";
 
 /// The methods of [`Pool`](super::Pool), where they are described.
@@ -53,7 +53,7 @@ pub(crate) trait Manager: Send + Sync {
     fn stop(&self, reason: &str);
     /// Returns the code of the user's that this thread is in, if the pool may be waiting for it.
     fn waited_code(&self) -> Option<&'static str>;
-    /// For tests: ends a part as a bug in it would. Of parts without numbers any one.
+    /// Ends a part as a bug in it would, for tests. Of parts without numbers any one.
     fn crash(&self, part: Part, index: usize) -> bool;
 }
 

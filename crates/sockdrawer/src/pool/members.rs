@@ -52,7 +52,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
 
     fn system(&self) -> &Arc<dyn System>;
     fn limiter(&self) -> &Arc<Limiter>;
-    /// Notified when something may have changed.
+    /// Returns the notifier that rings when something may have changed.
     fn notifier(&self) -> &Notifier;
     /// Tells the pool's observer.
     fn tell(&self, event: &Event);
@@ -65,7 +65,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn wanted(config: &Config) -> usize;
     /// Checks a change, and returns the limit that it gives. None: the limit is not this pool's matter.
     fn limit(&self, own: &Self::State, wanted: &Config) -> Result<Option<usize>, Error>;
-    /// Where it matters, the generations in force or with connections, oldest first, and how many they have.
+    /// Returns the generations in force or with connections, where it matters: oldest first, and how many they have.
     fn live_generations(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config) -> Vec<(u32, usize)>;
     /// Makes the next generation.
     fn next(&self, control: &Control<Self>, wanted: &Config) -> Result<Self::Next, Error>;
@@ -80,15 +80,15 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn tune(core: &Core<Self>, control: &Control<Self>, wanted: &Config) -> Result<(), Error>;
     /// Has each member prepare the next generation, if there is one, also those that this change has started.
     fn prepare(core: &Core<Self>, control: &Control<Self>, change: &Changing<'_, Self>) -> Result<(), Error>;
-    /// The change does not come: undoes what was done for it, or a part of it.
+    /// Undoes what was done for a change that does not come, or a part of it.
     fn undo(core: &Core<Self>, control: &Control<Self>, change: &Changing<'_, Self>);
-    /// The change comes into force; what every pool has is changed afterwards.
+    /// Commits a change; what every pool has is changed afterwards.
     fn commit(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config, next: Option<Self::Next>, limit: Option<usize>);
     /// Returns the setting whose change waits for members that may be calling a service at that moment.
     fn awaited(_before: &Config, _wanted: &Config) -> Option<&'static str> {
         None
     }
-    /// The change is in force, and sockets are where they should be.
+    /// Called when the change is in force, and sockets are where they should be.
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
     /// Has every member take connections, or not, as the control says by now. One that hangs is waited for until then.
     fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>, until: Instant);
@@ -122,9 +122,9 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn hear(core: &Arc<Core<Self>>, news: Self::News);
     /// Restarts parts that are no members, such as workers, when their restart is due.
     fn replace_others(_core: &Arc<Core<Self>>) {}
-    /// Nothing is replaced any more.
+    /// Called when nothing is replaced any more.
     fn gave_up(_core: &Core<Self>) {}
-    /// Between two looks at all members.
+    /// Returns the time between two looks at all members.
     fn look_interval(config: &Config) -> Duration;
     /// Looks after what only these members have.
     fn look(core: &Core<Self>, control: &mut Control<Self>);
@@ -153,8 +153,8 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     }
     fn status(core: &Core<Self>) -> Status;
     fn crash(core: &Core<Self>, part: Part, index: usize) -> bool;
-    /// The end, in order: what waits in the kernel is accepted, and all connections are drained. Returns what came of them, and by when
-    /// the members are to have ended.
+    /// Ends the pool, in order: what waits in the kernel is accepted, and all connections are drained. Returns what came of them, and by when the
+    /// members are to have ended.
     fn end(core: &Core<Self>, how: Drain) -> (Drained, Instant);
     /// Ends all members, and waits for them until then.
     fn stop(core: &Core<Self>, until: Instant);

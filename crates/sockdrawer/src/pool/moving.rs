@@ -34,8 +34,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two looks whether connections are left.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the next one
-/// began.
+/// Distance between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the
+/// next one began.
 const IDS_APART: u64 = 1 << 24;
 /// A loop, or the thread of a connection, that begins nothing new for so long is waited for no longer: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
@@ -100,7 +100,7 @@ pub(crate) trait Moving: Members {
     fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
     /// Returns the states that the service in force reads and writes.
     fn state(core: &Core<Self>) -> State;
-    /// Why no connection of this pool moves, whatever its state.
+    /// Returns the reason why no connection of this pool moves, whatever its state.
     fn why_all_stay(_core: &Core<Self>) -> Option<&'static str> {
         None
     }

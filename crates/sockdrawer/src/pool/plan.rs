@@ -28,13 +28,13 @@ pub struct Change {
 /// The way in which a change is carried out. No change ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum How {
-    /// At once, for all connections.
+    /// The change is made at once, for all connections.
     InPlace,
-    /// For connections accepted from then on; the others keep what they have.
+    /// The change is for connections accepted from then on; the others keep what they have.
     NewGeneration,
     /// A socket is opened or retired; the others stay.
     NewSocket,
-    /// Not while the pool runs.
+    /// The change cannot be made while the pool runs.
     Refused,
 }
 
@@ -75,7 +75,7 @@ impl Plan {
     }
 }
 
-/// The one table of settings: what changes how.
+/// Compares all settings: the one table of what changes how.
 pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     let mut plan = Plan::default();
     if !running.behaviour.is_same(&wanted.behaviour) {
@@ -151,7 +151,7 @@ fn admission(plan: &mut Plan, running: &Config, wanted: &Config) {
     }
 }
 
-/// The options of accepted sockets.
+/// Compares the options of accepted sockets.
 fn options(plan: &mut Plan, running: &SocketOptions, wanted: &SocketOptions) {
     let new = How::NewGeneration;
     fn bytes(size: &Option<u32>) -> String {
@@ -301,7 +301,7 @@ pub struct Applied {
     pub generation: u32,
     /// The pool's revision now: one more than before, unless nothing differed.
     pub revision: u64,
-    /// From the first check to the end.
+    /// Time from the first check to the end.
     pub took: Duration,
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Done,
-    /// It cannot be done, for this reason; everything is as it was.
+    /// The request cannot be done, for this reason; everything is as it was.
     Refused(Refusal),
     Outcome(Box<Outcome>),
     Status(Box<PartStatus>),
@@ -71,7 +71,7 @@ pub(crate) enum Reply {
     Seated(Vec<Option<String>>),
 }
 
-/// Why a helper refuses.
+/// Reason why a helper refuses.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// User code panicked while a service was built.

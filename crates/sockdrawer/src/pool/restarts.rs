@@ -16,7 +16,7 @@ fn doubled(pause: Duration, times: u32) -> Duration {
     pause.saturating_mul(2_u32.saturating_pow(times))
 }
 
-/// When parts of a pool were replaced.
+/// Times at which parts of a pool were replaced.
 #[derive(Default)]
 pub(crate) struct History {
     /// The last ones.
@@ -60,12 +60,12 @@ impl PendingRestart {
         PendingRestart { until: Instant::now(), reason: reason.to_owned(), parts: 1, failures: 0 }
     }
 
-    /// The pool gave up.
+    /// Returns a restart that never comes: the pool gave up.
     pub(super) fn never() -> PendingRestart {
         PendingRestart::after(Duration::MAX, "the pool gave up")
     }
 
-    /// It could not be started: when it is tried again. What prevents it may last, so never in a hurry.
+    /// Puts off the restart of a part that could not be started. What prevents it may last, so never in a hurry.
     pub(super) fn put_off(self, pause: Duration) -> PendingRestart {
         let least = doubled(PAUSES[0], self.failures).min(PAUSES[1]);
         let until = deadline(Instant::now(), pause.max(least));

@@ -74,7 +74,7 @@ pub(crate) struct Retirements {
 
 #[derive(Default)]
 struct State {
-    /// By number. Until they are closed their ports are taken, whichever member empties them.
+    /// Listeners that retire, by number. Until they are closed their ports are taken, whichever member empties them.
     under_way: BTreeMap<u64, Arc<Listener>>,
     /// There was no thread for these: a caller that waits, or a thread that has done another, does the work.
     left: Vec<Retirement>,
@@ -89,7 +89,7 @@ impl Retirement {
         if self.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) }
     }
 
-    /// From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
+    /// Begins the retirement. From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
     /// is dropped before its handshake begins.
     pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {
         listener.retires();
@@ -182,7 +182,7 @@ impl Retirements {
         let _ = self.keeper.set(keeper);
     }
 
-    /// The number of one that retires.
+    /// Returns the number of a listener that retires.
     pub(super) fn number(&self, listener: &Listener) -> u64 {
         let mut state = lock(&self.state);
         state.last += 1;
@@ -237,7 +237,7 @@ impl Retirements {
         }
     }
 
-    /// Also after a change that failed: what it had opened by then retires.
+    /// Carries out what is left, also after a change that failed: what it had opened by then retires.
     pub(super) fn carry_out_left(&self) {
         let next = || lock(&self.state).left.pop();
         while let Some(retirement) = next() {
@@ -282,7 +282,7 @@ impl Retirements {
         !state.stopped
     }
 
-    /// The pool ends: nothing is waited for any more.
+    /// Stops all waiting: the pool ends.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state);
         state.stopped = true;

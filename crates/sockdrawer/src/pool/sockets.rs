@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::sync::lock;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the members that hold the sockets that are to be given up.
+/// Time between two looks at the members that hold the sockets that are to be given up.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl<M: Members> Control<M> {
@@ -111,8 +111,8 @@ impl<M: Members> Core<M> {
         }
     }
 
-    /// No other process takes listening sockets back any more: what it had is given what the configuration says, and addresses that were removed
-    /// meanwhile go.
+    /// Takes listening sockets for good: no other process takes them back any more. What it had is given what the configuration says, and addresses
+    /// that were removed meanwhile go.
     pub(super) fn take_for_good(&self) {
         {
             let mut control = lock(&self.control);
@@ -131,7 +131,7 @@ impl<M: Members> Core<M> {
         self.own.notifier().notify();
     }
 
-    /// No member has these sockets any more; nothing is done to what waits there.
+    /// Takes these sockets from all members; nothing is done to what waits there.
     pub(super) fn release_all(&self, entry: &mut ListenerEntry, members: &[Member<M>]) {
         let owners = &entry.owners;
         let sockets = |index| {

@@ -53,7 +53,7 @@ fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<FromMemb
 }
 
 impl<M: Members> Core<M> {
-    /// When all members are looked at next, and when the first of those is due that are to be replaced later.
+    /// Returns when all members are looked at next, and when the first of those is due that are to be replaced later.
     pub(super) fn next_times(&self, looked: Instant) -> (Instant, Option<Instant>) {
         let control = lock(&self.control);
         let look = deadline(looked, M::look_interval(&control.config));
@@ -96,7 +96,7 @@ impl<M: Members> Core<M> {
         self.replace_missing();
     }
 
-    /// A member is started later; None: never, it died too often, and the pool ends in order.
+    /// Has a member started later; None: never, it died too often, and the pool ends in order.
     fn put_off(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, why: impl FnOnce() -> String) {
         let gave_up = restart.is_none();
         // A change may have started it meanwhile, or done without it.
@@ -109,7 +109,7 @@ impl<M: Members> Core<M> {
         }
     }
 
-    /// A member that is to be started by now: one that died and is due, or that was not wanted for a while.
+    /// Takes a member that is to be started by now: one that died and is due, or that was not wanted for a while.
     fn take_due(&self) -> Option<Due<M>> {
         let mut control = lock(&self.control);
         if control.is_over() {
@@ -156,7 +156,7 @@ impl<M: Members> Core<M> {
         }
     }
 
-    /// As much as a death. Until it is tried again the others do its work.
+    /// Counts a start that failed as much as a death. Until it is tried again the others do its work.
     fn not_started(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, error: &Error) {
         let reason = error.to_string();
         self.tell(&match M::PART {
@@ -192,7 +192,7 @@ impl<M: Members> Core<M> {
         events.iter().for_each(|event| self.tell(event));
     }
 
-    /// A member that does not turn accepts nothing: what waits at its sockets is for the others.
+    /// Looks for members that do not turn: they accept nothing, and what waits at their sockets is for the others.
     fn look_for_stuck(&self, control: &mut Control<M>) -> Vec<Event> {
         let (now, patience) = (Instant::now(), M::patience(&control.config));
         let mut events = Vec::new();

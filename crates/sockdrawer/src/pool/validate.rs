@@ -15,13 +15,13 @@ const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
-/// Room in the table of descriptors is made for so many connections at least, where as many may come: 512 KiB.
+/// Minimum of connections for which room is made in the table of descriptors, where as many may come: 512 KiB.
 const ROOM: usize = 1 << 16;
-/// And for so many at most: 8 MiB.
+/// Maximum of connections for which room is made in the table of descriptors: 8 MiB.
 const MAX_ROOM: usize = 1 << 20;
-/// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
+/// Maximum of connections that memory is kept for in each loop, where descriptors are not limited.
 const MAX_WARM: usize = 1 << 20;
-/// Connections that memory is kept for at least, in each loop.
+/// Minimum of connections that memory is kept for in each loop.
 const FEWEST_WARM: usize = 64;
 /// More loops than this are a mistake.
 const MAX_LOOPS: usize = 1024;
@@ -170,7 +170,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// A layer around what the pool runs.
+/// Checks the layers around what the pool runs.
 fn validate_layers(config: &Config) -> Result<(), Error> {
     let service = config.behaviour.service();
     // Processes of single connections count nothing of each other, and the one that accepts does not read headers.
@@ -241,8 +241,8 @@ pub(super) fn own_descriptors(config: &Config) -> usize {
     sockets(config) + SPARE_DESCRIPTORS.max(config.spare)
 }
 
-/// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a
-/// limit of the configuration's own, not for all that the system would allow.
+/// Makes room in the table for all descriptors that a process of the pool may have at once, before it has threads. 8 bytes each: without a limit of
+/// the configuration's own, not for all that the system would allow.
 pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
     let connections = limit.min(if config.asked_limit().is_some() { MAX_ROOM } else { ROOM });
     let each = model::descriptors(config.model);
@@ -273,7 +273,7 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     }
 }
 
-/// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
+/// Returns the number of connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
 pub(super) fn warm(config: &Config) -> usize {
     if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MAX_WARM) } else { 1 }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asks {
     bits: u8,
-    /// With [`Asks::WAKE`]: the unsent bytes at which `writable` is to be called.
+    /// Number of unsent bytes at which `writable` is to be called, with [`Asks::WAKE`].
     pub(crate) wake_below: u32,
 }
 
@@ -102,9 +102,9 @@ pub(crate) type Told = Box<dyn FnOnce(Result<Handle, ConnectFailure>) + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeKind {
-    /// In full, such as with certificates and a signature.
+    /// The handshake was in full, such as with certificates and a signature.
     Full,
-    /// By what was kept of an earlier connection, such as a ticket.
+    /// The handshake was by what was kept of an earlier connection, such as a ticket.
     Resumed,
 }
 

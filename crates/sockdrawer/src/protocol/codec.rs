@@ -79,7 +79,7 @@ pub trait Codec {
     type Received<'a>;
     /// A message to send. A server and its clients may have messages of different types.
     type Sent<'a>;
-    /// Why input is malformed.
+    /// Reason why input is malformed.
     type Error: std::error::Error;
 
     /// Takes the next message from the input; None, and nothing is taken, while it is not whole.

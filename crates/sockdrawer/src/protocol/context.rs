@@ -206,8 +206,8 @@ impl Context<'_> {
         self.carried
     }
 
-    /// For layers: it is known now who the peer is, by a `real` address where it is not the one that the connection came from. False: admission
-    /// turns the connection away, which is to be aborted.
+    /// Tells, for layers, that the peer is known now, by a `real` address where it is not the one that the connection came from. Returns false where
+    /// admission turns the connection away, which is to be aborted.
     pub(crate) fn peer_is(&mut self, peer: &Peer, real: Option<SocketAddr>) -> bool {
         let (stays, answer) = self.post.late_admission().map(|late| late.admit(peer)).unzip();
         self.out.say().learned = Some(Learned { real, answer });
@@ -220,7 +220,7 @@ impl Context<'_> {
         Context { out: &mut *self.out, timer: &mut *self.timer, local: &mut *self.local, ..*self }
     }
 
-    /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
+    /// Calls the inner protocol, for layers, with a context that writes to `out` and is otherwise this connection's.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
         (out.backlog, out.leaves) = (self.out.unsent(), self.out.leaves);
         let result = call(&mut Context { out: &mut *out, ..self.reborrow() });

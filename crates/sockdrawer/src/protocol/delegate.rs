@@ -6,7 +6,7 @@ use std::any::Any;
 /// Code that takes over a whole connection: [`Step::Delegate`](crate::Step::Delegate). [`Delegate::new`] makes a delegate from a closure
 /// that reads, writes and may block.
 pub struct Delegate {
-    /// Its argument is the event loop's `Hold` on the connection, as `Any`: this module is below those that know sockets.
+    /// The code that is run. Its argument is the event loop's `Hold` on the connection, as `Any`: this module is below those that know sockets.
     pub(crate) take: Take,
     /// The code may block, and so needs a thread of its own.
     pub(crate) blocks: bool,

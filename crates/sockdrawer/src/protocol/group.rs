@@ -149,7 +149,7 @@ impl Group {
         full
     }
 
-    /// A connection of this loop comes into the group, from here on in the order of what is published.
+    /// Adds a connection of this loop to the group, from here on in the order of what is published.
     pub(crate) fn join(&self, post: &Arc<dyn Post>, token: u64) {
         let mut loops = lock(&self.0.0);
         match loops.iter_mut().find(|of| Arc::ptr_eq(&of.post, post)) {
@@ -159,7 +159,7 @@ impl Group {
         post.change(token, &self.0, Membership::Joined);
     }
 
-    /// A connection of this loop leaves the group, from here on.
+    /// Removes a connection of this loop from the group, from here on.
     pub(crate) fn leave(&self, post: &Arc<dyn Post>, token: u64) {
         let _loops = lock(&self.0.0);
         post.change(token, &self.0, Membership::Left);
@@ -167,14 +167,14 @@ impl Group {
 }
 
 impl Members {
-    /// A connection of this loop has become a member.
+    /// Notes that a connection of this loop has become a member.
     pub(crate) fn joined(&self, post: *const ()) {
         if let Some(of) = lock(&self.0).iter_mut().find(|of| of.is(post)) {
             of.members += 1;
         }
     }
 
-    /// A connection of this loop is a member no more, or its join changes nothing.
+    /// Notes that a connection of this loop is a member no more, or that its join changes nothing.
     pub(crate) fn left(&self, post: *const (), was_member: bool) {
         let mut loops = lock(&self.0);
         let Some(at) = loops.iter().position(|of| of.is(post)) else { return };
@@ -221,7 +221,7 @@ pub struct Groups(Arc<Mutex<Named>>);
 #[derive(Debug, Default)]
 struct Named {
     groups: HashMap<Box<[u8]>, Weak<Members>>,
-    /// At this number of names those without members are dropped.
+    /// Number of names at which those without members are dropped.
     tidies_at: usize,
 }
 

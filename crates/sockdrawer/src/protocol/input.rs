@@ -42,13 +42,13 @@ pub struct TooLong {
 }
 
 impl<'a> Input<'a> {
-    /// Input of all these bytes, none of them taken.
+    /// Makes an input of all these bytes, none of them taken.
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Input<'a> {
         Input::searched(bytes, 0)
     }
 
-    /// Input whose first `searched` bytes hold no line break.
+    /// Makes an input whose first `searched` bytes hold no line break.
     #[inline]
     pub(crate) fn searched(bytes: &'a mut [u8], searched: usize) -> Input<'a> {
         Input { length: bytes.len(), bytes, searched }
@@ -170,7 +170,7 @@ impl<'a> Input<'a> {
         self.prefixed(2, u16::from_be_bytes(*length).into(), max)
     }
 
-    /// As [`Input::prefixed_u16`], with a length of four bytes, big-endian.
+    /// Reads as [`Input::prefixed_u16`] does, with a length of four bytes, big-endian.
     ///
     /// # Errors
     /// When the length is more than `max`; nothing is taken. `max` and four more must be within the bound on

@@ -82,7 +82,7 @@ impl std::fmt::Debug for JobResult {
     }
 }
 
-/// Why a job has no result.
+/// Reason why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {

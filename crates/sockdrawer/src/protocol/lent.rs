@@ -20,7 +20,7 @@ pub(crate) trait Pass {
     /// Appends the wire bytes that tell the peer that no more comes, unless that was done.
     fn goodbye(&mut self, wire: &mut Output);
 
-    /// The wire's stream ended, and all of it was decoded. An error if that may be a truncation attack.
+    /// Called when the wire's stream ended, and all of it was decoded. An error if that may be a truncation attack.
     fn wire_ended(&mut self) -> io::Result<()>;
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The urgency of a note: only an offered one may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It is delivered, or its receiver ends.
+    /// The note is delivered, or its receiver ends.
     Delivered,
     /// A receiver that is above its high-water mark does without it.
     Offered,
@@ -25,7 +25,7 @@ pub(crate) trait Sender: Send + Sync {
 /// A sender that waits for room.
 pub(crate) type Waiter = (Arc<dyn Sender>, u64);
 
-/// Where handles and groups put notes: the inbox of a loop, or of a test.
+/// A place where handles and groups put notes: the inbox of a loop, or of a test.
 pub(crate) trait Post: Sender {
     /// Puts in a note if there is room.
     fn post(&self, token: u64, note: Note, urgency: Urgency) -> Result<(), NotifyError>;
@@ -33,7 +33,7 @@ pub(crate) trait Post: Sender {
     fn push(&self, token: u64, note: Note, sender: Option<&Waiter>) -> bool;
     /// Puts in a message of a group, whether there is room or not: likewise. None: the loop is gone.
     fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
-    /// A connection comes into a group, or leaves it.
+    /// Has a connection come into a group, or leave it.
     fn change(&self, token: u64, group: &Arc<Members>, change: Membership);
     /// Notes that a handle to this connection was given away.
     fn give(&self, token: u64);
@@ -147,7 +147,7 @@ impl Sender for Parked {
     }
 }
 
-/// Waits until each of these inboxes had room, or until then. Whether that came.
+/// Waits until each of these inboxes had room, or until then. Returns whether that came.
 pub(super) fn wait_for_room<'a>(inboxes: impl Iterator<Item = &'a Arc<dyn Post>>, until: Option<Instant>) -> bool {
     let parked: Arc<dyn Sender> = Arc::new(Parked(thread::current()));
     for inbox in inboxes {
@@ -224,7 +224,7 @@ impl std::fmt::Debug for Note {
     }
 }
 
-/// Why a note was not sent.
+/// Reason why a note was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {

@@ -68,7 +68,7 @@ impl Output {
         self.said.get_or_insert_default()
     }
 
-    /// For layers: counts a handshake, if it is one that counts.
+    /// Counts a handshake, for layers, if it is one that counts.
     pub(crate) fn count_handshake(&mut self, kind: Option<HandshakeKind>, completed: bool) {
         if kind.is_some() {
             self.say().handshakes.push(kind.filter(|_| completed));
@@ -80,7 +80,7 @@ impl Output {
         self.bytes.clear();
     }
 
-    /// Unsent bytes of this connection: those from before, and those that were appended since.
+    /// Returns the number of unsent bytes of this connection: those from before, and those that were appended since.
     pub fn unsent(&self) -> usize {
         self.backlog + self.bytes.len()
     }

@@ -16,7 +16,7 @@ impl std::fmt::Display for ConnectionId {
     }
 }
 
-/// Which end of a connection this is.
+/// End of a connection: the accepting or the connecting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Side {
     /// A listener accepted it.

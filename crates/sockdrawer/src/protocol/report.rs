@@ -20,7 +20,7 @@ pub struct Report {
     pub kind: Cow<'static, str>,
     /// Parts of the text for programs, by their names.
     pub fields: Vec<(Cow<'static, str>, Field)>,
-    /// It is told because a setting asks for each of its kind.
+    /// The report is told because a setting asks for each of its kind.
     pub is_record: bool,
 }
 

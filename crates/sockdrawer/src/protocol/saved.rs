@@ -141,7 +141,7 @@ pub struct Saved<'a> {
     pub(crate) now: Option<Instant>,
 }
 
-/// Only the number of bytes is printed.
+/// Prints only the number of bytes.
 impl std::fmt::Debug for Saved<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Saved").field("bytes", &self.bytes.len()).field("versions", &self.versions).finish()
@@ -245,7 +245,7 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Why a state cannot be saved, now or ever; the connection stays with its service.
+/// Reason why a state cannot be saved, now or ever; the connection stays with its service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CannotSave(Cow<'static, str>);
@@ -257,7 +257,7 @@ impl CannotSave {
     }
 }
 
-/// Why these bytes are not a state that this service knows; the connection stays with its old service.
+/// Reason why these bytes are not a state that this service knows; the connection stays with its old service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CannotRestore(Cow<'static, str>);

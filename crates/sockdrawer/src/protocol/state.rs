@@ -38,7 +38,7 @@ pub(crate) struct Level {
 }
 
 impl State {
-    /// Nothing is declared, which is the default: connections do not move to another process.
+    /// Declares nothing, which is the default: connections do not move to another process.
     pub fn none() -> State {
         State::default()
     }
@@ -51,10 +51,10 @@ impl State {
         State { levels: vec![level], ..State::default() }
     }
 
-    /// The connections speak to each other, so all of them move at once, with those of all other pools of the program whose states say so: no
-    /// connection reads before all are in the new process and were told [`restored`](crate::Protocol::restored), and notes under way arrive
-    /// before they move. The pause of each is that of all: about 15 µs for each connection. Those that cannot move just then, because a job of
-    /// theirs runs, follow one by one.
+    /// Declares that the connections speak to each other, so all of them move at once, with those of all other pools of the program whose states say
+    /// so: no connection reads before all are in the new process and were told [`restored`](crate::Protocol::restored), and notes under way arrive
+    /// before they move. The pause of each is that of all: about 15 µs for each connection. Those that cannot move just then, because a job of theirs
+    /// runs, follow one by one.
     #[must_use]
     pub fn together(mut self) -> State {
         self.together = true;

@@ -155,7 +155,7 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K> Timers<K> {
-    /// No timer is set.
+    /// Makes timers of which none is set.
     pub const fn new() -> Timers<K> {
         Timers { set: Vec::new() }
     }
@@ -166,9 +166,9 @@ impl<K> Timers<K> {
         self.set.iter().rev().map(move |(at, key)| (key, at.saturating_duration_since(now)))
     }
 
-    /// In [`Protocol::timeout`](crate::Protocol::timeout): the key of a timer that is due, the one that is due for longest first; it is off
-    /// until it is set again. None when no other is due; the connection's timer is then set to the nearest. A delegation stops the
-    /// connection's timer: asked after it, this sets it again.
+    /// Returns, in [`Protocol::timeout`](crate::Protocol::timeout), the key of a timer that is due, the one that is due for longest first; it is off
+    /// until it is set again. None when no other is due; the connection's timer is then set to the nearest. A delegation stops the connection's
+    /// timer: asked after it, this sets it again.
     pub fn due(&mut self, cx: &mut Context<'_>) -> Option<K> {
         let is_due = self.nearest().is_some_and(|at| at <= cx.now());
         let due = if is_due { self.set.pop() } else { None };

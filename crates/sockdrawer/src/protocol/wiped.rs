@@ -77,7 +77,7 @@ impl Drop for Wiped {
     }
 }
 
-/// Only their number is printed.
+/// Prints only the number of bytes.
 impl std::fmt::Debug for Wiped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.0.len())

@@ -1,12 +1,12 @@
 //! The kernel's monotonic clocks, which all processes share.
 #![allow(unsafe_code)]
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn monotonic() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_MONOTONIC_COARSE in nanoseconds: up to a tick of the kernel late, for a third of the cost, because the processor's counter is not
+/// Returns CLOCK_MONOTONIC_COARSE in nanoseconds: up to a tick of the kernel late, for a third of the cost, because the processor's counter is not
 /// read.
 #[inline]
 pub(crate) fn monotonic_coarse() -> u64 {

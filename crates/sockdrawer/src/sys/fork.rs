@@ -28,7 +28,7 @@ pub(crate) enum Ending {
 
 // SAFETY: the C library has the function under this name and type, glibc since 2.34, musl since 1.2.2.
 unsafe extern "C" {
-    /// POSIX.1-2024's fork without handlers: there are no other threads, whose locks the handlers protect.
+    /// Forks as POSIX.1-2024 says, without handlers: there are no other threads, whose locks the handlers protect.
     fn _Fork() -> libc::pid_t;
 }
 
@@ -110,7 +110,7 @@ impl EndBy {
 
 const NANOS_PER_MS: u128 = 1_000_000;
 
-/// CLOCK_MONOTONIC in ns.
+/// Returns CLOCK_MONOTONIC in ns.
 fn now() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u128::from(time.tv_sec.cast_unsigned()) * 1_000_000_000 + u128::from(time.tv_nsec.cast_unsigned())

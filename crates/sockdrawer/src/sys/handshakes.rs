@@ -55,8 +55,8 @@ pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// For each socket that listens at this address, the length of its accept queue and its maximum. If no socket is bound to this very
-/// address, those that listen at all addresses.
+/// Returns, for each socket that listens at this address, the length of its accept queue and its maximum. If no socket is bound to this very address,
+/// those that listen at all addresses.
 pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
     let socket = open()?;
     let (mut exact, mut of_all) = (Vec::new(), Vec::new());

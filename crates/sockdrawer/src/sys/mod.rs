@@ -54,7 +54,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// For each socket that listens at an address: the connections in its accept queue, and their maximum.
+/// Returns, for each socket that listens at an address, the connections in its accept queue, and their maximum.
 pub(crate) fn accept_queues(address: SocketAddr) -> Result<Vec<(u32, u32)>> {
     handshakes::queues(address)
 }
@@ -82,7 +82,7 @@ impl Interest {
     pub(crate) const WRITE: Interest = Interest { write: true, ..Interest::NONE };
 }
 
-/// Why a wait for a socket ended.
+/// Reason why a wait for a socket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The socket is ready, or broken.
@@ -114,12 +114,12 @@ impl Ready {
         self.flags.contains(EventFlags::OUT)
     }
 
-    /// EPOLLERR or EPOLLHUP, which epoll always reports.
+    /// Returns true at EPOLLERR or EPOLLHUP, which epoll always reports.
     pub(crate) fn is_broken(self) -> bool {
         self.flags.intersects(EventFlags::ERR | EventFlags::HUP)
     }
 
-    /// EPOLLRDHUP: the peer's stream has ended; input may still be there to read.
+    /// Returns true at EPOLLRDHUP: the peer's stream has ended; input may still be there to read.
     pub(crate) fn is_ended(self) -> bool {
         self.flags.contains(EventFlags::RDHUP)
     }
@@ -132,7 +132,7 @@ pub(crate) trait System: Send + Sync + 'static {
         false
     }
     fn socket(&self, address: &Address) -> Result<OwnedFd>;
-    /// `SO_REUSEADDR`, then bind.
+    /// Sets `SO_REUSEADDR`, then binds.
     fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
     /// Binds a connecting socket to a local address and leaves the port to connect, which finds one that is free towards the
     /// target (`IP_BIND_ADDRESS_NO_PORT`).
@@ -145,7 +145,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()>;
     /// Sets the mode and the owner that are asked for on the file of a bound Unix socket.
     fn set_permissions(&self, path: &Path, options: &ListenOptions) -> Result<()>;
-    /// Two names exchange their files, at once.
+    /// Exchanges the files of two names, at once.
     fn exchange_names(&self, one: &Path, other: &Path) -> Result<()>;
     /// Gives a file another name, which must be free.
     fn rename_to_free(&self, from: &Path, to: &Path) -> Result<()>;

@@ -105,17 +105,17 @@ pub(super) fn get(socket: BorrowedFd<'_>) -> Result<SocketOptions> {
     Ok(options)
 }
 
-/// `TCP_NOTSENT_LOWAT`: the socket has room once nothing is left that was not sent.
+/// Sets `TCP_NOTSENT_LOWAT`: the socket has room once nothing is left that was not sent.
 pub(super) fn room_once_sent(socket: BorrowedFd<'_>) -> Result<()> {
     set_number(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 1)
 }
 
-/// `IP_BIND_ADDRESS_NO_PORT`: bind fixes the address alone, so that ports are counted per target.
+/// Sets `IP_BIND_ADDRESS_NO_PORT`: bind fixes the address alone, so that ports are counted per target.
 pub(super) fn bind_address_without_port(socket: BorrowedFd<'_>) -> Result<()> {
     set_flag(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
 }
 
-/// `IP_LOCAL_PORT_RANGE`, Linux 6.3: the part of the system's own port range that connect may use. Works on an IPv6 socket too.
+/// Sets `IP_LOCAL_PORT_RANGE`, Linux 6.3: the part of the system's own port range that connect may use. Works on an IPv6 socket too.
 pub(super) fn set_local_ports(socket: BorrowedFd<'_>, (from, to): (u16, u16)) -> Result<()> {
     // linux/in.h; libc has no name for it.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
@@ -123,7 +123,7 @@ pub(super) fn set_local_ports(socket: BorrowedFd<'_>, (from, to): (u16, u16)) ->
     set_number(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
-/// The length of the accept queue: `tcpi_unacked` of a TCP listener (tcp_get_info in the kernel). Unknown, 0, for Unix sockets.
+/// Returns the length of the accept queue: `tcpi_unacked` of a TCP listener (tcp_get_info in the kernel). Unknown, 0, for Unix sockets.
 pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
     if sockopt::socket_domain(listener)? == AddressFamily::UNIX {
         return Ok(0);

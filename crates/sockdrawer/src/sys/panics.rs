@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
     static CAUGHT_HERE: Cell<bool> = const { Cell::new(false) };
-    /// Where the last panic of this thread was.
+    /// Place of the last panic of this thread.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn caught_on_this_thread() {
     CAUGHT_HERE.set(true);
 }
 
-/// An observer receives the panics of a pool from now on.
+/// Notes that an observer receives the panics of a pool from now on.
 pub(crate) fn observed() {
     OBSERVED.store(true, Ordering::Relaxed);
 }

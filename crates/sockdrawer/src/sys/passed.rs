@@ -34,7 +34,7 @@ pub(crate) fn take(count: u32) -> Result<Vec<OwnedFd>> {
     (FIRST..end).map(take).collect()
 }
 
-/// Where a stream socket listens; None if it is another socket, or none.
+/// Returns the address at which a stream socket listens; None if it is another socket, or none.
 pub(crate) fn listens_at(socket: &OwnedFd) -> Result<Option<Address>> {
     let socket = socket.as_fd();
     match (sockopt::socket_type(socket), sockopt::socket_acceptconn(socket)) {

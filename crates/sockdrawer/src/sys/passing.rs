@@ -24,8 +24,8 @@ pub(crate) const MAX_BYTES: usize = 32 * 1024;
 /// More than any system allows for a send buffer without privileges.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// A pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because
-/// the process at the other end may be stopped.
+/// Makes a pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because the
+/// process at the other end may be stopped.
 pub(crate) fn packet_pair(patience: Duration) -> Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&pair.0, sockopt::Timeout::Send, Some(patience))?;
@@ -63,12 +63,12 @@ fn packet_socket() -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// This end waits no longer than that to send. None: for ever.
+/// Sets the maximum time that this end waits to send. None: for ever.
 pub(crate) fn send_within(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, patience)
 }
 
-/// This end waits no longer than that to receive. None: for ever.
+/// Sets the maximum time that this end waits to receive. None: for ever.
 pub(crate) fn receive_within(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, patience)
 }
@@ -123,8 +123,8 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(u32, u32, u32)
     Ok((peer.pid.cast_unsigned(), peer.uid, peer.gid))
 }
 
-/// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
-/// or wait for any child. None if the child is gone already, or no descriptor is left.
+/// Opens a pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD, or
+/// wait for any child. None if the child is gone already, or no descriptor is left.
 pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
 }

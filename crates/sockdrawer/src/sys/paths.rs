@@ -28,7 +28,7 @@ pub(super) fn set_permissions(path: &Path, options: &ListenOptions) -> Result<()
     Ok(())
 }
 
-/// Two names exchange their files, at once (`RENAME_EXCHANGE`).
+/// Exchanges the files of two names, at once (`RENAME_EXCHANGE`).
 pub(super) fn exchange(one: &Path, other: &Path) -> Result<()> {
     fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The prefix of a helper's name in process lists, by which a process also knows that it is a helper.
 const MARK: &str = "sockdrawer: ";
 
-/// Between two looks at a process for which there is no pidfd: kernels before 5.3, and system call filters that do not know the call.
+/// Time between two looks at a process for which there is no pidfd: kernels before 5.3, and system call filters that do not know the call.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Starts this program again as a helper, with one end of a packet pair as its standard input. It is a new program, not a fork of this

@@ -42,13 +42,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Words {
-    /// `count` words, all zero, in private memory of this process.
+    /// Makes `count` words, all zero, in private memory of this process.
     pub(crate) fn private(count: usize) -> Words {
         let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
         Words::of(NonNull::from(Box::leak(words)), false)
     }
 
-    /// N of these words, from `first` on.
+    /// Returns N of these words, from `first` on.
     pub(crate) fn part<const N: usize>(&self, first: usize) -> Part<N> {
         let words = self[first..].first_chunk().expect("there are as many");
         Words { words: NonNull::from(words), memory: self.memory.clone() }
@@ -58,7 +58,8 @@ impl Words {
         Words { words, memory: Arc::new(Memory { words, mapped }) }
     }
 
-    /// `count` words, all zero, in shared memory, and the descriptor by which other processes map them. Words never written take no memory.
+    /// Makes `count` words, all zero, in shared memory. Returns them and the descriptor by which other processes map them. Words never written take
+    /// no memory.
     pub(crate) fn create(count: usize) -> Result<(Words, OwnedFd)> {
         if cfg!(shuttle) {
             return Err(super::Errno::OPNOTSUPP);

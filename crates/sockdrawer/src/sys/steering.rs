@@ -50,7 +50,7 @@ pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
     attach(listener, libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// For tests: drops all segments to this socket, as if the network lost them.
+/// Drops all segments to this socket, as if the network lost them: for tests.
 #[cfg(test)]
 pub(crate) fn deafen(socket: BorrowedFd<'_>) -> Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])

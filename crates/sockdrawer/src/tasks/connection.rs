@@ -29,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 pub struct Connection {
     /// Dropped first: a socket that returned to its loop must not be registered with the runtime.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
-    /// None while the connection is dropped.
+    /// The lease; None while the connection is dropped.
     lease: Option<Lease>,
     /// Wakers of the tasks that read and write; two halves may be in two tasks.
     reader: LeaseWaker,
@@ -153,7 +153,7 @@ impl Connection {
     }
 }
 
-/// A reader sends what a layer has encoded and the socket had no room for: the code that wrote it may wait for an answer, or be gone.
+/// Sends, for a reader, what a layer has encoded and the socket had no room for: the code that wrote it may wait for an answer, or be gone.
 fn send_unsent(watched: &AsyncFd<Arc<OwnedFd>>, lease: &mut Lease, writer: Option<&Waker>, cx: &mut task::Context<'_>) {
     // A descriptor wakes one task for room.
     let both = writer.filter(|writer| !writer.will_wake(cx.waker()));

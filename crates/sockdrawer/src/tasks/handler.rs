@@ -90,7 +90,7 @@ pub trait Handler: Send + Sync + 'static {
 /// The service of a [`Handler`].
 pub(super) struct HandlerService<H> {
     handler: Arc<H>,
-    /// Its connections may move: it declares a state.
+    /// Connections of the handler may move: it declares a state.
     moves: bool,
 }
 
@@ -151,7 +151,7 @@ impl<H: Handler> Resting<H> {
         }))
     }
 
-    /// Something has happened to a connection that was given back: its handler goes on.
+    /// Goes on with the handler of a connection that was given back, after something has happened to it.
     fn goes_on(&mut self, cx: &mut Context<'_>, otherwise: Step) -> Step {
         if self.state.is_some() { self.serve(cx) } else { otherwise }
     }

@@ -28,7 +28,7 @@ struct State {
 /// News of a connection for a group.
 enum Told {
     Joined,
-    /// It joins, and was a member before.
+    /// The connection joins, and was a member before.
     Again,
     Left,
 }

@@ -50,7 +50,7 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-/// For the fuzz target `upgrade`: takes a message of another process as a successor does.
+/// Takes a message of another process as a successor does: for the fuzz target `upgrade`.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
 pub use breakage::{crash, crash_loop, private_network, reset_queue, sockets_at};
@@ -202,7 +202,7 @@ impl<S: Service> Driver<S> {
         connection
     }
 
-    /// `bytes` arrive in one read.
+    /// Has `bytes` arrive in one read.
     ///
     /// # Panics
     /// After [`Driver::finish`]: a peer that has finished sends no more.
@@ -215,7 +215,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// `bytes` arrive one by one, a read for each.
+    /// Has `bytes` arrive one by one, a read for each.
     ///
     /// # Panics
     /// After [`Driver::finish`]: a peer that has finished sends no more.
@@ -225,7 +225,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// The peer will send no more.
+    /// Ends the peer's sending: the peer will send no more.
     pub fn finish(&mut self) {
         self.wire.peer_ended = true;
         self.settle();
@@ -301,7 +301,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// The peer reads up to `count` bytes of the backlog; `writable` is called when the backlog falls below the low-water mark.
+    /// Has the peer read up to `count` bytes of the backlog; `writable` is called when the backlog falls below the low-water mark.
     pub fn read_backlog(&mut self, count: usize) {
         let count = count.min(self.wire.backlog.len());
         self.wire.sent.extend(self.wire.backlog.drain(..count));
@@ -330,7 +330,7 @@ impl<S: Service> Driver<S> {
         &self.wire.kept
     }
 
-    /// Why the connection ended; None while it lives.
+    /// Returns the reason why the connection ended; None while it lives.
     pub fn closed(&self) -> Option<Closed> {
         self.closed
     }
@@ -458,7 +458,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// After `received`: decides whether the input left is the first part of a message, or the protocol was held back before it took more.
+    /// Decides, after `received`, whether the input left is the first part of a message, or the protocol was held back before it took more.
     fn judge_kept(&mut self) {
         if self.state.is_none() || self.wire.kept.is_empty() {
             return;
@@ -555,7 +555,7 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// A reset: nothing unsent is delivered.
+    /// Aborts the connection by a reset: nothing unsent is delivered.
     fn abort(&mut self, why: Closed) {
         self.wire.backlog.clear();
         self.end(why);

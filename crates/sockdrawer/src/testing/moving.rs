@@ -77,7 +77,7 @@ pub fn restore<S: Service>(service: S, bytes: &[u8], versions: &[u32]) -> Result
 pub struct NotMoved<S: Service> {
     /// The connection.
     pub connection: Box<Driver<S>>,
-    /// Why it stays.
+    /// Reason why it stays.
     pub why: String,
 }
 

@@ -65,7 +65,7 @@ struct Line {
 struct Crossing {
     /// Connections have been restored here, and are not seated.
     under_way: bool,
-    /// Where connections move slice by slice: the other process was told so, and may let go of them.
+    /// The slice that the other process was told of, and may let go of, where connections move slice by slice.
     let_go: Option<Slice>,
     /// Operations that wait for an answer.
     asking: usize,
@@ -84,7 +84,7 @@ impl Before {
         *lock(&self.line) = Some(Line { talk, next: 0, waiting: HashMap::new() });
     }
 
-    /// The conversation is over: no answer is waited for any more.
+    /// Ends the conversation: no answer is waited for any more.
     pub(super) fn fall_silent(&self) {
         *lock(&self.line) = None;
     }
@@ -107,7 +107,7 @@ impl Before {
         self.settled.store(true, SeqCst);
     }
 
-    /// Tells it so, if that can be said now. Whether it has been told, or is gone.
+    /// Tells it so, if that can be said now. Returns whether it has been told, or is gone.
     pub(super) fn settle_now(&self) -> bool {
         if let (false, Some(talk)) = (self.settled.load(SeqCst), self.talk())
             && !matches!(talk.say_now(Said::Settled), Ok(()) | Err(Errno::PIPE))
@@ -118,12 +118,12 @@ impl Before {
         true
     }
 
-    /// Connections have been restored here.
+    /// Begins the crossing: connections have been restored here.
     pub(super) fn begin_crossing(&self) {
         lock(&self.crossing).under_way = true;
     }
 
-    /// Says so to the other process, which lets go of them then, unless an operation is under way. Whether it was said.
+    /// Says so to the other process, which lets go of them then, unless an operation is under way. Returns whether it was said.
     pub(super) fn cross(&self, let_go: Option<(&str, &[u64])>, say: impl FnOnce() -> bool) -> bool {
         let mut crossing = lock(&self.crossing);
         let said = crossing.asking == 0 && say();
@@ -155,7 +155,7 @@ impl Before {
         talk.say_now(Said::Asked(asked))
     }
 
-    /// No connection comes over, until that is let go again.
+    /// Waits until no connection is on its way, and lets none come over until that is let go again.
     fn hold(&self) {
         let (mut crossing, until) = (lock(&self.crossing), Instant::now() + CROSS_WITHIN);
         while crossing.under_way
@@ -211,7 +211,7 @@ struct Question {
 }
 
 impl Question {
-    /// Connections may come over.
+    /// Lets connections come over.
     fn let_cross(&mut self) {
         if std::mem::take(&mut self.holds) {
             lock(&self.before.crossing).asking -= 1;
@@ -248,7 +248,7 @@ impl Behind for Stayed {
         self.connections.load(SeqCst)
     }
 
-    /// The other process does not take the pool back, and ends what it has of it.
+    /// Shuts down what the other process has of the pool, which it does not take back.
     fn shut_down(&self, how: Drain) {
         self.before.settle();
         if let Some(talk) = self.before.talk() {

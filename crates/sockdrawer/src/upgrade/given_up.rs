@@ -7,7 +7,7 @@ use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Prepared, Reads};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Why connections stay whose pool the successor does not have.
+/// Reason why connections stay whose pool the successor does not have.
 const NO_SUCH_POOL: &str = "the new build has no such pool";
 /// Connections that can move are still here for this reason: they could not when they were offered, or the successor gave them back.
 const NOT_YET: &str = "not moved yet";

@@ -37,10 +37,10 @@ const COMES_BACK: Duration = Duration::from_millis(5);
 const TELLS_BY: Duration = Duration::from_secs(1);
 /// Another that comes while a successor prepares waits so long for what that has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
-/// Between two words about connections that have ended: at first, and at most, where none has for a while.
+/// Pauses between two messages about connections that have ended: at first, and the maximum, where none has for a while.
 const TELLS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 
-/// With one successor.
+/// The conversation with one successor.
 pub(super) struct Conversation<'a> {
     pub(super) talk: Talk,
     pub(super) pid: u32,
@@ -48,7 +48,7 @@ pub(super) struct Conversation<'a> {
     /// Pools of both builds; before the successor has named its own, all.
     pub(super) pools: Vec<Named>,
     pub(super) given_up: Vec<GivenUp>,
-    /// Who asked for it.
+    /// The program that asked for it.
     replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
     settled: bool,
@@ -60,9 +60,9 @@ pub(super) struct Conversation<'a> {
     has_acted: bool,
     /// Observers were told that another process took over.
     was_told: bool,
-    /// Where the two met: the next one meets the successor there.
+    /// The place where the two met: the next one meets the successor there.
     place: Option<Arc<OwnedFd>>,
-    /// When what is left here is ended, and how.
+    /// Time at which what is left here is ended, and how.
     stays: Option<(Instant, Drain)>,
     /// The last message about what is left here.
     left: Vec<Held>,
@@ -107,7 +107,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
+    /// Holds the conversation, and leaves the place when the successor has taken over for good. If it has not, this process goes on as it was: the
+    /// reason is returned.
     pub(super) fn hold(mut self, hello: &Hello) -> Option<String> {
         let met = self.talk.now();
         // An address that this process gives up would be a change meanwhile, until the successor has taken over.
@@ -160,7 +161,7 @@ impl Conversation<'_> {
         self.pools.iter().chain(self.given_up.iter().map(|one| &one.named))
     }
 
-    /// Until the successor has all that can move, or why this process goes on.
+    /// Commits, and goes on until the successor has all that can move. Fails with the reason why this process goes on.
     fn commit(&mut self, prepared: &Prepared, as_it_is: MutexGuard<'_, ()>) -> std::result::Result<(), String> {
         let began = self.stop_accepting()?;
         self.has_frozen = true;
@@ -205,7 +206,7 @@ impl Conversation<'_> {
         Err(self.hangs())
     }
 
-    /// No pool is changed from here on.
+    /// Forbids changes of any pool from here on.
     fn stay_as_they_are(&self, revisions: &[u64]) -> std::result::Result<(), String> {
         let mut kept = self.pools.iter().zip(revisions);
         match kept.find(|(named, revision)| !named.pool.stay_as_it_is(**revision)) {
@@ -242,7 +243,7 @@ impl Conversation<'_> {
         !self.settled
     }
 
-    /// Up to where the successor has all that can fail, or why it is refused.
+    /// Meets the successor, up to where it has all that can fail. Returns why it is refused, if it is.
     fn meet(&mut self, hello: &Hello) -> Result<std::result::Result<Prepared, String>> {
         let until = deadline(Instant::now(), Duration::from_millis(hello.within));
         if let Err(reason) = self.may_replace(hello) {
@@ -349,7 +350,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// The commit, or why it cannot be said.
+    /// Says the commit. Fails with the reason why it cannot be said.
     fn say_go(&mut self, began: Instant, mut go: Go) -> std::result::Result<(), String> {
         self.left = self.what_is_left(true);
         self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
@@ -363,7 +364,7 @@ impl Conversation<'_> {
         })
     }
 
-    /// No loop accepts here any more, and the successor does.
+    /// Hands over: no loop accepts here any more, and the successor does.
     fn go(&mut self, began: Instant) -> Result<()> {
         let mut until = Some(self.talk.now() + RESTORES_WITHIN);
         loop {
@@ -391,7 +392,7 @@ impl Conversation<'_> {
         (!self.has_acted && self.talk.now() < until && self.pools.iter().any(waits)).then_some(until)
     }
 
-    /// Frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.
+    /// Has frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.
     pub(super) fn go_on(&mut self, wait: bool) {
         self.has_acted |= !wait;
         let goes_on = |named: &&Named| !(wait && named.pool.state().moves_together());
@@ -524,7 +525,7 @@ impl Conversation<'_> {
         replacing.asking.end(Said::Replaced(replaced));
     }
 
-    /// The successor stands: it meets the next one, and nothing that listens is this process's but what pools have that it does not: those end.
+    /// Settles: the successor stands, and meets the next one. Nothing that listens is this process's but what pools have that it does not: those end.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, true) {
             return;
@@ -542,7 +543,7 @@ impl Conversation<'_> {
     }
 }
 
-/// Why the successor does not have a pool as it is by now.
+/// Returns the reason why the successor does not have a pool as it is by now.
 pub(super) fn changed(name: &str) -> String {
     format!("the pool {name} was changed meanwhile: start the new build again")
 }

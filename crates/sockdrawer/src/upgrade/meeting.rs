@@ -119,7 +119,7 @@ impl Meeting {
         successor.leave();
     }
 
-    /// Another program asks while a successor starts.
+    /// Answers another program that asks while a successor starts.
     fn answer_beside(&self, successor: u32, asking: Talk, asks: &Replace) {
         let refused = format!("a new build is being started already, as pid {successor}: wait for it, or end that process");
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
@@ -149,7 +149,7 @@ impl Meeting {
     }
 }
 
-/// The next process that connects.
+/// Accepts the next process that connects.
 ///
 /// # Errors
 /// Where this process is short of something, such as descriptors: after a pause, for the process still waits to be accepted.
@@ -165,7 +165,7 @@ struct Met {
 }
 
 impl Met {
-    /// None: it was refused, or means another process.
+    /// Greets a process. None: it was refused, or means another process.
     fn greet(socket: OwnedFd) -> Result<Option<Met>> {
         let (pid, trusted) = passing::peer_process(socket.as_fd())?;
         let talk = Talk::new(socket)?;
@@ -285,7 +285,7 @@ impl Started {
         }
     }
 
-    /// Its last word, once it has ended: it may have more to say elsewhere.
+    /// Returns its last word, once it has ended: it may have more to say elsewhere.
     fn gave_up(&self, Refused { reason, .. }: &Refused) -> String {
         if let Some(itself) = &self.itself {
             let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
@@ -297,7 +297,7 @@ impl Started {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// The reason, or how it ended if it did so by itself: one that was refused ends, too, and is not the reason.
+    /// Returns the reason, or how it ended if it did so by itself: a process that was refused ends, too, and that is not the reason.
     fn why(&mut self, reason: String, place: Option<&OwnedFd>) -> String {
         if reason != GONE && reason != DIED {
             return reason;

@@ -52,7 +52,7 @@ use taking_over::{Arrivals, Predecessor};
 const REPLACES: &str = "SOCKDRAWER_REPLACES";
 /// The variable that says where that process is met, for a new build that fails before it knows.
 const MEETS_AT: &str = "SOCKDRAWER_MEETS_AT";
-/// From the meeting to the commit, unless told otherwise.
+/// Maximum time from the meeting to the commit, unless told otherwise.
 const WITHIN: Duration = Duration::from_secs(30);
 /// The predecessor stands by for so long after the commit, unless told otherwise.
 const STAND_BY: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 const MEETS_AGAIN: Duration = Duration::from_millis(10);
 /// The helpers of a process that has died have its listening sockets until the kernel has ended them, too.
 const HELPERS_END_WITHIN: Duration = Duration::from_secs(1);
-/// Why neither a successor nor a program that asks goes on to meet a process.
+/// Reason why neither a successor nor a program that asks goes on to meet a process.
 const HANGS_UP: &str = "the process that serves there hangs up each time: see what it is short of";
 /// Reason why a successor is refused that was only to show that it could take over.
 const REHEARSAL: &str = "it was a rehearsal";
@@ -112,7 +112,7 @@ struct Begun {
     before: Arc<Before>,
     pools: Arc<Pools>,
     carries: Mutex<Vec<Carry>>,
-    /// When the process died that served there when this one came.
+    /// Time at which the process died that served there when this one came.
     died: Option<Instant>,
 }
 
@@ -233,13 +233,14 @@ impl Upgrade {
         }
     }
 
-    /// The version of this build, for people to read. Default: empty.
+    /// Sets the version of this build, for people to read. Default: empty.
     pub fn version(mut self, version: impl Into<String>) -> Upgrade {
         self.version = version.into();
         self
     }
 
-    /// Which process this one may replace, in the place of what the environment's `SOCKDRAWER_REPLACES` says: a pid, or `any`. Default: the environment.
+    /// Sets the process that this one may replace, in the place of what the environment's `SOCKDRAWER_REPLACES` says: a pid, or `any`. Default: the
+    /// environment.
     pub fn replaces(mut self, whom: impl Into<String>) -> Upgrade {
         self.replaces = Some(whom.into());
         self
@@ -317,7 +318,7 @@ impl Upgrade {
         Ok(self)
     }
 
-    /// The predecessor, and the socket of the meeting place; without one, when it died that was met.
+    /// Meets the predecessor. Returns it, and the socket of the meeting place; without one, when it died that was met.
     fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd, Option<Instant>), Error> {
         let (until, mut died) = (deadline(Instant::now(), self.within), None);
         loop {
@@ -419,9 +420,9 @@ impl Upgrade {
         lock(&begun.predecessor).iter().flat_map(|predecessor| predecessor.addresses(name)).collect()
     }
 
-    /// Where the predecessor listens with sockets that a service manager passed it, with their [names](crate::listening::Listening::name); until
-    /// pools that listen there are [started](Upgrade::start) here. Those go on with them:
-    /// the manager passes its sockets to the first process only ([`passed_sockets`](crate::listening::passed_sockets)).
+    /// Returns the addresses at which the predecessor listens with sockets that a service manager passed it, with their
+    /// [names](crate::listening::Listening::name); until pools that listen there are [started](Upgrade::start) here. Those go on with them: the
+    /// manager passes its sockets to the first process only ([`passed_sockets`](crate::listening::passed_sockets)).
     pub fn named(&self) -> Vec<Listening> {
         let Some(begun) = &self.begun else { return Vec::new() };
         lock(&begun.predecessor).iter().flat_map(Predecessor::named).collect()
@@ -485,7 +486,7 @@ impl Upgrade {
         Ok(())
     }
 
-    /// The commit: this process accepts from now on, and can be replaced in turn. Where there is a predecessor, its connections follow in the
+    /// Commits: this process accepts from now on, and can be replaced in turn. Where there is a predecessor, its connections follow in the
     /// background.
     ///
     /// # Errors
@@ -542,7 +543,7 @@ impl Upgrade {
         if is_alone && begun.pools.have_ended() { drop(path) } else { path.leave() }
     }
 
-    /// Where the two processes meet.
+    /// Returns the path where the two processes meet.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -42,7 +42,7 @@ fn named(world: &Arc<World>, side: usize, together: bool) -> Vec<Named> {
     (0..POOLS).map(one).collect()
 }
 
-/// The old process: returns why it goes on.
+/// Runs the old process. Returns why it goes on.
 fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
     let socket: Arc<OwnedFd> = Arc::new(std::fs::File::open("/dev/null").expect("/dev/null").into());
     let place = Arc::new(Place(Mutex::new(Some(socket.clone()))));
@@ -66,7 +66,7 @@ fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
     Conversation::new(talk, 1, &meeting, named(world, OLD, together), socket, None).hold(&hello)
 }
 
-/// The new process: returns why it does not take over.
+/// Runs the new process. Returns why it does not take over.
 fn take_over(world: &Arc<World>, together: bool) -> Option<String> {
     let talk = Talk::over(End { world: world.clone(), side: NEW });
     let until = talk.now() + Duration::from_secs(30);

@@ -29,7 +29,7 @@ impl std::fmt::Debug for List {
 
 #[derive(Default, Clone, Copy, PartialEq)]
 enum Stage {
-    /// Before [`Upgrade::ready`](super::Upgrade::ready).
+    /// [`Upgrade::ready`](super::Upgrade::ready) is still to come.
     #[default]
     Prepares,
     /// Pools change owner: from a predecessor, where `ready` has not returned or has failed; or to a successor.
@@ -96,7 +96,7 @@ impl Pools {
         })
     }
 
-    /// These are open now.
+    /// Notes that these pools are open now.
     pub(super) fn serve(&self, opened: &[Named]) {
         let mut list = self.list();
         opened.iter().for_each(|named| list.open(named));
@@ -115,7 +115,7 @@ impl Pools {
         self.list().running().map(named).collect()
     }
 
-    /// From here on none is added. False where there is one that was not offered.
+    /// Ends the adding of pools. Returns false where there is one that was not offered.
     pub(super) fn hand_over(&self, offered: &[Named]) -> bool {
         let mut list = self.list();
         let is_offered =
@@ -127,7 +127,7 @@ impl Pools {
         all
     }
 
-    /// The successor has failed.
+    /// Goes on with the pools: the successor has failed.
     pub(super) fn take_back(&self) {
         self.list().stage = Stage::Serves;
     }

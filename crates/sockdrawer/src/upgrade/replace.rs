@@ -37,7 +37,7 @@ pub struct Replace {
 pub struct Build {
     /// The version that it says it is.
     pub version: String,
-    /// Its process.
+    /// Process id of the build.
     pub pid: u32,
 }
 

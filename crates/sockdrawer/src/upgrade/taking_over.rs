@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to say what the predecessor did not take: at first, and at most, where it is stopped.
+/// Pauses between two attempts to say what the predecessor did not take: at first, and the maximum, where it is stopped.
 const SAYS_AGAIN: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// The pause before this process stands where a successor of its own prepares meanwhile.
@@ -51,7 +51,7 @@ pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
     before: Arc<Before>,
-    /// It was told that the predecessor has no connections any more.
+    /// The pool was told that the predecessor has no connections any more.
     is_alone: bool,
 }
 
@@ -105,7 +105,7 @@ impl Predecessor {
         Predecessor::greet(Talk::new(socket).map_err(line)?, version, replaces, until)
     }
 
-    /// As [`Predecessor::meet`], with a process that may take part.
+    /// Meets as [`Predecessor::meet`] does, with a process that may take part.
     pub(super) fn greet(
         talk: Talk,
         version: &str,
@@ -138,7 +138,7 @@ impl Predecessor {
         Ok(Some((Predecessor { talk, sockets, until, build }, place)))
     }
 
-    /// Where a pool listens, unless its sockets were taken.
+    /// Returns the addresses at which a pool listens, unless its sockets were taken.
     pub(super) fn addresses<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Address> + 'a {
         self.sockets.iter().filter(move |(pool, _)| pool == name).map(|(_, sockets)| sockets.address.clone())
     }
@@ -172,7 +172,7 @@ impl Predecessor {
         taken.map(|(_, sockets)| sockets).collect()
     }
 
-    /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
+    /// Commits. When it returns, this process accepts and the other does not; an error means that the other goes on.
     pub(super) fn take_over(self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
         let reads = pools.iter().map(|Named { name, pool, given_up }| {
             let listening = pool.listening_sockets().into_iter().map(|sockets| sockets.address);
@@ -343,7 +343,7 @@ impl Arrivals {
         }
     }
 
-    /// Once the predecessor lets go of the listeners: those that this build does not want end.
+    /// Takes the listeners for good, once the predecessor lets go of them: those that this build does not want end.
     fn take_for_good(&mut self) {
         for arriving in &mut self.pools {
             arriving.named.pool.take_for_good();
@@ -446,7 +446,7 @@ impl Arriving {
         }
     }
 
-    /// A helper that died may have taken permits over, and they were taken back with all that it had.
+    /// Counts permits anew: a helper that died may have taken permits over, and they were taken back with all that it had.
     fn recount(&mut self) {
         self.held = self.held.min(self.named.pool.elsewhere().unwrap_or(self.held));
         for (state, held) in &mut self.listeners {
@@ -454,7 +454,7 @@ impl Arriving {
         }
     }
 
-    /// The predecessor has that left: the others' permits are free.
+    /// Keeps as many permits as the predecessor has left: the others are free.
     fn keep_held(&mut self, left: &Held) {
         for (state, held) in &mut self.listeners {
             // By its address: this pool may not listen there any more.

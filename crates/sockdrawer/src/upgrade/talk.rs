@@ -193,7 +193,7 @@ impl Talk {
         }
     }
 
-    /// The next message. One that cannot be read is passed over.
+    /// Hears the next message. One that cannot be read is passed over.
     ///
     /// # Errors
     /// `EAGAIN`: none has come until then. `EPIPE`: the other end is gone.
@@ -206,7 +206,7 @@ impl Talk {
         }
     }
 
-    /// The next message, where the conversation cannot go on without one.
+    /// Returns the next message, where the conversation cannot go on without one.
     pub(super) fn answer(&self, within: Option<Duration>) -> Result<Said> {
         Ok(self.hear(within.map(|within| self.now() + within))?.0)
     }

@@ -24,7 +24,7 @@ pub enum Version {
     V2,
 }
 
-/// As it is read.
+/// Prints the version as it is read.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -71,9 +71,9 @@ pub enum Header {
     Local,
     /// The connection is on behalf of another peer.
     Proxied {
-        /// That peer.
+        /// Address of that peer.
         source: SocketAddr,
-        /// Where it connected to.
+        /// Address that the peer connected to.
         destination: SocketAddr,
     },
 }

@@ -61,7 +61,7 @@ impl FromStr for Source {
     }
 }
 
-/// As it is read.
+/// Prints the source as it is read.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Its hello of a byte is answered by so many jobs, one after another; then bytes pass as they are.
+/// A filter whose hello of a byte is answered by this many jobs, one after another; then bytes pass as they are.
 #[derive(Clone, Copy)]
 struct Slow {
     left: u8,

@@ -45,8 +45,8 @@ impl Core<Loops> {
         }
     }
 
-    /// Where each connection has a thread, those are asked whose connections are of this part. One that user code keeps from answering is
-    /// listed all the same.
+    /// Lists connections. Where each connection has a thread, those are asked whose connections are of this part. One that user code keeps from
+    /// answering is listed all the same.
     fn list(&self, selector: &Selector, page: Page) -> Outcome {
         let placements = || self.own.shared.placement.iter();
         let (mut threads, mut inboxes) = (Vec::new(), self.inboxes_of_loops());

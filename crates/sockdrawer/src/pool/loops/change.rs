@@ -113,7 +113,7 @@ impl Core<Loops> {
         control.running().map(|running| running.inbox.clone()).collect()
     }
 
-    /// Connections inherit options from their listener, for no system call of their own. Undone when one socket refuses.
+    /// Sets the options that connections inherit from their listener, for no system call of their own. Undone when one socket refuses.
     pub(super) fn set_listener_options(
         &self,
         control: &Control<Loops>,
@@ -140,8 +140,8 @@ impl Core<Loops> {
         Ok(())
     }
 
-    /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
-    /// first looked has arrived when the second has looked twice.
+    /// Has every connection counted as the policy asks for when this returns. Connections that were on their way from one loop to another when the
+    /// first looked have arrived when the second has looked twice.
     pub(super) fn count_peers(&self, control: &Control<Loops>) {
         let counts = |policy: &Policy| policy.peer_counts.is_some();
         if !counts(&self.own.shared.policy.get()) {
@@ -177,8 +177,7 @@ impl Core<Loops> {
         }
     }
 
-    /// In one of several processes: builds what comes into force when the pool stores the switch word. Returns the generation in
-    /// force until then.
+    /// Builds, in one of several processes, what comes into force when the pool stores the switch word. Returns the generation in force until then.
     pub(in crate::pool) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
         validate(wanted)?;
         let control = lock(&self.control);
@@ -189,14 +188,14 @@ impl Core<Loops> {
         Ok(before)
     }
 
-    /// It will not come.
+    /// Forgets the prepared generation, which will not come.
     pub(in crate::pool) fn forget_next(&self, next: &Config) -> Result<(), Error> {
         self.own.shared.switch.prepare(None);
         let control = lock(&self.control);
         self.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
     }
 
-    /// The word was stored. Returns the configuration before.
+    /// Notes that the switch word was stored. Returns the configuration before.
     pub(in crate::pool) fn next_is_in_force(&self, next: Config) -> Config {
         let mut control = lock(&self.control);
         self.retire_before(&mut control);

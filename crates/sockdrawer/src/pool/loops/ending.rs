@@ -91,7 +91,7 @@ impl Core<Loops> {
 
 #[cfg(feature = "tokio")]
 impl Core<Loops> {
-    /// A listener that takes the pool's connections is told that no more come.
+    /// Tells a listener that takes the pool's connections that no more come.
     fn end_listeners(&self) {
         let behaviour = lock(&self.control).config.behaviour.clone();
         if let Some(queue) = crate::tasks::queue(&behaviour) {

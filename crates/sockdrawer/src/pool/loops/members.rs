@@ -184,7 +184,7 @@ impl Members for Loops {
         });
     }
 
-    /// Its thread is not waited for: what it drops is the user's, and may wait for the lock of changes.
+    /// Dismisses a loop without waiting for its thread: what it drops is the user's, and may wait for the lock of changes.
     fn dismiss(running: &LoopHandle) {
         running.command(|event_loop| event_loop.stopping = true);
     }

@@ -75,7 +75,7 @@ pub(crate) struct Foundation {
     pub(crate) limiter: Arc<Limiter>,
     /// The number of its first generation.
     pub(crate) generation: u32,
-    /// Which process this is, of a pool of several.
+    /// Index of this process, in a pool of several.
     pub(crate) process: Option<usize>,
     /// Descriptors that are open beside it.
     pub(crate) others: usize,

@@ -35,7 +35,7 @@ impl Core<Loops> {
         }
     }
 
-    /// Connections whose loop died before they had a place go to one that runs.
+    /// Passes connections whose loop died before they had a place to one that runs.
     pub(super) fn pass_on_stranded(&self, control: &Control<Loops>) {
         let active = control.members.iter().filter(|member| member.active && !control.stopping);
         let inbox = active.filter_map(|member| member.running.as_ref()).map(|running| &running.inbox).next();
@@ -57,7 +57,7 @@ impl Core<Loops> {
         lock(&self.control).own.past.closed += stranded.len() as u64;
     }
 
-    /// The next connection gets another.
+    /// Counts a thread that died: the next connection gets another.
     pub(super) fn thread_died(self: &Arc<Self>, reason: String) {
         let stopping = lock(&self.control).stopping;
         if !stopping && self.next_restart().is_none() {

@@ -22,7 +22,7 @@ pub(crate) struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// It is so far now; it never goes back.
+    /// Raises the progress to this; it never goes back.
     pub(crate) fn raise(&self, to: Shutdown) {
         let mut end = lock(&self.end);
         *end = to.max(*end);

@@ -72,7 +72,7 @@ impl Core<Loops> {
         });
     }
 
-    /// For tests. The loops of connections that run elsewhere come behind the pool's own.
+    /// Ends a part, for tests. The loops of connections that run elsewhere come behind the pool's own.
     pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
         let placed: Vec<_> = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
         let inbox = match part {

@@ -71,7 +71,7 @@ impl Helpers {
         }
     }
 
-    /// A process is gone, and with it what it held of each limiter.
+    /// Takes back what a process that is gone held of each limiter.
     pub(super) fn reclaim(&self, slots: usize, index: usize) {
         self.shared_counters.reclaim(index);
         (0..slots).for_each(|slot| self.shared_counters.listener(slot).reclaim(index));
@@ -79,7 +79,7 @@ impl Helpers {
 }
 
 impl Core<Helpers> {
-    /// The commit: one store, and from here on every accept, in whatever process, sees the new generation.
+    /// Commits a change: one store, and from here on every accept, in whatever process, sees the new generation.
     pub(super) fn switch_to(&self, control: &mut Control<Helpers>, next: Generated) {
         let id = next.id;
         let lives = control.members.iter().filter(|member| member.running.is_some()).map(|member| member.life);
@@ -93,7 +93,7 @@ impl Core<Helpers> {
         control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    /// A new address, with a listener of its own, beside those that the same change adds.
+    /// Opens a new address, with a listener of its own, beside those that the same change adds.
     pub(super) fn open(
         &self,
         control: &mut Control<Helpers>,

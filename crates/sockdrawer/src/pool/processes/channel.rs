@@ -113,7 +113,7 @@ impl Channel {
         listener.ended(&how);
     }
 
-    /// The helper sees the end of the conversation, and ends with its connections.
+    /// Closes the conversation: the helper sees its end, and ends with its connections.
     pub(super) fn close(&self) {
         passing::hang_up(self.socket.as_fd());
     }

@@ -67,7 +67,7 @@ const OF_THE_SERVICE: [&str; 8] = [
     "SOCKDRAWER_REPLACES",
 ];
 
-/// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
+/// Runs another program in the child. Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
 #[inline(never)]
 fn become_program(child: NewChild<'_>) -> ! {
     if fork::settle_program(child.parent, child.incoming.socket.as_fd()).is_err() {
@@ -130,7 +130,7 @@ impl ChildTemplate {
         panics::discard(before);
     }
 
-    /// A child has it until it ends.
+    /// Returns what is prepared for a child, which has it until it ends.
     fn prepared_for(&self, generation: &Generation) -> MutexGuard<'_, Option<Prepared>> {
         let prepared = lock(&self.prepared.0);
         if prepared.as_ref().is_some_and(|prepared| prepared.generation == generation.id) {
@@ -184,7 +184,7 @@ fn shared(
     })
 }
 
-/// A connection that has not ended at once: this process is there to be asked to end.
+/// Runs a connection that has not ended at once: this process is there to be asked to end.
 fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     event_loop.awaken()?;
     let signals = fork::watch_for_end()?;
@@ -200,7 +200,7 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The loop keeps each deadline, so the nearest counts.
+/// Listens to signals. The loop keeps each deadline, so the nearest counts.
 fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {

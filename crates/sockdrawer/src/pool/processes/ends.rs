@@ -51,9 +51,9 @@ struct Asked {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AskedFor {
-    /// To end what they are doing, and then.
+    /// Children are asked to end what they are doing, and then end.
     Drain,
-    /// To end now, in order.
+    /// Children are asked to end now, in order.
     Purge,
     Kill,
     /// Nothing of children: the end of a listener.
@@ -101,7 +101,7 @@ impl Asked {
         .filter(|_| self.kind != AskedFor::Nothing)
     }
 
-    /// None of its children is asked too late.
+    /// Gives the children their turns, so that none is asked too late.
     fn has_turns(&mut self, mut pids: Vec<u32>, how: Drain) -> Vec<u32> {
         shuffle(&mut pids);
         pids.truncate(how.max_connections.unwrap_or(usize::MAX));
@@ -129,7 +129,7 @@ impl Asked {
         self.drained = [self.drained, Drained::of((ended, cut))].into_iter().sum();
     }
 
-    /// Children that have ended in order may still have to exit; all others are cut.
+    /// Cuts all children, but for those that have ended in order and may still have to exit. Returns those that were cut.
     fn cut_all(&mut self, children: &Children) -> Vec<u32> {
         let (cut, ended): (Vec<u32>, Vec<u32>) = self.left.drain().partition(|pid| children.cut(*pid));
         self.count(cut.len(), true);
@@ -186,7 +186,7 @@ impl Ends {
         self.open.insert(number, asked);
     }
 
-    /// The pool's last question: it is over when all of `children` have ended and no queue is left.
+    /// Begins the pool's last question: it is over when all of `children` have ended and no queue is left.
     pub(super) fn end(&mut self, number: u64, meant: Vec<u32>, how: Drain) {
         self.drain(number, meant, Drain { max_connections: None, ..how });
         self.open.entry(number).and_modify(|asked| asked.listener = true);
@@ -227,14 +227,14 @@ impl Ends {
         }
     }
 
-    /// A child has ended, in order or not.
+    /// Notes that a child has ended, in order or not.
     pub(super) fn ended(&mut self, pid: u32, cut: bool) {
         self.draining.remove(&pid);
         self.gone.retain(|(_, gone)| *gone != pid);
         self.open.values_mut().for_each(|asked| asked.heard(pid, cut));
     }
 
-    /// When there is something to do next.
+    /// Returns the time when there is something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
         let of = |asked: &Asked| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
         self.open

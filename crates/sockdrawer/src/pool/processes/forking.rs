@@ -42,7 +42,7 @@ const PROGRAMS: u32 = 2;
 /// Events of one turn. A forking helper has few descriptors.
 const EVENTS_PER_TURN: usize = 16;
 
-/// The whole life of a forking helper.
+/// Runs a forking helper from its beginning to its end.
 pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, to_pool: Arc<ToPool>, receiver: Receiver) -> ! {
     let begun = Forking::begin(start, descriptors, &to_pool, receiver).and_then(|helper| Unforked::new(helper).map_err(system));
     match begun {
@@ -228,7 +228,7 @@ impl Forking {
         self.generations.retain(|generation| generation.id == self.generated.id || generation.live.load(SeqCst) > 0);
     }
 
-    /// None: the answer comes later.
+    /// Answers a request. None: the answer comes later.
     fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) -> Option<Reply> {
         let reply = match order {
             HelperRequest::Prepare(next) => done(self.prepare(&next)),
@@ -387,7 +387,7 @@ impl Forking {
         }
     }
 
-    /// Connections inherit them from their listeners.
+    /// Sets the options that connections inherit from their listeners.
     fn set_options(&self, options: &SocketOptions) -> Result<(), Errno> {
         self.sockets.values().try_for_each(|socket| socket.set_options(&Kernel, options))
     }
@@ -443,7 +443,7 @@ impl Forking {
         self.retiring.push((number, retired));
     }
 
-    /// The end of all: what waits in the queues is accepted, then every child is asked to end.
+    /// Ends all: what waits in the queues is accepted, then every child is asked to end.
     fn end(&mut self, number: u64, how: Drain) {
         self.retire(number, |_| true);
         self.event_loop.suspend();

@@ -70,7 +70,7 @@ pub fn layers(layers: &[(&str, BuildLayer)]) {
     registry::set_layers(layers);
 }
 
-/// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
+/// Runs a helper to its end: it ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
 pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
     let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
@@ -305,7 +305,7 @@ impl Helper {
     }
 }
 
-/// Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
+/// Answers on a thread. Without one the question stays open until the pool's patience ends: as with a loop that hangs.
 fn on_a_thread(answer: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
 }

@@ -194,7 +194,7 @@ impl Core<Helpers> {
         }
     }
 
-    /// The sockets are the helpers' alone when they are told to end, so that what waits in a queue is accepted by them.
+    /// Ends the helpers. The sockets are theirs alone when they are told to end, so that what waits in a queue is accepted by them.
     pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
         let until = deadline(Instant::now(), how.deadline);
         let how = Drain { notice: Duration::ZERO, max_connections: None, ..how };

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 pub(super) struct ListenerStates {
-    /// As each listener's limiter is told.
+    /// The process, as each listener's limiter is told.
     process: Process,
     known: HashMap<usize, Weak<ListenerState>>,
 }

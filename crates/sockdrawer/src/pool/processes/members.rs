@@ -108,7 +108,7 @@ impl Members for Helpers {
         agree(control.running().chain(started), || HelperRequest::Prepare(next.clone()))
     }
 
-    /// They had it this way before, so they can have it again.
+    /// Undoes a change: helpers had it this way before, so they can have it again.
     fn undo(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) {
         if change.next.is_some() {
             let _ = agree(control.running(), || HelperRequest::Forget);

@@ -39,7 +39,7 @@ impl Moving for Helpers {
         counts
     }
 
-    /// A connection that has a process to itself stays in it.
+    /// Returns the declared states: none where a connection has a process to itself, because it stays in it.
     fn state(core: &Core<Helpers>) -> State {
         let config = &lock(&core.control).config;
         if config.model == Model::Fork { State::none() } else { config.behaviour.service().state() }
@@ -61,8 +61,8 @@ impl Moving for Helpers {
         }
     }
 
-    /// A helper has a copy of what its recipe says, such as keys of tickets, which was written before the keys of the predecessor came.
-    /// Where one cannot build it, all go on with what they have.
+    /// Has helpers build their recipes anew. A helper has a copy of what its recipe says, such as keys of tickets, which was written before the keys
+    /// of the predecessor came. Where one cannot build it, all go on with what they have.
     fn build_anew(core: &Core<Helpers>, control: &mut Control<Helpers>) {
         let next = generated(&control.config, control.generation + 1);
         let Some(next) = next.ok().filter(|next| next.recipe != control.own.generated.recipe) else { return };

@@ -36,12 +36,12 @@ pub(super) enum Finding {
     Whole,
     /// This number of permits is held by no process.
     Lost(u64),
-    /// It takes more looks.
+    /// The result takes more looks.
     Unclear,
 }
 
 impl Recount {
-    /// `unaccounted`: permits that no process is known to hold; None: the numbers changed while they were read.
+    /// Looks at the numbers. `unaccounted`: permits that no process is known to hold; None: the numbers changed while they were read.
     pub(super) fn look(&mut self, unaccounted: Option<u64>) -> Finding {
         match unaccounted {
             None => Finding::Unclear,

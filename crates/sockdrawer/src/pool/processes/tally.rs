@@ -29,12 +29,12 @@ impl Helpers {
         Counters::sum(loops)
     }
 
-    /// The connections of a process.
+    /// Returns the number of connections of a process.
     pub(super) fn held(&self, index: usize) -> usize {
         self.shared_counters.held(index).load(Ordering::SeqCst) as usize
     }
 
-    /// Connections of a process that it has counted as cut.
+    /// Returns the number of connections that a process has counted as cut.
     pub(super) fn cut(&self, index: usize) -> usize {
         let mut counts = Counters::sum((0..MAX_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         // Children are those of the forking helper, which is the first of its pool.
@@ -66,7 +66,7 @@ impl Helpers {
         numbers.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Connections that a dead process had are closed, though it had no time to count them.
+    /// Counts the connections of a dead process as closed, which had no time to do so.
     pub(super) fn close_lost(&self, index: usize) {
         let mut counts = Counters::sum((0..MAX_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         let mut unburied = Counts::default();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which words these are: the program's version and theirs.
+/// Version of these messages: the program's version and theirs.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 3");
 
 /// All that a helper needs to begin. The shared numbers and the event come along, in this order.
@@ -23,7 +23,7 @@ pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 3");
 pub(crate) struct Start {
     pub(crate) version: String,
     pub(crate) model: Model,
-    /// Which of the pool's processes it is.
+    /// Index of the process among the pool's.
     pub(crate) index: usize,
     /// The most connections that its descriptors allow.
     pub(crate) most: usize,
@@ -100,7 +100,7 @@ pub(crate) enum HelperRequest {
     Take {
         listener: u64,
         address: Address,
-        /// Where its numbers stand among the shared ones.
+        /// Place of its numbers among the shared ones.
         slot: usize,
         accept_state: AcceptState,
         /// Another program may take them back.
@@ -136,11 +136,11 @@ pub(crate) enum HelperRequest {
     },
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
-    /// For tests: the part of this number dies.
+    /// Ends the part of this number, for tests.
     Crash(Part, usize),
 }
 
-/// From a helper to its pool.
+/// A message from a helper to its pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromHelper {
     /// The answer to the order of this number.
@@ -148,7 +148,7 @@ pub(crate) enum FromHelper {
     Event(Event),
 }
 
-/// From a pool to a helper: an order and its number.
+/// A message from a pool to a helper: an order and its number.
 pub(crate) type ToHelper = (u64, HelperRequest);
 
 #[cfg(test)]

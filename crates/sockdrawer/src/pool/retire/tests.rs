@@ -58,7 +58,7 @@ fn begun(at: SocketAddr) -> OwnedFd {
     socket
 }
 
-/// The client hears again: the server's segment comes once more, after a second at most.
+/// Has the client hear again: the server's segment comes once more, after a second at most.
 fn goes_on(socket: OwnedFd) -> TcpStream {
     steering::undeafen(socket.as_fd()).expect("needs no privilege");
     let (event, both) = (Kernel.event().expect("an event"), crate::sys::Interest::WRITE);

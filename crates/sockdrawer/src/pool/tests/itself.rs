@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const ATTEMPTS: u64 = 1_000;
 
-/// A pool that has tried to connect so often, and what it counted.
+/// Has a pool try to connect [`ATTEMPTS`] times. Returns how often it connected and how often it failed.
 fn connect(target: SocketAddr, system: Arc<Faulty>) -> (u64, u64) {
     let connecting = Connecting::to([target]).keep(1).total(ATTEMPTS);
     let mut config = Config::connect(Echo, connecting).loops(1);

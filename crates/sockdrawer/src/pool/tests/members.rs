@@ -339,7 +339,7 @@ fn kill(core: &Arc<Core<Fakes>>, index: usize) -> bool {
     life.inspect(|life| core.member_ended(index, *life, "a test killed it")).is_some()
 }
 
-/// Time passes until every pending restart is due.
+/// Lets time pass until every pending restart is due.
 fn all_are_due(core: &Core<Fakes>) {
     let now = Instant::now();
     lock(&core.control).members.iter_mut().filter_map(|member| member.absent.as_mut()).for_each(|restart| restart.until = now);

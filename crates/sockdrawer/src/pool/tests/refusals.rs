@@ -193,7 +193,7 @@ fn a_call_that_fails_while_serving_costs_at_most_its_own_connection() {
     }
 }
 
-/// The end of all of it: every permit comes back.
+/// Ends all of it: every permit comes back.
 #[track_caller]
 fn end(scene: Scene, clients: Vec<std::net::TcpStream>, what: &str) {
     drop(clients);

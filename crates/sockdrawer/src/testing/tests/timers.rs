@@ -6,7 +6,7 @@ use crate::protocol::Timers;
 /// Commands of three bytes: a verb, a key and a number of seconds. `+a5` sets a timer, `-a0` clears it. A due timer sends its key.
 struct Keys {
     timers: Timers<u8>,
-    /// Only one key for each `timeout`.
+    /// Takes only one key for each `timeout`.
     lazy: bool,
     left: Vec<(u8, Duration)>,
 }

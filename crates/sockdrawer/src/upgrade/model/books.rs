@@ -42,14 +42,14 @@ fn pool_of(id: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Here {
     No,
-    /// It acts.
+    /// The connection acts.
     Acts,
     Frozen {
         offered: bool,
     },
     /// Restored from a copy of this age.
     Restored(u64),
-    /// It was served to its end.
+    /// The connection was served to its end.
     Served,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Books {
     pub(super) settled: bool,
     /// The new process may have a copy of what they share.
     pub(super) carried: bool,
-    /// It has changed what both listen at.
+    /// The new process has changed what both listen at.
     changed: bool,
     /// The end of each: why it does not take over, or goes on.
     returned: [Option<Option<String>>; 2],
@@ -116,7 +116,7 @@ impl Books {
         !self.killed[side]
     }
 
-    /// A connection acts from now on: its state is another one with each act.
+    /// Has a connection act from now on: its state is another one with each act.
     fn acts(&mut self, side: usize, id: u64) {
         let (other, lives) = (1 - side, self.lives(1 - side));
         let Some(connection) = self.connections.get_mut(&id) else { return };

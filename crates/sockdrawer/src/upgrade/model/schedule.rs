@@ -96,7 +96,7 @@ struct Process {
     waits: Option<Wait>,
     stopped: Option<Instant>,
     is_full: bool,
-    /// Its end of the conversation is closed.
+    /// The process's end of the conversation is closed.
     closed: bool,
     done: bool,
 }
@@ -185,7 +185,7 @@ impl World {
         drop(self.wait_for_turn(self.state(), side));
     }
 
-    /// The process did what it had to, or was killed; `Err(false)`: it panicked.
+    /// Notes that the process did what it had to, or was killed; `Err(false)`: it panicked.
     pub(super) fn finish(&self, side: usize, came: std::result::Result<Option<String>, bool>) {
         let mut state = self.state();
         match came {
