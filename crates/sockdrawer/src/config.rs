@@ -114,9 +114,9 @@ pub struct Settings {
     /// maximum; at least `high_water`. Default: 1 MiB.
     pub max_unsent: Option<usize>,
     /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
-    /// longer. Time does not count while a job runs, its input is paused ([`Context::pause`](crate::Context::pause)), or the protocol has its timer set, or the
-    /// connection is delegated. Only for a [`Service`](crate::Service): what a handler or another program reads, the loop does not see, so that
-    /// [`Pool::start`](crate::Pool::start) refuses it with one. Default: none, no timeout.
+    /// longer. Time does not count while a job runs, its input is paused ([`Context::pause`](crate::Context::pause)), or the protocol has its timer
+    /// set, or the connection is delegated. Only for a [`Service`](crate::Service): what a handler or another program reads, the loop does not see,
+    /// so that [`Pool::start`](crate::Pool::start) refuses it with one. Default: none, no timeout.
     pub idle: Option<Duration>,
     /// Maximum time in which a closed connection reads and discards, waiting for the peer's end. A change is in force also for connections
     /// that are older and close later, but not in the processes of `fork`. Default: 2 s.

@@ -212,8 +212,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.filter.as_mut().expect(HERE)
     }
 
-    /// Calls the inner protocol, as every callback does: encodes its output and notes its step. A goodbye of the inner protocol becomes the filter's;
-    /// `Finish` is owed until [`Layered::answer`] can return it.
+    /// Calls the inner protocol, for every callback of it: encodes its output and notes its step. A goodbye of the inner protocol becomes the
+    /// filter's; `Finish` is owed until [`Layered::answer`] can return it.
     fn inner(
         &mut self,
         cx: &mut Context<'_>,
@@ -429,7 +429,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
 
     fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         let step = match &self.stage {
-            // It may still read what the filter said to it, and is owed nothing else.
+            // The peer may still read what the filter said to it, and is owed nothing else.
             Stage::Handshake(_) => Step::Close,
             Stage::Open(_) if self.peer_ended => Step::Continue,
             // Behind what was decoded and is held: told when that was offered.

@@ -113,7 +113,7 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// The pool asks this connection to end. Called once, at a quiet point: no partial message was received and no job runs. A drain and
+    /// Called when the pool asks this connection to end, once, at a quiet point: no partial message was received and no job runs. A drain and
     /// a purge call it; retiring a generation does not. [`Step::Continue`] means that the protocol will end the connection soon by itself.
     /// Shortly before a drain's deadline it is called though a message is partial. A protocol that closes then, and says nothing, leaves a request
     /// unanswered: the connection is cut off, as at the deadline.
@@ -124,7 +124,7 @@ pub trait Protocol: Send + 'static {
     /// Called last, with the reason of the connection's end. Output and timers asked for here are ignored; a report is passed on.
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {}
 
-    /// The connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another
+    /// Called when the connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another
     /// process. Time to join what the state before it had joined, and to keep the handle. Timer, tag, untaken input and unsent output came
     /// along, and input that was paused stays so.
     fn restored(&mut self, _cx: &mut Context<'_>) -> Step {
@@ -250,8 +250,8 @@ pub enum Step {
     /// goes to the other, ends included, through a buffer of the loop: a peer that does not read slows the other down, and a reset is passed on
     /// as a reset. Input that was not taken goes first. Neither protocol hears of the bytes any more, nor of a drain: of its callbacks
     /// `notified`, `timeout`, `connected`, `job_done` and `closed` are left. When one of the connections ends, so does the other; a purge resets
-    /// both, because nothing says where the stream is whole. Under layers the plain bytes go over, goodbyes included. Not after [`Step::EndOutput`], and not
-    /// while one of the two runs a job, is delegated or is relayed already.
+    /// both, because nothing says where the stream is whole. Under layers the plain bytes go over, goodbyes included. Not after [`Step::EndOutput`],
+    /// and not while one of the two runs a job, is delegated or is relayed already.
     Relay(Handle),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     EndOutput,

@@ -98,7 +98,7 @@ impl Connecting {
         self
     }
 
-    /// Sets the total number of connects: what ends after so many is not replaced.
+    /// Sets the total number of connects: what ends after the last of them is not replaced.
     #[must_use]
     pub fn total(mut self, connects: u64) -> Connecting {
         self.total = Some(connects);

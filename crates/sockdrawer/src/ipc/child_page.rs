@@ -58,7 +58,7 @@ impl ChildPage {
         self.counters().add_to(&mut said);
         let Counts { closed, errors, too_long, aborted, crashed, overflow, purged, cut, idle, .. } = said.at_most(1);
         let end = Counts { closed, errors, too_long, aborted, crashed, overflow, purged, cut, idle, ..said.at_most(MOST) };
-        // These the helper counts itself.
+        // The helper counts these itself.
         let [accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed] = [0; 7];
         let [rejected_pool_full, rejected_listener_full, rejected_too_fast] = [0; 3];
         let [rejected_per_peer, rejected_by_policy, rejected_refusing] = [0; 3];

@@ -15,7 +15,8 @@ use std::os::fd::BorrowedFd;
 /// The formats that this build speaks: the lowest and the highest.
 pub(crate) const FORMATS: (u32, u32) = (1, 1);
 
-/// A message; the variants stand in the order of a conversation. The predecessor is the process that is replaced, the successor the one that replaces it.
+/// A message; the variants stand in the order of a conversation. The predecessor is the process that is replaced, the successor the one that replaces
+/// it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Said {
     /// The successor meets the predecessor.

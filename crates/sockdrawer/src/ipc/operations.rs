@@ -57,7 +57,8 @@ fn elsewhere(selector: &Selector, depth: usize) -> Option<Selector> {
 }
 
 impl Answered {
-    /// Returns the outcome, with no numbers beyond what can be: those of several processes are added up. A generation of the other process is none here.
+    /// Returns the outcome, with no numbers beyond what can be: those of several processes are added up. A generation of the other process is none
+    /// here.
     pub(crate) fn believed(self) -> Outcome {
         let count = |of: usize| of.min(u32::MAX as usize);
         let Outcome { done, mut list, next, options, drained, silent, connections: _, adopted: _ } = self.outcome;

@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest message: a list of as many connections as a process may have is shorter.
 pub(crate) const MAX_MESSAGE: usize = 64 * 1024 * 1024;
-/// The most descriptors of one: the sockets of a thousand addresses.
+/// Maximum number of descriptors of a message: the sockets of a thousand addresses.
 const MAX_PASSED: usize = 16 * 1024;
 
 /// The first bytes of each packet: the number of its message in this direction, whether this is the last of it, and how many
@@ -27,7 +27,8 @@ impl Sender {
     /// Sends a message. With `wait` it waits until the socket has room.
     ///
     /// # Errors
-    /// `E2BIG` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
+    /// `E2BIG` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver
+    /// forgets the part that was sent.
     pub(crate) fn send<T: Serialize>(
         &mut self,
         socket: BorrowedFd<'_>,

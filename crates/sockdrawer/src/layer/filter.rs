@@ -182,7 +182,8 @@ pub trait Filtering: Send + Sync + 'static {
     }
 
     /// Says that filters are saved and restored during their handshake too: [`Filter::save`] then writes how far it is, and what the filter
-    /// has not taken goes along. The connection moves before it is established, and the rest of the timeout with it. Default: false, it stays until then.
+    /// has not taken goes along. The connection moves before it is established, and the rest of the timeout with it. Default: false, it stays until
+    /// then.
     fn saves_handshakes(&self) -> bool {
         false
     }
@@ -203,7 +204,7 @@ pub trait Filtering: Send + Sync + 'static {
         Closing::PeerMaySend
     }
 
-    /// Returns the longest piece of wire bytes that a filter takes only when it is whole, such as a record, in bytes: so much may wait for the rest
+    /// Returns the longest piece of wire bytes that a filter takes only when it is whole, such as a record, in bytes: this much may wait for the rest
     /// even where [`Settings::max_partial`](crate::Settings::max_partial) is less. Default: 0, for filters that take what there is.
     fn longest_record(&self) -> usize {
         0

@@ -1,5 +1,5 @@
-//! A layer's filter without its protocol. In a lease the lessee reads and writes plain bytes, and the filter comes back with the connection; of a relay
-//! it stays where it is, and the other side's bytes pass it.
+//! A layer's filter without its protocol. In a lease the lessee reads and writes plain bytes, and the filter comes back with the connection; of a
+//! relay it stays where it is, and the other side's bytes pass it.
 
 use super::Stage;
 use super::{Filter, Finish, Layered, Progress, Refused};
@@ -119,7 +119,7 @@ impl<F: Filter> Levels<'_, F> {
                 Progress::Plain if is_last => return Ok(Decoded::Plain),
                 Progress::Plain => {}
                 Progress::PeerEnded => *self.ended = true,
-                // It was established before.
+                // The filter was established before.
                 Progress::Established(_) | Progress::Work(_) => {
                     return Err(refused(Refused::because("its filter began another handshake")));
                 }

@@ -29,9 +29,9 @@ pub(crate) struct Alarms {
     busy: AtomicBool,
     /// Counts the threads that want a look taken.
     looks: AtomicU64,
-    /// The most connections seen since the last look.
+    /// Maximum of connections seen since the last look.
     peak: AtomicU64,
-    /// The fewest, as their complement: it begins at 0.
+    /// Minimum of connections seen since the last look, as its complement: it begins at 0.
     trough: AtomicU64,
 }
 

@@ -251,7 +251,7 @@ impl Listener {
     pub(crate) fn take_for_good(&mut self, ask: &Ask<'_>) {
         self.handed_over = false;
         self.sockets.iter().for_each(|socket| socket.set_borrowed(false, ask.system));
-        // Where the system refuses, it listens as it did.
+        // Where the system refuses, the socket listens as it did.
         let _ = self.set_options(ask.system, ask.accepted);
         let _ = self.set_permissions(ask.system, ask.options);
         let _ = self.set_backlog(ask.system, ask.backlog);

@@ -29,7 +29,7 @@ impl PathLock {
             let Ok(file) = private_file(&path).map(File::from) else { return PathLock(None) };
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => return PathLock(Some((path, file))),
-                // Its last holder has removed it.
+                // The lock's last holder has removed the file.
                 Ok(()) => {}
                 Err(_) if Instant::now() >= until => return PathLock(None),
                 Err(_) => std::thread::sleep(LOCK_AGAIN),

@@ -101,7 +101,7 @@ impl Group {
         let _ = system.unsteer(any.fd());
         for member in self.order.members.iter().filter(|member| member.retiring) {
             if let Some(socket) = member.socket.upgrade() {
-                // Where this is refused too, they are still emptied before they close.
+                // Where this is refused too, the sockets are still emptied before they close.
                 let _ = system.turn_away(socket.fd());
             }
         }
@@ -114,14 +114,14 @@ impl Group {
         if !kept.is_empty() {
             self.steer(system, &kept);
         }
-        // It fails only for a socket that does not listen any more.
+        // This fails only for a socket that does not listen any more.
         let _ = system.stop_listening(socket.fd());
         self.order.remove(id);
         if self.order.has_retiring() {
             let staying = self.order.staying();
             self.steer(system, &staying);
         } else if let Some(any) = self.socket_where(|_| true) {
-            // It fails where there is no program.
+            // This fails where there is no program.
             let _ = system.unsteer(any.fd());
         }
     }

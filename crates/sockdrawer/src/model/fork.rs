@@ -408,7 +408,7 @@ impl Children {
             let connections = &mut lock(&self.table).connections;
             connections.unwatch(connection.as_fd());
             if cut {
-                // It fails only where the connection is gone already.
+                // The reset fails only where the connection is gone already.
                 let _ = Kernel.reset(connection.as_fd());
             } else {
                 connections.linger(connection, permit, generation.settings.linger);

@@ -110,7 +110,7 @@ pub(crate) fn descriptors(model: Model) -> usize {
     if model == Model::Threads { threads::DESCRIPTORS } else { 1 }
 }
 
-/// Returns the most connections at once that a model can have, whatever the limit.
+/// Returns the maximum of connections at once that a model can have, whatever the limit.
 pub(crate) fn most_connections(model: Model) -> usize {
     if model == Model::Single { single::MOST } else { usize::MAX }
 }

@@ -56,13 +56,13 @@ impl Programs {
     }
 
     pub(super) fn unwatch(&self, connection: BorrowedFd<'_>) {
-        // It fails for one that is not watched.
+        // This fails for a connection that is not watched.
         let _ = Kernel.unwatch(self.epoll.as_fd(), connection);
     }
 
     /// Ends the sending side of a connection whose program has ended, and keeps it until the peer's end.
     pub(super) fn linger(&mut self, socket: OwnedFd, permit: Permit, within: Duration) {
-        // It had blocking mode for its program. They fail only where the connection is gone already.
+        // The socket had blocking mode for its program. These calls fail only where the connection is gone already.
         let _ = Kernel.set_nonblocking(socket.as_fd());
         let _ = Kernel.end_on_close(socket.as_fd()).and_then(|()| Kernel.finish(socket.as_fd()));
         let mut one = Lingering { socket, until: deadline(Instant::now(), within), discarded: 0, _permit: permit };
@@ -141,7 +141,7 @@ fn probe(connection: BorrowedFd<'_>) {
     if options.keepalive.is_none() {
         let keepalive = Some(Keepalive { idle: PROBE_EVERY, interval: PROBE_EVERY, probes: 2 });
         let probed = SocketOptions { keepalive, receive_buffer: None, send_buffer: None, ..options };
-        // It fails for a connection that is gone, which epoll tells next.
+        // This fails for a connection that is gone, which epoll tells next.
         let _ = Kernel.set_options(connection, &probed);
     }
 }

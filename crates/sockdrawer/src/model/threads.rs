@@ -91,7 +91,7 @@ impl Threads {
             Ok(handle) => handle,
             Err(error) => return Err((incoming, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))),
         };
-        // Its inbox is open: before it can end it must pass the lock that is held here.
+        // The inbox of the thread is open: before it can end it must pass the lock that is held here.
         let _ = thread.inbox.put(Message::Adopt(incoming));
         served.all.push(Started { thread, handle });
         Ok(())
@@ -140,7 +140,7 @@ impl Threads {
                 if self.leave(own) {
                     return;
                 }
-                // It has a connection, or is about to.
+                // The thread has a connection, or is about to.
                 event_loop.turn_until = None;
             }
         }
@@ -209,11 +209,11 @@ impl Placement for Threads {
                 drop(served);
                 return started.unwrap_or_else(|(incoming, errno)| event_loop.place_later(incoming, errno));
             };
-            // Its wake-up may run at once, and wants the lock.
+            // The thread's wake-up may run at once, and wants the lock.
             drop(served);
             match idle.inbox.put(Message::Adopt(incoming)) {
                 Ok(()) => return,
-                // It died this moment.
+                // The thread died this moment.
                 Err(Message::Adopt(back)) => incoming = back,
                 Err(_) => unreachable!("the message that was put in comes back"),
             }

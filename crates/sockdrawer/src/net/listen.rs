@@ -257,7 +257,7 @@ fn open(request: &ListenRequest<'_>, address: &Address, share: bool) -> Result<O
 /// Removes the file of a Unix socket that was bound and will not listen.
 fn forget(address: &Address) {
     if let Address::Unix(path) = address {
-        // It may be gone already.
+        // The file may be gone already.
         let _ = std::fs::remove_file(path);
     }
 }

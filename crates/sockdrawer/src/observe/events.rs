@@ -96,8 +96,8 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
-    /// User code panicked in `connect_failed`, or in `save` or `restore`, whose connection goes on where it is. At most ten events per second are sent, all panics are
-    /// counted.
+    /// User code panicked in `connect_failed`, or in `save` or `restore`, whose connection goes on where it is. At most ten events per second are
+    /// sent, all panics are counted.
     ServicePanicked {
         /// The panic's message.
         message: String,

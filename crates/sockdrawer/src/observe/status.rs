@@ -43,8 +43,8 @@ pub struct Status {
     /// Delegated connections that wait for a thread.
     pub delegates_waiting: usize,
     /// The sum of all counters. After an [`Upgrade`](crate::Upgrade) what the pool of this name had counted in the processes before this one
-    /// is in it, from [`Upgrade::ready`](crate::Upgrade::ready) on: no counter of a name jumps back. What a predecessor counts after that, for connections that
-    /// stayed there, is added as it tells of them; what it had not told when it was killed is missing.
+    /// is in it, from [`Upgrade::ready`](crate::Upgrade::ready) on: no counter of a name jumps back. What a predecessor counts after that, for
+    /// connections that stayed there, is added as it tells of them; what it had not told when it was killed is missing.
     pub counts: Counts,
     /// The number of restarts: loops, workers and processes that were replaced, and threads that died. Restarts inside a helper process are
     /// no longer counted when that process is gone.

@@ -6,10 +6,10 @@ use std::time::Duration;
 /// The way in which connections are asked to end: deadline, rate and number.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
-    /// The deadline, given to [`Drain::within`]: counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second at most,
-    /// connections that wait for the rest of a message or for a job are asked to end too, for last words. A connection that
-    /// owes its peer nothing ends in order, then or at the deadline. One that owes it something is cut off by a reset, and counted: output that was not
-    /// taken, or an answer to a request of which at least a part came. To say something and close is an answer.
+    /// The deadline, given to [`Drain::within`]: counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second
+    /// at most, connections that wait for the rest of a message or for a job are asked to end too, for last words. A connection that owes its peer
+    /// nothing ends in order, then or at the deadline. One that owes it something is cut off by a reset, and counted: output that was not taken, or
+    /// an answer to a request of which at least a part came. To say something and close is an answer.
     pub deadline: Duration,
     /// Maximum of connections asked to end per second, in random order. Default: none, all at once.
     pub rate: Option<f64>,

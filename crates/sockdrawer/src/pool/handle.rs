@@ -35,8 +35,8 @@ use std::time::Duration;
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
 /// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. A change of loops, of addresses or of the
 /// count of peers waits for loops, and is refused there with [`Error::Invalid`]. All other methods panic at once, with a
-/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker (without workers a job runs in the loop), or from another thread; in async code, with the feature `tokio`, await
-/// `update_async`, `drain_async` and `shutdown_async`.
+/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker (without workers a job runs in the
+/// loop), or from another thread; in async code, with the feature `tokio`, await `update_async`, `drain_async` and `shutdown_async`.
 ///
 /// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes
 /// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or
@@ -326,8 +326,8 @@ impl Pool {
         Drained::told(self.apply("purge", Op::Purge(within), selector))
     }
 
-    /// Ends connections with a reset. Returns how many, all of them as [`Drained::cut`]. Those whose loop user code keeps from answering for 5 s are not
-    /// among them, nor are those of a process that does not answer ([`Drained::silent`]): they end as soon as it goes on.
+    /// Ends connections with a reset. Returns how many, all of them as [`Drained::cut`]. Those whose loop user code keeps from answering for 5 s are
+    /// not among them, nor are those of a process that does not answer ([`Drained::silent`]): they end as soon as it goes on.
     #[track_caller]
     pub fn kill(&self, selector: &Selector) -> Drained {
         let outcome = self.apply("kill", Op::Kill, selector);
@@ -379,8 +379,8 @@ impl Pool {
     }
 
     /// Returns the connections that match, as [`Pool::connections`] lists them, one by one in the order of their numbers, for lists that are too long
-    /// for memory. A loop is asked for at most 256 connections at a time, as the list goes on, and serves the others in between. A connection that stays
-    /// for all of that time is in the list once; those that come and go meanwhile are in it or not.
+    /// for memory. A loop is asked for at most 256 connections at a time, as the list goes on, and serves the others in between. A connection that
+    /// stays for all of that time is in the list once; those that come and go meanwhile are in it or not.
     #[track_caller]
     pub fn each_connection(&self, selector: &Selector) -> impl Iterator<Item = ConnectionStatus> + use<'_> {
         let (selector, mut next) = (selector.clone(), Some(Page::first(selector)));

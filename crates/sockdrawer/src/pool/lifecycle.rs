@@ -80,7 +80,7 @@ impl<M: Members> Core<M> {
         {
             let mut control = lock(&self.control);
             while control.readiness == Readiness::Draining {
-                // Another ends it: what came of that is the answer here too.
+                // Another thread ends it: what came of that is the answer here too.
                 control = wait(&self.stopped, control);
             }
             if matches!(control.readiness, Readiness::Stopped(_)) {

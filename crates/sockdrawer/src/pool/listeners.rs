@@ -168,7 +168,7 @@ impl Listeners {
                 Ok(listener) => opened.push((at, ListenerEntry::new(number(), new, listener, state, slot))),
                 Err(NotOpened { error, left }) => {
                     for (at, entry) in &mut opened {
-                        // It had the path before, so it can have it again.
+                        // The old listener had the path before, so it can have it again.
                         let _ = entry.listener.exchange_paths(&mut self.listening[*at].listener, &*wanted.system);
                     }
                     let left = left.map(|listener| ListenerEntry::new(number(), new, *listener, state, slot));

@@ -16,7 +16,7 @@ use crate::protocol::{Connect, Told};
 use crate::sync::{lock, wait};
 use std::time::{Duration, Instant};
 
-/// A member that hangs is waited for so long when it is told whether to take connections.
+/// Maximum time that a member that hangs is waited for when it is told whether to take connections.
 pub(super) const PASSES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reason of a pool's end: another process took it over.
@@ -188,7 +188,7 @@ impl<M: Members> Core<M> {
         Ok(outcome)
     }
 
-    /// Has every member take connections, or not. One that hangs is waited for so long.
+    /// Has every member take connections, or not. A member that hangs is waited for at most this long.
     pub(super) fn put_accept_state(&self, control: &mut Control<M>, accept_state: &AcceptState, within: Duration) {
         if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
             return;

@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Distance between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the
 /// next one began.
 const IDS_APART: u64 = 1 << 24;
-/// A loop, or the thread of a connection, that begins nothing new for so long is waited for no longer: what it does may take any time.
+/// Maximum time that a loop, or the thread of a connection, is waited for that begins nothing new: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Connections stay for this reason whose loop, thread or helper process does not answer.
@@ -158,13 +158,13 @@ pub(crate) trait Movable: Manager {
     /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept, because it
     /// did not turn within this time.
     fn hand_over(&self, within: Duration) -> bool;
-    /// Stops to accept at these addresses: the other process has them, where this pool is none. From here on it is not changed. False where it was, or
-    /// has ended, since it was at this revision, or where a loop did not turn within this time.
+    /// Stops to accept at these addresses: the other process has them, where this pool is none. From here on it is not changed. False where it was,
+    /// or has ended, since it was at this revision, or where a loop did not turn within this time.
     fn hand_over_at(&self, addresses: &[String], revision: u64, within: Duration) -> bool;
     /// Takes the listeners back: the other process is dead, or did not begin. The pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
-    /// until the last look, else those of which it is still to be learned who their peers are.
+    /// until the last look, else those whose peers' addresses are still to be learned.
     fn freeze(&self, reads: &State);
     /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
@@ -388,7 +388,7 @@ impl<M: Moving> Movable for Core<M> {
 
     fn freeze(&self, reads: &State) {
         let together = M::state(self).moves_together();
-        // Nobody accepts meanwhile: a thread that does something else for so long reads no header either.
+        // No process accepts meanwhile: a thread that does something else for so long reads no header either.
         let within = if together { M::ANSWERS_WITHIN } else { BEGINS_WITHIN };
         self.gather(&Request::Freeze { reads: reads.clone(), together }, deadline(Instant::now(), within)).for_each(drop);
     }

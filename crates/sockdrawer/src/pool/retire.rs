@@ -110,7 +110,7 @@ impl Retirement {
 
     fn turn_away(&self, system: &dyn System) {
         for socket in &self.sockets {
-            // Where it is refused, they are emptied before they close, which is all that can be done.
+            // Where this is refused, the sockets are emptied before they close, which is all that can be done.
             let _ = system.turn_away(socket.fd());
         }
     }
@@ -252,7 +252,7 @@ impl Retirements {
             retirement.close(&*self.system);
         }
         let known = lock(&self.state).under_way.remove(&retirement.number);
-        // It may have the last of the sockets.
+        // This may drop the last of the sockets.
         drop(known);
         self.changed.notify_all();
     }

@@ -90,7 +90,7 @@ impl<M: Members> Core<M> {
             let restart = self.next_restart().map(|pause| PendingRestart::after(pause, reason));
             self.put_off(index, restart, || format!("{} died too often, the last of: {reason}", parts(M::PART)));
         } else if !was_wanted {
-            // It only ran the connections that it had: others accept in its place already.
+            // The member only ran the connections that it had: others accept in its place already.
             self.tell(&replaced(M::PART, index, reason.to_owned()));
         }
         self.replace_missing();

@@ -249,7 +249,7 @@ fn a_flood_at_a_socket_that_retires_does_not_keep_a_loop_from_its_connections() 
 fn a_socket_that_cannot_be_watched_costs_its_own_connection_only() {
     let scene = Scene::new();
     let mut held = scene.client();
-    // It is watched after the first answer, and before the second.
+    // The connection is watched after the first answer, and before the second.
     assert!(echoes(&mut held) && echoes(&mut held));
     scene.system.fail("watch", Errno::NOSPC, 1);
     let mut unlucky = scene.client();
@@ -324,12 +324,12 @@ fn a_start_that_the_system_refuses_leaves_nothing_behind() {
 fn a_listener_that_cannot_be_watched_is_tried_again_at_times_and_does_not_spin() {
     let scene = Scene::new();
     let mut held = scene.client();
-    // It is watched after the first answer, and before the second.
+    // The connection is watched after the first answer, and before the second.
     assert!(echoes(&mut held) && echoes(&mut held));
     scene.system.fail("watch", Errno::NOSPC, 8);
     scene.pool.reconfigure(scene.pool.config().listen("127.0.0.2:0")).expect("one more");
     let before = scene.pool.status().counts.turns;
-    // They keep the old listener ready all the time.
+    // These connections keep the old listener ready all the time.
     let queued: Vec<_> = (0..16).map(|_| scene.client()).collect();
     assert!(scene.pool.wait(LONG, |_| scene.system.left() == 0));
     let turns = scene.pool.status().counts.turns - before;
@@ -357,7 +357,7 @@ fn a_loop_that_cannot_be_replaced_at_once_is_replaced_later_and_the_pool_lives()
             scene.system.fail(call, Errno::MFILE, 2);
             assert!(scene.pool.crash(Part::Loop, 0));
             assert!(scene.pool.wait(LONG, |_| scene.told("LoopNotStarted") > 0), "{call}");
-            // Its listeners are served by another loop, or by the new one.
+            // The loop's listeners are served by another loop, or by the new one.
             assert!(echoes(&mut scene.client()), "{call}");
             assert!(scene.pool.wait(LONG, |_| scene.system.left() == 0), "{call}");
             let serve = || (0..8).all(|_| echoes(&mut scene.client()));

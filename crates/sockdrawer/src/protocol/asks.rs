@@ -108,7 +108,7 @@ pub enum HandshakeKind {
     Resumed,
 }
 
-/// A layer has learned who the peer is.
+/// The peer's address, as a layer has learned it.
 pub(crate) struct Learned {
     /// The peer's address, where it is not the one that the connection came from.
     pub(crate) real: Option<SocketAddr>,

@@ -130,7 +130,7 @@ impl Codec for Lines {
 
     fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<&'a [u8]>, TooLong> {
         let Some(line) = input.line() else {
-            // Its end may have begun.
+            // The line's end may have begun.
             self.within(input.bytes().strip_suffix(b"\r").unwrap_or(input.bytes()))?;
             return Ok(None);
         };

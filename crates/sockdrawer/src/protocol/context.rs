@@ -132,12 +132,11 @@ impl Context<'_> {
     }
 
     /// Begins a connect from this connection's loop. Within that time [`Protocol::connected`](crate::Protocol::connected) is told what came of it.
-    /// The connection that is made runs the behaviour of this one's address. It counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
-    /// of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool, and `single` has no room for it. Models that run a
-    /// connection alone, `threads` and `fork`, answer `EOPNOTSUPP`. If this connection ends before it was told, or in
-    /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; until the two are joined by a
-    /// [relay](crate::Step::Relay), the other does not move in an upgrade while this one lives.
-    /// What is asked for in [`Protocol::closed`](crate::Protocol::closed) is not begun.
+    /// The connection that is made runs the behaviour of this one's address. It counts for the pool's limit: where the pool is full the connect fails
+    /// with `EAGAIN`, so a listener of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool, and `single` has no room for
+    /// it. Models that run a connection alone, `threads` and `fork`, answer `EOPNOTSUPP`. If this connection ends before it was told, or in
+    /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; until the two are joined by a [relay](crate::Step::Relay),
+    /// the other does not move in an upgrade while this one lives. What is asked for in [`Protocol::closed`](crate::Protocol::closed) is not begun.
     /// Under layers that shake hands it is told when they have, in their own time beside that; where they fail, `EPROTO` is told.
     pub fn connect(&mut self, target: &Address, within: Duration) {
         self.connect_with(target, within, Vec::new());
@@ -201,7 +200,8 @@ impl Context<'_> {
         self.draining
     }
 
-    /// Returns what the connection has carried in all, for [`Protocol::closed`](crate::Protocol::closed); None in other callbacks, and without a pool.
+    /// Returns what the connection has carried in all, for [`Protocol::closed`](crate::Protocol::closed); None in other callbacks, and without a
+    /// pool.
     pub fn carried(&self) -> Option<Carried> {
         self.carried
     }

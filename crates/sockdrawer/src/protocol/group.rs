@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 ///
 /// A callback other than `received` is not held: members that publish what they are notified of fill the memory.
 ///
-/// A group is of one process: under [`Model::Prefork`](crate::Model::Prefork) and [`Model::Fork`](crate::Model::Fork) each process has its own. An upgrade takes no members along:
-/// [`Protocol::restored`](crate::Protocol::restored) joins again.
+/// A group is of one process: under [`Model::Prefork`](crate::Model::Prefork) and [`Model::Fork`](crate::Model::Fork) each process has its own. An
+/// upgrade takes no members along: [`Protocol::restored`](crate::Protocol::restored) joins again.
 ///
 /// ```
 /// use sockdrawer::{Context, Group, Input, Note, Peer, Protocol, Service, Step};

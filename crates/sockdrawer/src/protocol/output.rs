@@ -86,7 +86,8 @@ impl Output {
     }
 
     /// Bytes left below the high-water mark, unsent bytes counted. Advice: more is kept too, but `received` then waits until the
-    /// peer has read, unless the service is [`Receiving::Always`](super::Receiving::Always); [`Protocol::writable`](super::Protocol::writable) tells when it has.
+    /// peer has read, unless the service is [`Receiving::Always`](super::Receiving::Always); [`Protocol::writable`](super::Protocol::writable) tells
+    /// when it has.
     pub fn room(&self) -> usize {
         self.high_water.saturating_sub(self.unsent())
     }

@@ -63,8 +63,8 @@ impl Report {
         Report { kind: kind.into(), ..self }
     }
 
-    /// Makes it a record of something usual, such as the end of a connection, that is told because a setting asks for it: a loop passes on at most 1,000 of a kind per
-    /// second.
+    /// Makes it a record of something usual, such as the end of a connection, that is told because a setting asks for it: a loop passes on at most
+    /// 1,000 of a kind per second.
     #[must_use]
     pub fn record(self) -> Report {
         Report { is_record: true, ..self }

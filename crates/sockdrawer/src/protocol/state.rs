@@ -44,8 +44,8 @@ impl State {
     }
 
     /// States of this name are written as `version`, and no other version is read. This is checked between builds; in one process
-    /// [`Pool::adopt`](crate::Pool::adopt) gives any saved state to [`Service::restore`](crate::Service::restore), which refuses what it does not know:
-    /// see [`Saved::version`](crate::Saved::version).
+    /// [`Pool::adopt`](crate::Pool::adopt) gives any saved state to [`Service::restore`](crate::Service::restore), which refuses what it does not
+    /// know: see [`Saved::version`](crate::Saved::version).
     pub fn of(name: impl Into<Cow<'static, str>>, version: u32) -> State {
         let level = Level { name: name.into(), version, oldest: version, newest: version };
         State { levels: vec![level], ..State::default() }

@@ -27,7 +27,7 @@ impl Wiped {
         }
     }
 
-    /// Returns the bytes, which whoever has them wipes.
+    /// Takes the bytes, whose new owner wipes them.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

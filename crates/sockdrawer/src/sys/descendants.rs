@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) fn kill_with_descendants(pid: u32) {
     let descendants = children(pid);
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended.
+        // The process may have ended.
         let _ = kill_process(pid, Signal::KILL);
     }
     descendants.into_iter().for_each(kill_with_descendants);

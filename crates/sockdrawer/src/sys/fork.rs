@@ -198,7 +198,7 @@ pub(crate) fn lead_group(pid: u32) {
 /// Restores what a program started in this process's place expects: default actions for the signals that a helper handles, an empty signal
 /// mask, and standard input and output in blocking mode.
 pub(crate) fn restore(socket: BorrowedFd<'_>) {
-    // It fails only if `socket` is not a descriptor.
+    // This fails only if `socket` is not a descriptor.
     let _ = rustix::io::ioctl_fionbio(socket, false);
     signals::settle_program();
 }

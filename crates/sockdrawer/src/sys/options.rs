@@ -9,8 +9,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Sets the options of a connection. On a Unix socket, which lacks most of them, only the buffer sizes. Those that are off are off already on a socket that
-/// is `fresh`.
+/// Sets the options of a connection. On a Unix socket, which lacks most of them, only the buffer sizes. Those that are off are off already on a
+/// socket that is `fresh`.
 pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions, fresh: bool) -> Result<()> {
     if let Some(bytes) = options.receive_buffer {
         sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;

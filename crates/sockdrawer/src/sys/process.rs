@@ -68,7 +68,8 @@ pub(crate) fn helper_end() -> Option<OwnedFd> {
     Some(end)
 }
 
-/// Prepares a new helper: closes the descriptors that the pool's process had open without close-on-exec, and settles its signals. Returns the packet end under the lowest free number.
+/// Prepares a new helper: closes the descriptors that the pool's process had open without close-on-exec, and settles its signals. Returns the packet
+/// end under the lowest free number.
 pub(crate) fn settle_helper(end: OwnedFd) -> Result<OwnedFd> {
     close_others(&end)?;
     let lowest = rustix::io::fcntl_dupfd_cloexec(&end, 3)?;

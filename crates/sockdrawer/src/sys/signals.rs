@@ -13,7 +13,7 @@ const LAST: i32 = 64;
 /// Undoes an ignored SIGCHLD, which survives exec: children of a process that ignores it vanish, and a wait for one finds none.
 pub(crate) fn expect_children() {
     if is_ignored(libc::SIGCHLD) {
-        // It fails only for bad numbers.
+        // This fails only for bad numbers.
         let _ = set(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
@@ -21,7 +21,7 @@ pub(crate) fn expect_children() {
 /// Handles SIGXFSZ, which otherwise ends the process at the first byte beyond `RLIMIT_FSIZE`, of a log or of memory that processes share: the
 /// call fails with EFBIG. It is a handler, which exec takes away, and not ignored, which programs that are started would inherit.
 pub(crate) fn bear_full_files() {
-    // It fails only for bad numbers.
+    // This fails only for bad numbers.
     let _ = set(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t);
 }
 
@@ -55,7 +55,7 @@ pub(super) fn settle_helper() -> Result<()> {
 #[cfg(feature = "processes")]
 pub(super) fn settle_program() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // It fails only for bad numbers.
+        // This fails only for bad numbers.
         let _ = set(signal, libc::SIG_DFL);
     }
     // It comes after the actions were restored: a pending signal ends the program now, as it would have ended it a moment later.

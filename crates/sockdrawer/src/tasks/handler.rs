@@ -11,7 +11,8 @@ use std::time::Duration;
 /// A connection that was given back and did not move goes on after this time, or as soon as something comes in.
 const RESTS: Duration = Duration::from_secs(1);
 
-/// An async handler whose connections move, in an [upgrade](crate::Upgrade), to a new build of the program: see [`Behaviour::handler`](crate::Behaviour::handler).
+/// An async handler whose connections move, in an [upgrade](crate::Upgrade), to a new build of the program: see
+/// [`Behaviour::handler`](crate::Behaviour::handler).
 ///
 /// While a new build takes over, [`Info::moving`](super::Info::moving) is ready. The handler returns the connection then, at a point at which
 /// [`Handler::State`] is all that it needs to go on: between two messages, with nothing in a buffer of its own. The handler of the new build goes on

@@ -63,8 +63,8 @@ impl Behaviour {
     }
 
     /// Returns a queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).
-    /// Each call makes another queue, for one pool: a pool that stops ends the listeners of its queue. When a pool changes to another queue, its new connections go there, and connections taken from the
-    /// old queue are not affected.
+    /// Each call makes another queue, for one pool: a pool that stops ends the listeners of its queue. When a pool changes to another queue, its new
+    /// connections go there, and connections taken from the old queue are not affected.
     pub fn listener() -> Behaviour {
         Behaviour::Protocol(Arc::new(Source(Slabs(Arc::new(Queued(Arc::default()))))))
     }

@@ -95,8 +95,8 @@ impl<S: Service> std::fmt::Debug for NotMoved<S> {
 }
 
 impl<S: Service> Driver<S> {
-    /// Moves the connection to a new build with this service, as an upgrade does: where its [`Service::state`] reads the declared state of this one, by
-    /// [`Driver::save_and_restore`].
+    /// Moves the connection to a new build with this service, as an upgrade does: where its [`Service::state`] reads the declared state of this one,
+    /// by [`Driver::save_and_restore`].
     ///
     /// # Errors
     /// The connection as it was, and why it stays.

@@ -63,7 +63,7 @@ struct Line {
 /// processes or in none.
 #[derive(Default)]
 struct Crossing {
-    /// Connections have been restored here, and are not seated.
+    /// Connections have been restored here, and do not have their places yet.
     under_way: bool,
     /// The slice that the other process was told of, and may let go of, where connections move slice by slice.
     let_go: Option<Slice>,
@@ -294,7 +294,7 @@ impl Behind for Stayed {
             }
             return Ok(outcome);
         };
-        // They may be seated by now, or not yet.
+        // These connections may have their places by now, or not yet.
         let mut outcome = here(&selector.clone().and(!these.clone()))?;
         if notes.len() < MAX_NOTES {
             notes.push((note.clone(), selector.clone()));

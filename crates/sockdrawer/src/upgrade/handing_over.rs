@@ -151,7 +151,7 @@ impl Conversation<'_> {
             pool.wait_for_none(None);
             pool.end_handed_over();
         }
-        // They end by now, each on a thread of its own, if there was one.
+        // These pools end by now, each on a thread of its own, if there was one.
         given_up.iter().for_each(|one| one.named.pool.end_with_successor(ends));
         None
     }
@@ -174,8 +174,8 @@ impl Conversation<'_> {
         match went.and_then(|()| self.move_all(prepared, began)) {
             Err(_) if self.has_died() => Err(DIED.to_owned()),
             Err(_) => {
-                // It stood, and has died. Where it had been replaced in turn, what stayed here counts for no limit of the build that serves now, which
-                // cannot ask it to end either.
+                // The successor stood, and has died. Where it had been replaced in turn, what stayed here counts for no limit of the build that
+                // serves now, which cannot ask it to end either.
                 if self.stays.is_none() && Replace::at(&self.meeting.path).build().is_ok() {
                     self.stays = Some((self.talk.now(), self.meeting.ends));
                 }
@@ -289,7 +289,7 @@ impl Conversation<'_> {
             return Err(format!("{MAX_BEHIND} processes before it still have connections: end those first"));
         }
         if self.replacing.is_none() {
-            // Another was asked for before it was started.
+            // A successor that this process started was asked for before.
             self.meeting.asked.ask()?;
         }
         if !self.all_turn(self.meeting.turns_within) {
@@ -335,7 +335,7 @@ impl Conversation<'_> {
                 return Ok(self.talk.hear(Some(until))?.0);
             }
             if came && let Ok(other) = accept(place).and_then(Talk::new) {
-                // It says first what it wants: a message that nobody reads would destroy the answer.
+                // The program says first what it wants: a message that is not read would destroy the answer.
                 let asks = match other.answer(Some(GREETS_WITHIN)) {
                     Ok(Said::Replace(asks)) if asks.is_question() => {
                         other.end(Said::Planned(self.meeting.look(&asks)));
@@ -385,7 +385,8 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Returns until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are none.
+    /// Returns until when connections that move together, gathered then, wait for a successor that says nothing. None: they do not, or there are
+    /// none.
     pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
         let until = gathered + TOGETHER_WITHIN;
         let waits = |named: &Named| named.pool.gathers();
@@ -491,8 +492,9 @@ impl Conversation<'_> {
         }
     }
 
-    /// Says how many connections are left, here and in how many processes, where that changed: their permits may be waited for. The counters come along. What finds no room
-    /// now, for the successor may be stopped, is said later; with other room it is waited for. Returns whether there was news.
+    /// Says how many connections are left, here and in how many processes, where that changed: their permits may be waited for. The counters come
+    /// along. What finds no room now, for the successor may be stopped, is said later; with other room it is waited for. Returns whether there was
+    /// news.
     pub(super) fn tell_left(&mut self, room: Room) -> Result<bool> {
         let mut any = false;
         let mut left = self.what_is_left(false);

@@ -109,7 +109,7 @@ impl Meeting {
                 }
             }
             Err(reason) => {
-                // It may come later, or what it has started, and would take over then.
+                // The successor, or a process that it has started, may come later, and would take over then.
                 if !successor.has_ended() {
                     descendants::kill_with_descendants(successor.child.id());
                 }
@@ -209,8 +209,8 @@ pub(super) fn refused(Refused { reason, .. }: Refused) -> String {
     reason
 }
 
-/// Tells the process that has started this one as its next build why this one does not take over, which is the answer to the program that asked for it.
-/// Elsewhere it does nothing. Call it before a program ends with an error that the new build's operator is to read.
+/// Tells the process that has started this one as its next build why this one does not take over, which is the answer to the program that asked for
+/// it. Elsewhere it does nothing. Call it before a program ends with an error that the new build's operator is to read.
 pub fn give_up(reason: &str) {
     if IS_REFUSED.swap(true, Ordering::Relaxed) {
         return;

@@ -54,9 +54,9 @@ const REPLACES: &str = "SOCKDRAWER_REPLACES";
 const MEETS_AT: &str = "SOCKDRAWER_MEETS_AT";
 /// Maximum time from the meeting to the commit, unless told otherwise.
 const WITHIN: Duration = Duration::from_secs(30);
-/// The predecessor stands by for so long after the commit, unless told otherwise.
+/// Time for which the predecessor stands by after the commit, unless told otherwise.
 const STAND_BY: Duration = Duration::from_secs(3);
-/// A loop may be busy for so long when a successor comes, unless told otherwise.
+/// Maximum time that a loop may be busy when a successor comes, unless told otherwise.
 const TURNS_WITHIN: Duration = Duration::from_secs(5);
 /// Connections of a pool that the next build does not have may take so long to end, unless told otherwise.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -73,8 +73,8 @@ const MAX_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
 ///
-/// What moves must be declared: see [`Service::state`](crate::Service::state). The models of both may differ; connections of `fork`, each of which has a
-/// process to itself, stay until they end. Pools may accept or connect: connects that are under way stay, and follow once they stand.
+/// What moves must be declared: see [`Service::state`](crate::Service::state). The models of both may differ; connections of `fork`, each of which
+/// has a process to itself, stay until they end. Pools may accept or connect: connects that are under way stay, and follow once they stand.
 ///
 /// ```no_run
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, Upgrade};
@@ -166,8 +166,8 @@ impl std::fmt::Debug for Carry {
     }
 }
 
-/// Returns whether connections that stay for this reason are left behind by the upgrade that says so. Those are not whose end is under way, and those that
-/// an upgrade before left in an earlier process, which said so.
+/// Returns whether connections that stay for this reason are left behind by the upgrade that says so. Those are not whose end is under way, and those
+/// that an upgrade before left in an earlier process, which said so.
 pub fn leaves_behind(reason: &str) -> bool {
     ![crate::event_loop::phase::ENDING, EARLIER].contains(&reason)
 }
@@ -283,16 +283,16 @@ impl Upgrade {
         self
     }
 
-    /// Has this process ask `whether` a new build may replace it, each time that one comes, but for rehearsals. Its error is the reason that the new build, and the
-    /// program that started it, are told. It is called on a thread of the upgrade; the new build waits meanwhile, no longer than its [`Upgrade::within`]. Default: any
-    /// may.
+    /// Has this process ask `whether` a new build may replace it, each time that one comes, but for rehearsals. Its error is the reason that the new
+    /// build, and the program that started it, are told. It is called on a thread of the upgrade; the new build waits meanwhile, no longer than its
+    /// [`Upgrade::within`]. Default: any may.
     pub fn asks(mut self, whether: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Upgrade {
         self.asked.asked = Arc::new(whether);
         self
     }
 
-    /// Has this process call `then` where a new build has been given what is [carried](Upgrade::carry), and has not taken over all the same, or died soon after: what was written is this
-    /// process's again. It is called on a thread of the upgrade, when connections go on here. Default: nothing.
+    /// Has this process call `then` where a new build has been given what is [carried](Upgrade::carry), and has not taken over all the same, or died
+    /// soon after: what was written is this process's again. It is called on a thread of the upgrade, when connections go on here. Default: nothing.
     pub fn taken_back(mut self, then: impl Fn() + Send + Sync + 'static) -> Upgrade {
         self.asked.taken_back = Arc::new(then);
         self
@@ -332,7 +332,7 @@ impl Upgrade {
                         return Ok((Some(predecessor), place, None));
                     }
                     died = Some(Instant::now());
-                    // It may have died a moment ago: then there is none. Or it is short of something, and hangs up.
+                    // The process there may have died a moment ago: then there is none. Or it is short of something, and hangs up.
                     if Instant::now() >= until {
                         return Err(self.error(HANGS_UP.to_owned()));
                     }
@@ -388,8 +388,8 @@ impl Upgrade {
         lock(&self.begun.as_ref()?.predecessor).as_ref().map(|predecessor| predecessor.build.clone())
     }
 
-    /// Where the predecessor's pool of this name listens, with real ports, but for addresses that a pool [started](Upgrade::start) here has. Empty
-    /// without a predecessor, or such a pool of it.
+    /// Returns the addresses at which the predecessor's pool of this name listens, with real ports, but for addresses that a pool
+    /// [started](Upgrade::start) here has. Empty without a predecessor, or such a pool of it.
     ///
     /// A pool that listens there goes on with the predecessor's sockets, which may be a service manager's:
     ///
@@ -467,8 +467,8 @@ impl Upgrade {
     /// service's own: give them a version. They may be secret: copies that this library makes are wiped after use, and none is printed.
     /// A pool of processes then asks its service for its [`Recipe`](crate::Recipe) once more; another one is built before the first connection.
     ///
-    /// Connections that change what is carried are to move [together](crate::State::together): whatever another one changes between `write` and its own
-    /// move is lost. All that is carried may have 64 MiB, and no connection is answered while it is written and read. [`Saver`](crate::Saver) and
+    /// Connections that change what is carried are to move [together](crate::State::together): whatever another one changes between `write` and its
+    /// own move is lost. All that is carried may have 64 MiB, and no connection is answered while it is written and read. [`Saver`](crate::Saver) and
     /// [`Saved`](crate::Saved) do for these bytes, too. Call it before [`Upgrade::ready`]: later it does nothing.
     ///
     /// A panic of `write`, or too many bytes, end the upgrade; the predecessor goes on as it was. A panic of `read` comes out of

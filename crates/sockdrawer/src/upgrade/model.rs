@@ -126,7 +126,7 @@ fn explore(faults: usize, kinds: schedule::Kinds, together: bool) -> usize {
     }
 }
 
-/// Tries so many runs with three faults that each stand anywhere. Returns in how many of them all three came to pass.
+/// Tries this many runs with three faults that each stand anywhere. Returns in how many of them all three came to pass.
 fn explore_at_random(runs: usize, together: bool) -> usize {
     let calls = run(&[], 3, schedule::Kinds::All, together).1.len();
     // Xorshift, from a seed that is the same each time.

@@ -204,8 +204,8 @@ impl Replace {
         self.connect_by(asks, || passing::packet_connect(&self.path).and_then(Talk::new))
     }
 
-    /// Connects until what is asked for is taken. A process hangs up that has waited for this one's word in vain, as on a machine that gives this one no
-    /// turn for that long, or that is short of something: nothing has begun then.
+    /// Connects until what is asked for is taken. A process hangs up that has waited for this one's word in vain, as on a machine that gives this one
+    /// no turn for that long, or that is short of something: nothing has begun then.
     fn connect_by(&self, asks: &messages::Replace, connects: impl Fn() -> crate::sys::Result<Talk>) -> Result<Talk, Error> {
         let until = deadline(Instant::now(), self.within);
         loop {

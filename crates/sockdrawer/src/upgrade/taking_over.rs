@@ -51,7 +51,7 @@ pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
     before: Arc<Before>,
-    /// The pool was told that the predecessor has no connections any more.
+    /// The pools were told that the predecessor has no connections any more.
     is_alone: bool,
 }
 
@@ -183,7 +183,7 @@ impl Predecessor {
                 limit: pool.limit(),
             }
         });
-        // Where it is not heard, an answer came before.
+        // Where this is not heard, an answer came before.
         let prepared = Said::Prepared(Prepared {
             pools: reads.collect(),
             carried: Some(carries.iter().map(|carry| carry.name.clone()).collect()),
@@ -196,7 +196,7 @@ impl Predecessor {
             }
             Ok((Said::Refused(refused), _)) => return Err(meeting::refused(refused)),
             Ok(_) => return Err("what it says is not understood".to_owned()),
-            // It has died: its listeners are this process's, and it has no connections.
+            // The predecessor has died: its listeners are this process's, and it has no connections.
             Err(Errno::PIPE) if pools.iter().all(|named| named.pool.listens()) => Go::default(),
             Err(Errno::PIPE) => return Err("it ended meanwhile, and its listeners with it: start this program again".to_owned()),
             Err(errno) => return Err(line(errno)),
@@ -269,7 +269,7 @@ impl Arrivals {
             let (said, descriptors) = match self.talk.hear(until) {
                 Ok(heard) => heard,
                 Err(Errno::AGAIN) => continue,
-                // It is dead, or has nothing left: what it offered is this process's.
+                // The predecessor is dead, or has nothing left: what it offered is this process's.
                 Err(_) => break,
             };
             match said {
@@ -303,7 +303,7 @@ impl Arrivals {
             }
         }
         self.seat(&mut pending, false);
-        // Where it lives: it must not take the listeners back because the conversation is over.
+        // A predecessor that lives must not take the listeners back because the conversation is over.
         self.before.settle();
         for arriving in &mut self.pools {
             arriving.named.pool.count_no_more_elsewhere();
@@ -351,7 +351,8 @@ impl Arrivals {
         }
     }
 
-    /// Tells it, once, where the predecessor has said that no pool has a connection there. Permits do not say it: the predecessor may have connections for which none is held here.
+    /// Tells it, once, where the predecessor has said that no pool has a connection there. Permits do not say it: the predecessor may have
+    /// connections for which none is held here.
     fn tell_if_alone(&mut self) {
         if self.pools.iter().all(|arriving| arriving.left == 0) && !std::mem::replace(&mut self.is_alone, true) {
             self.pools.iter().for_each(|arriving| arriving.named.pool.tell_event(&Event::ServesAlone));

@@ -39,8 +39,8 @@ pub(super) trait Line: Send + Sync {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// `EAGAIN`: none has come until then. `EPIPE`: the other end is gone, and all that it said was heard. Others: the system is short of something, or
-    /// the message cannot be read.
+    /// `EAGAIN`: none has come until then. `EPIPE`: the other end is gone, and all that it said was heard. Others: the system is short of something,
+    /// or the message cannot be read.
     fn receive(&self, until: Option<Instant>) -> Result<Heard>;
     /// Waits until there is something to receive, here or at the other socket.
     ///
@@ -171,7 +171,7 @@ impl Talk {
                 Ok(()) => return Ok(()),
                 Err(errno @ (Errno::PIPE | Errno::TOOBIG)) => return Err(errno),
                 Err(_) if until.is_some_and(|until| self.0.now() >= until) => return Err(Errno::AGAIN),
-                // It has waited for room.
+                // The message has waited for room.
                 Err(Errno::AGAIN) if room == Room::Soon => {}
                 Err(_) => self.0.pause(SHORT_OF),
             }

@@ -79,9 +79,9 @@ pub enum Header {
 }
 
 impl Header {
-    /// The most bytes that a header of version 1 has, its line break included.
+    /// Maximum length of a header of version 1 in bytes, its line break included.
     pub const MAX_V1: usize = 107;
-    /// The most bytes of a header of version 2 that are accepted. The form allows 65,551, and nothing needs so many.
+    /// Maximum length of a header of version 2 that is accepted, in bytes. The form allows 65,551, and nothing needs so many.
     pub const MAX_V2: usize = 4096;
 
     /// Returns a header on behalf of a peer that connected to `destination`.

@@ -130,7 +130,7 @@ impl Core<Loops> {
         for entry in &control.listeners.listening {
             if let Err(errno) = entry.listener.set_options(&*self.own.shared.system, new) {
                 for entry in &control.listeners.listening {
-                    // They were set before, so they can be set again.
+                    // The old options were set before, so they can be set again.
                     let _ = entry.listener.set_options(&*self.own.shared.system, old);
                 }
                 let reason = format!("the system refuses it: {}", std::io::Error::from(errno));

@@ -94,7 +94,7 @@ impl Core<Loops> {
         self.ask_for_end(endings, |_, _| ());
     }
 
-    /// Asks so many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
+    /// Asks this many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
     fn drain_some(&self, selector: &Selector, most: usize, mut moments: Moments, endings: &Arc<Endings>) {
         let mut targets = self.targets(selector, endings.until, |_, tokens| tokens);
         shuffle(&mut targets);

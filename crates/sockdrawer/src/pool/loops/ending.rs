@@ -16,7 +16,7 @@ use crate::sync::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A loop that hangs in user code is waited for so long after the deadline of a shutdown.
+/// Maximum time that a loop that hangs in user code is waited for after the deadline of a shutdown.
 const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
 impl Core<Loops> {

@@ -115,7 +115,7 @@ impl Members for Loops {
     }
 
     fn undo(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) {
-        // They were set before, so they can be set again.
+        // The old options were set before, so they can be set again.
         let _ = core.set_listener_options(control, &change.wanted.settings.options, &control.config.settings.options);
         // Lets those go that are too many.
         let _ = core.start_workers(control.config.workers);
@@ -205,7 +205,7 @@ impl Members for Loops {
             if core.own.shared.process.is_none() {
                 dead.running.counters.add_to(&mut control.own.past);
             }
-            // It has reported: it ends at once.
+            // The thread has reported: it ends at once.
             let _ = dead.running.thread.join();
         }
         (Vec::new(), false)

@@ -115,7 +115,7 @@ impl ChildTemplate {
     #[inline(never)]
     pub(super) fn prepare(&self, generation: &Generation) {
         let shared_counters = SharedCounters::private();
-        // Its few numbers lie with what else a child writes.
+        // The few numbers of the limiter lie with what else a child writes.
         let limiter = Limiter::shared(shared_counters.listener(0), 1, None);
         let permit = Permit::take(&limiter).expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
@@ -145,7 +145,7 @@ impl ChildTemplate {
 fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Result<(), Errno> {
     let NewChild { incoming, id, generation, .. } = child;
     let Incoming { socket, permit, remote, side, lag, connect_time, .. } = incoming;
-    // They are the parent's to give back.
+    // The generation and the permit are the parent's to give back.
     let (generation, permit_of_parent) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
@@ -175,7 +175,7 @@ fn shared(
         process: None,
         limiter,
         generation,
-        // None run: a job runs where its connection runs.
+        // No worker runs: a job runs where its connection runs.
         workers: Workers::new(1),
         delegates: Delegates::new(1, template.stack),
         observer: Some(observer),

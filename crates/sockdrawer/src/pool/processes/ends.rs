@@ -138,7 +138,7 @@ impl Asked {
     }
 
     fn reply(mut self) -> Reply {
-        // They were killed, and are not gone yet.
+        // Children that are left were killed, and are not gone yet.
         self.count(self.left.len(), true);
         match self.kind {
             AskedFor::Drain | AskedFor::Purge => Reply::Outcome(Box::new(self.drained.into())),
@@ -263,7 +263,7 @@ impl Ends {
                     }
                     (true, Stage::Asking) => {}
                     (true, Stage::LastWords) => children.signal_program(pid, SIGTERM, KillReason::Cut),
-                    // It came after the end of all.
+                    // The child came after the end of all.
                     _ => children.kill(pid, KillReason::Cut),
                 }
             }

@@ -371,7 +371,7 @@ impl Forking {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
         }
         if let Err(errno) = self.set_options(&next.settings.options) {
-            // They were set before, so they can be set again.
+            // These options were set before, so they can be set again.
             let _ = self.set_options(&self.generated.settings.options);
             return Err(system(errno));
         }

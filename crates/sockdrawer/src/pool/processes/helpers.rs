@@ -155,7 +155,7 @@ impl Core<Helpers> {
             match reply {
                 Some(Reply::Outcome(answer)) => Some(*answer),
                 Some(_) => None,
-                // It is gone, and its connections with it.
+                // The helper is gone, and its connections with it.
                 None => Some(Outcome::default()),
             }
         });
@@ -262,7 +262,7 @@ impl Core<Helpers> {
         }
         let (channel, inner) = (&channels[index % channels.len()], index / channels.len());
         match part {
-            // As anybody with the right to may kill it.
+            // Any process with the right to do so may kill it, too.
             Part::Process => inner == 0 && channel.kill(),
             part => matches!(channel.ask(HelperRequest::Crash(part, inner)), Some(Reply::Done)),
         }

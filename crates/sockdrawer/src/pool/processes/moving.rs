@@ -93,7 +93,7 @@ impl Holder for Channel {
                 Ok(Offered { count, next, ..Offered::default() })
             }
             Some(_) => Err(Errno::BUSY),
-            // It is gone, and its connections with it.
+            // The helper is gone, and its connections with it.
             None => Ok(Offered::default()),
         }
     }

@@ -1,4 +1,4 @@
-//! Permits that a process took with it when it was killed between two instructions: noted as taken, but not by whom.
+//! Permits that a process took with it when it was killed between two instructions: noted as taken, but by no process.
 
 use std::collections::BTreeMap;
 

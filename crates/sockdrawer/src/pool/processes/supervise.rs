@@ -106,7 +106,7 @@ impl Core<Helpers> {
     /// Ends processes that are not wanted and have no connection left, and looks for permits that no process holds.
     pub(super) fn look_after(&self, control: &mut Control<Helpers>) {
         for (index, member) in control.members.iter().enumerate().filter(|(_, member)| !member.active) {
-            // It has no socket to accept from, and nothing more to do.
+            // The helper has no socket to accept from, and nothing more to do.
             if self.own.shared_counters.held(index).load(Ordering::SeqCst) == 0 {
                 member.running.iter().for_each(|channel| channel.dismiss());
             }

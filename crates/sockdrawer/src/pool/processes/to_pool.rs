@@ -45,7 +45,7 @@ impl ToPool {
     }
 
     pub(super) fn reply(&self, number: u64, reply: Reply) {
-        // It is lost when the pool is gone, which the reading side notices.
+        // The reply is lost when the pool is gone, which the reading side notices.
         let _ = self.reply_with(number, reply, &[]);
     }
 
@@ -59,7 +59,7 @@ impl ToPool {
 
     /// Events are told on loops' threads: where the pool does not read, they are not told. The end of a generation is told later.
     pub(super) fn tell(&self, event: &Event) {
-        // These are the pool's own, told once for all its processes.
+        // These events are the pool's own, told once for all its processes.
         if matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
             return;
         }

@@ -25,7 +25,7 @@ pub(crate) struct Start {
     pub(crate) model: Model,
     /// Index of the process among the pool's.
     pub(crate) index: usize,
-    /// The most connections that its descriptors allow.
+    /// Maximum of connections that its descriptors allow.
     pub(crate) most: usize,
     pub(crate) generated: Generated,
     pub(crate) tuning: Tuning,

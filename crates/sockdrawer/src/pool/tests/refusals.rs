@@ -147,7 +147,7 @@ fn a_change_that_fails_anywhere_leaves_the_old_state_serving() {
             assert_ne!(status.limit, 50, "{what}");
             assert_nothing_is_left(whole, &what);
             assert!(echoes(&mut held) && echoes(&mut other) && echoes(&mut scene.client()), "{what}");
-            // It was not stale, and nothing stands in its way any more.
+            // The configuration was not stale, and nothing stands in its way any more.
             let applied = scene.pool.reconfigure(wanted).expect(&what);
             assert_eq!((applied.generation, applied.revision), (2, 2), "{what}");
             assert!(echoes(&mut held) && echoes(&mut scene.client()), "{what}");
