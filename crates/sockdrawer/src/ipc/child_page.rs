@@ -33,7 +33,7 @@ const JOB: u64 = 2;
 const SERVICE: u64 = 3;
 const REPORT: u64 = 4;
 
-/// More than anything that one connection counts: sums of many such numbers are still numbers.
+/// A number that is more than anything that one connection counts: sums of many such numbers are still numbers.
 const MOST: u64 = 1 << 50;
 
 /// A child's page.

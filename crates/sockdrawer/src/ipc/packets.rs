@@ -86,7 +86,7 @@ impl Receiver {
     /// # Errors
     /// When what came is no message of ours, or a longer one than any of ours.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<Passed<T>>> {
-        // Not kept: a process that forks has few pages.
+        // The packet is not kept: a process that forks has few pages.
         let mut packet = Pages::new(MAX_BYTES)?;
         loop {
             let mut passed = Vec::new();

@@ -27,7 +27,7 @@ pub(crate) trait Teller: Send + Sync {
 pub(crate) struct Alarms {
     teller: Mutex<Option<Weak<dyn Teller>>>,
     busy: AtomicBool,
-    /// Counts the threads that want a look taken.
+    /// Number of times that a thread wanted a look taken.
     looks: AtomicU64,
     /// Maximum of connections seen since the last look.
     peak: AtomicU64,

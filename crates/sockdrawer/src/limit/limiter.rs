@@ -46,7 +46,7 @@ pub(crate) struct Process {
     pub(crate) index: Option<usize>,
     /// Maximum of connections that its own descriptors allow.
     pub(crate) most: usize,
-    /// Rung when one of them is called.
+    /// The event that is rung when a process is called.
     pub(crate) event: Arc<OwnedFd>,
     pub(crate) system: Arc<dyn System>,
 }
@@ -257,7 +257,7 @@ impl Limiter {
         self.call();
     }
 
-    /// Counts this many more, also beyond the limit: connections that were let in before, in another process.
+    /// Counts this many permits more, also beyond the limit: connections that were let in before, in another process.
     pub(crate) fn hold_more(&self, count: u64) {
         let taken = self.shared_counters.taken().fetch_add(count, SeqCst) + count;
         if let Some((held, _)) = self.own() {
@@ -331,7 +331,7 @@ impl Limiter {
     fn call_process(&self, process: &Process) {
         let waiting = self.shared_counters.waiting().load(SeqCst);
         if waiting == 0 {
-            // As after nearly every connection.
+            // No process waits, as nearly always.
             return;
         }
         let after = self.shared_counters.turn().load(SeqCst) as usize + 1;

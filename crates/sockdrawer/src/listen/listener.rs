@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Sockets of one TCP address.
 pub(crate) const SOCKETS: usize = 16;
-/// More loops than this many sockets have one each, up to here.
+/// Maximum number of sockets of an address: more loops than [`SOCKETS`] have one each, up to here.
 pub(crate) const MAX_SOCKETS: usize = 1024;
 
 /// A listener: one address with its sockets.
@@ -49,10 +49,10 @@ impl Drop for Listener {
     }
 }
 
-/// Whose the sockets of a listener are: what may be done to them at its end.
+/// Ownership of a listener's sockets: what may be done to them at its end.
 #[derive(Clone)]
 pub(crate) enum Ownership {
-    /// Others have them too: nothing but to close ours.
+    /// Other processes have the sockets too: nothing is done to them but to close this process's copies.
     Shared,
     /// No other process has them.
     Own,

@@ -47,7 +47,7 @@ impl Drop for PathLock {
         if let Some((path, file)) = &self.0 {
             // Starts that wait find another file there, or none, and begin again.
             let _ = std::fs::remove_file(path);
-            // Not by the close alone: a process that was forked meanwhile has the descriptor too.
+            // The close alone does not unlock it: a process that was forked meanwhile has the descriptor too.
             let _ = file.unlock();
         }
     }

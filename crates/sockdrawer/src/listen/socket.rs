@@ -14,7 +14,7 @@ pub(crate) struct ListenSocket {
     /// The connections of this socket are spread over all loops by message: it is the only one of its address.
     pub(super) spread: AtomicBool,
     gone: AtomicBool,
-    /// Another process may take it back: nothing that it would find there is changed.
+    /// Another process may take the socket back: nothing that it would find there is changed.
     borrowed: AtomicBool,
 }
 

@@ -142,7 +142,7 @@ impl Table {
     fn grow(&mut self, shared_counters: &SharedCounters) -> Result<(), Errno> {
         let first = self.chunks.len() * CHUNK;
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
-        // As many as permits, which are at most as many as places among the shared numbers.
+        // There are as many slots as permits, which are at most as many as places among the shared numbers.
         let slots = (first..(first + CHUNK).min(MAX_CHILDREN)).rev();
         self.free.extend(slots.map(|slot| ChildSlot { slot, page: shared_counters.child(slot) }));
         shared_counters.set_children((first + CHUNK).min(MAX_CHILDREN));

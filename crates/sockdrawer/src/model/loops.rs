@@ -15,7 +15,7 @@ pub(super) const EVENTS_PER_TURN: usize = 512;
 /// The state of a running loop that others can see without asking it.
 #[derive(Default)]
 pub(crate) struct TurnCounter {
-    /// Counts the loop's sleeps and wakes: odd while it is awake.
+    /// Number of the loop's sleeps and wakes: odd while it is awake.
     beats: AtomicU64,
     pub(crate) connections: AtomicUsize,
     /// The thread has nothing more to do.

@@ -22,7 +22,7 @@ const LINGERS: u64 = 1 << 32;
 
 /// Connections of programs, and of those that have ended.
 pub(super) struct Programs {
-    /// Readable when a connection is to be looked at.
+    /// The epoll that is readable when a connection is to be looked at.
     epoll: OwnedFd,
     lingering: HashMap<u64, Lingering>,
     next: u64,

@@ -41,7 +41,7 @@ pub(crate) fn start(
                 let _entered = runtime.enter();
                 loops::live(event_loop, |event_loop| runtime.block_on(drive(event_loop, &turns, epoll)))
             };
-            // Not by dropping it: that waits for what the user runs in its blocking threads.
+            // Dropping the runtime would wait for what the user runs in its blocking threads.
             runtime.shutdown_background();
             turns.ended.store(true, Ordering::Release);
             ended(panic);

@@ -34,7 +34,7 @@ pub(crate) struct Threads {
     pool: Mutex<Served>,
     stack: AtomicUsize,
     inbox: AtomicUsize,
-    /// Told when a thread died, with the panic's message.
+    /// The code that is told when a thread died, with the panic's message.
     died: Box<dyn Fn(String) + Send + Sync>,
 }
 
@@ -101,7 +101,7 @@ impl Threads {
     fn run(&self, event_loop: EventLoop, own: &Arc<Thread>) {
         panics::caught_on_this_thread();
         user_code::run(&**event_loop.shared());
-        // Not an owner: when the last thread is counted out, the service must be gone with it.
+        // A weak reference: when the last thread is counted out, the service must be gone with it.
         let shared = Arc::downgrade(event_loop.shared());
         // Outside the guard, so that its connection ends in order and not by unwinding.
         let mut event_loop = event_loop;
@@ -191,7 +191,7 @@ impl Threads {
 impl Placement for Threads {
     fn place(&self, event_loop: &mut EventLoop, mut incoming: Incoming) {
         if event_loop.connections.gives_all_away() {
-            // To a thread that runs nothing else: a second one is not needed.
+            // This thread runs nothing else: a second one is not needed.
             return event_loop.adopt_incoming(incoming);
         }
         loop {

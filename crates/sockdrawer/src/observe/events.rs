@@ -130,7 +130,7 @@ pub enum Event {
     },
     /// A loop could not be started: the other loops do its work.
     LoopNotStarted {
-        /// Why.
+        /// The reason why the loop could not be started.
         reason: String,
     },
     /// A helper process died, and its connections with it. It was replaced, unless the process was not wanted any more.
@@ -151,7 +151,7 @@ pub enum Event {
     },
     /// A helper process could not be started: the other processes do its work.
     ProcessNotStarted {
-        /// Why.
+        /// The reason why the process could not be started.
         reason: String,
     },
     /// A thread of [`Model::Threads`](crate::Model::Threads) died, and its connection with it. It counts as a restart.
@@ -166,7 +166,7 @@ pub enum Event {
     },
     /// Too many restarts: the pool stops accepting, drains and stops.
     GaveUp {
-        /// Why.
+        /// The reason why the pool gave up.
         reason: String,
     },
 }

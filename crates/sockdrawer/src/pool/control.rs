@@ -32,7 +32,7 @@ pub(crate) struct Core<M: Members> {
     /// Data that the members share.
     pub(crate) own: M,
     pub(crate) control: Mutex<Control<M>>,
-    /// Told when the pool has stopped.
+    /// The condition that the pool has stopped.
     pub(crate) stopped: Condvar,
     /// The way to the supervisor.
     pub(crate) reports: mpsc::Sender<FromMember<M::News>>,

@@ -1,4 +1,4 @@
-//! When each of many connections is asked to end, which process asks how many, and how long what it is told may take.
+//! The course of a drain: when each of many connections is asked to end, which process asks how many, and how long what it is told may take.
 
 use crate::clock::deadline;
 use crate::operation::Drain;

@@ -51,7 +51,7 @@ pub(super) enum GaveUp {
 pub(super) struct Retirement {
     pub(super) number: u64,
     pub(super) address: Address,
-    /// Others have taken their place.
+    /// Other sockets have taken the place of these.
     pub(super) replaced: bool,
     sockets: Vec<Arc<ListenSocket>>,
     ownership: Ownership,

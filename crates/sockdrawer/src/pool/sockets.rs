@@ -1,4 +1,4 @@
-//! Which member holds which listening socket: sockets go to their new holder first, and are given up only when they are empty, so
+//! Listening sockets and the members that hold them: sockets go to their new holder first, and are given up only when they are empty, so
 //! that nothing that waits in a queue is lost.
 
 use super::control::{Control, Core, Member};

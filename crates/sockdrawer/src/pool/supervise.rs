@@ -40,7 +40,7 @@ fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<FromMemb
             Ok(FromMember::News(news)) => M::hear(&core, news),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
-        // Also while there is always something to hear.
+        // Looks are made also while there is always something to hear.
         let now = Instant::now();
         if now >= look {
             core.look();
@@ -247,7 +247,7 @@ pub(super) fn end_in_order(manager: Arc<dyn Manager>, reason: String) {
         ending.shutdown(Drain::within(LAST_DRAIN), &why);
     };
     if std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(end).is_err() {
-        // Not even a thread: then without patience.
+        // There is not even a thread: the pool is stopped without patience.
         manager.stop(&reason);
     }
 }

@@ -23,11 +23,11 @@ const MAX_ROOM: usize = 1 << 20;
 const MAX_WARM: usize = 1 << 20;
 /// Minimum of connections that memory is kept for in each loop.
 const FEWEST_WARM: usize = 64;
-/// More loops than this are a mistake.
+/// Maximum number of loops: more are a mistake.
 const MAX_LOOPS: usize = 1024;
-/// More stack than this for a thread is a mistake.
+/// Maximum stack of a thread: more is a mistake.
 const MAX_STACK: usize = 1 << 30;
-/// More input than this cannot be kept for a connection.
+/// Maximum input that can be kept for a connection.
 const MAX_PARTIAL: usize = 256 * 1024 * 1024;
 
 /// Checks the configuration of a pool that begins. Once it runs it may lose its last address, or accept nothing for a while: a change may come.

@@ -124,7 +124,7 @@ impl fmt::Write for Output {
 mod tests {
     use super::*;
 
-    /// Code that knows no output writes to it.
+    /// Writes as code does that knows no output.
     fn written(to: &mut impl io::Write, text: &mut impl fmt::Write) -> io::Result<()> {
         write!(to, "{:>4}", 7)?;
         to.write_all(b"")?;

@@ -220,7 +220,7 @@ impl<K: PartialEq> Timers<K> {
         self.set.retain(|(_, other)| other != key);
     }
 
-    /// The loop need not hear of a timer that is not the nearest.
+    /// Tells the loop of a change, but for a timer that is not the nearest.
     fn changed(&self, before: Option<Instant>, cx: &mut Context<'_>) {
         if self.nearest() != before {
             self.follow(cx);

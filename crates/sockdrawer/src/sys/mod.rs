@@ -170,8 +170,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
     /// Takes the pending error of a socket, which clears it (`SO_ERROR`).
     fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// None for a Unix socket.
-    /// The local address; None for a Unix socket.
+    /// Returns the local address; None for a Unix socket.
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// Returns the peer's address; None for a Unix socket.
     fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;

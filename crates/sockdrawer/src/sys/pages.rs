@@ -35,7 +35,7 @@ impl Pages {
 }
 
 impl Default for Pages {
-    /// No bytes, and no mapping.
+    /// Returns pages without bytes and without a mapping.
     fn default() -> Pages {
         Pages(NonNull::slice_from_raw_parts(NonNull::dangling(), 0))
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) const MAX_DESCRIPTORS: usize = 200;
 /// Maximum length of a packet in bytes. The smallest usual send buffer holds several such packets.
 pub(crate) const MAX_BYTES: usize = 32 * 1024;
-/// More than any system allows for a send buffer without privileges.
+/// Size of a send buffer that is more than any system allows without privileges.
 const MAX_BUFFER: usize = 1 << 30;
 
 /// Makes a pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because the

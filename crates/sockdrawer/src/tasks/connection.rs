@@ -35,7 +35,7 @@ pub struct Connection {
     /// Wakers of the tasks that read and write; two halves may be in two tasks.
     reader: LeaseWaker,
     writer: LeaseWaker,
-    /// Under a layer, the task that waited last for room to write.
+    /// The task that waited last for room to write, under a layer.
     waits_to_write: Option<Waker>,
     info: Info,
 }

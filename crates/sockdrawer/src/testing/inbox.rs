@@ -158,7 +158,7 @@ impl Post for Inbox {
         true
     }
 
-    /// There is no observer.
+    /// Drops the report: there is no observer.
     fn report(&self, _token: u64, _report: Report) -> bool {
         true
     }

@@ -41,7 +41,7 @@ pub(super) struct Before {
     /// Locked while addresses of that process are given up, and in a conversation with a successor, which was told that they are there.
     pub(super) giving_up: Mutex<()>,
     crossing: Mutex<Crossing>,
-    /// Told when no connection is on its way any more.
+    /// The condition that no connection is on its way any more.
     crossed: Condvar,
 }
 

@@ -35,7 +35,7 @@ const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3
 const COMES_BACK: Duration = Duration::from_millis(5);
 /// Time after which connections that are not given back are told as staying for now.
 const TELLS_BY: Duration = Duration::from_secs(1);
-/// Another that comes while a successor prepares waits so long for what that has said.
+/// Maximum time that another process that comes while a successor prepares waits for what the successor has said.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
 /// Pauses between two messages about connections that have ended: at first, and the maximum, where none has for a while.
 const TELLS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];

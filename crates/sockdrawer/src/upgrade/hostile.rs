@@ -94,7 +94,7 @@ pub fn check(input: &[u8]) {
 
 fn pair() -> [OwnedFd; 2] {
     let (one, other) = UnixStream::pair().expect("a pair");
-    // As all sockets of a pool are.
+    // All sockets of a pool are non-blocking.
     one.set_nonblocking(true).expect("a socket");
     [one.into(), other.into()]
 }

@@ -1,4 +1,4 @@
-//! Where a process that may be replaced is met: by successors, and by programs that ask for one.
+//! The place where a process that may be replaced is met: by successors, and by programs that ask for one.
 
 use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
@@ -227,7 +227,7 @@ pub fn give_up(reason: &str) {
 /// A successor that this process has started.
 struct Started {
     child: Child,
-    /// Readable when it has ended.
+    /// The descriptor that is readable when the process has ended.
     itself: Option<OwnedFd>,
     name: String,
 }

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Two slices of one pool, one of the other.
+/// Number of connections: two slices of one pool, one of the other.
 const CONNECTIONS: u64 = 5;
 
 /// The environment variable that has the maximum of faults in one run, for `ci/long`.

@@ -35,7 +35,7 @@ type Sockets = Vec<(String, ListeningSockets<OwnedFd>)>;
 pub(super) struct Predecessor {
     talk: Talk,
     sockets: Sockets,
-    /// Nothing is waited for longer than that.
+    /// Time until which anything is waited for.
     until: Instant,
     pub(super) build: Build,
 }

@@ -202,7 +202,7 @@ fn port(text: &str) -> Result<u16, Refused> {
 fn parse_v2(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
     let (Some(command), Some(family)) = (bytes.get(12), bytes.get(13)) else { return Ok(None) };
     let addresses = match (command, family) {
-        // Also of a proxy's own connection: its addresses, if it sent some, are to be ignored.
+        // A proxy's own connection, too: its addresses, if it sent some, are to be ignored.
         (0x20, _) | (0x21, 0x00) => 0,
         (0x21, 0x11) => 12,
         (0x21, 0x21) => 36,
@@ -228,7 +228,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<(Header, usize)>, Refused> {
     Ok(Some((header, V2_FIXED + length)))
 }
 
-/// Two addresses of `N` bytes, then their ports.
+/// Reads two addresses of `N` bytes, then their ports.
 fn pair<const N: usize>(bytes: &[u8]) -> Header
 where
     IpAddr: From<[u8; N]>,

@@ -1,4 +1,4 @@
-//! Where connections come from that have to bring a header.
+//! Sources of connections that have to bring a header.
 
 use crate::net::Address;
 use crate::operation::in_network;

@@ -38,7 +38,7 @@ pub(crate) struct Loops {
     pub(crate) shared: Arc<Shared>,
     /// Loops make the connects that are asked of the pool in turn.
     turn: AtomicUsize,
-    /// Told when the pool begins to end.
+    /// The signal that the pool begins to end.
     shutdown: ShutdownSignal,
 }
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 pub(crate) enum Shutdown {
     #[default]
     Far,
-    /// Everything is asked to end.
+    /// All connections are asked to end.
     Begun,
-    /// Everything ends now.
+    /// All connections end now.
     Here,
 }
 

@@ -151,7 +151,7 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
     let Prepared { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
     event_loop.connections.name_next(id, permit_of_parent.listener().map(|listener| &listener.address));
-    // Where the parent sees it, also when this process is killed.
+    // The counts go where the parent sees them, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut event_loop.connections.io.counters, page.counters()));
     *lock(&observer.0) = Some(page.clone());
     let permit = own.take().expect("what is prepared is for one connection");

@@ -56,7 +56,7 @@ enum AskedFor {
     /// Children are asked to end now, in order.
     Purge,
     Kill,
-    /// Nothing of children: the end of a listener.
+    /// Children are asked nothing: a listener is to end.
     Nothing,
 }
 

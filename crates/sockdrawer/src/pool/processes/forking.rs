@@ -67,7 +67,7 @@ struct Forking {
     to_pool: Arc<ToPool>,
     receiver: Receiver,
     events: Events,
-    /// Readable when a child has ended.
+    /// The descriptor that is readable when a child has ended.
     ended: OwnedFd,
     ends: Ends,
     /// The sockets that it accepts from, by the pool's numbers.

@@ -106,7 +106,7 @@ pub(super) struct Helper {
     /// The configuration and generation that come into force when the switch word is stored. The generation before is kept until then: loops that
     /// switch at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
-    /// Each thread that owes the pool an answer has one of it.
+    /// A count of the threads that owe the pool an answer: each has a clone.
     owed: Arc<()>,
 }
 

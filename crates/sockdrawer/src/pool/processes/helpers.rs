@@ -50,7 +50,7 @@ pub(crate) struct Helpers {
     pub(super) limiter: Arc<Limiter>,
     pub(super) system: Arc<dyn System>,
     pub(super) observer: Mutex<Option<Arc<dyn Observer>>>,
-    /// Rung when a helper tells something.
+    /// The notifier that is rung when a helper tells something.
     pub(super) news: Notifier,
 }
 
@@ -160,7 +160,7 @@ impl Core<Helpers> {
             }
         });
         let mut outcome = Outcome::gathered(channels.len(), outcomes, selector);
-        // As of a loop that does not answer: which of its connections are meant is known only if all are.
+        // The helper counts as a loop that does not answer: which of its connections are meant is known only if all are.
         if ends && *selector == Selector::All {
             let held: usize = late.into_iter().sum();
             outcome += Drained { asked: held, ended: 0, cut: held, silent: 0 }.into();

@@ -103,7 +103,7 @@ pub(crate) enum HelperRequest {
         /// Place of its numbers among the shared ones.
         slot: usize,
         accept_state: AcceptState,
-        /// Another program may take them back.
+        /// Another program may take the sockets back.
         is_borrowed: bool,
         sockets: Vec<usize>,
     },
