@@ -10,7 +10,7 @@ pub(super) struct Handshake<S> {
     pub(super) peer: Peer,
     pub(super) timeout: Duration,
     pub(super) learns: bool,
-    /// The filter or one within is still to learn the peer's address.
+    /// The filter or a filter within learns the peer's real address.
     pub(super) awaits_peer: bool,
     /// The filter can be saved as it is.
     pub(super) is_saved: bool,
