@@ -428,3 +428,41 @@ fn move_to(service: Slowly) -> impl FnMut(Config) -> Config {
     let mut service = Some(service);
     move |config| config.behaviour(service.take().expect("nobody else changes it"))
 }
+
+/// Ends its connection in a way that the first byte names, and leaves the rest of the input.
+struct Ends;
+
+impl Service for Ends {
+    type Protocol = Ends;
+    fn open(&self, _peer: &Peer) -> Ends {
+        Ends
+    }
+}
+
+impl Protocol for Ends {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        let how = input.bytes()[0];
+        input.take(1);
+        match how {
+            b'c' => Step::Close,
+            b'a' => Step::Abort,
+            _ => panic!("as it was told"),
+        }
+    }
+}
+
+#[test]
+fn the_last_connection_of_a_generation_may_end_with_input_left_and_takes_no_other_along() {
+    for ends in [b"c rest", b"a rest", b"p rest"] {
+        let (pool, at) = start(Config::accept(Ends).loops(1));
+        let mut last = connect(at);
+        assert!(pool.wait(PATIENCE, |status| status.connections == 1));
+        pool.reconfigure(pool.config().behaviour(Echo)).expect("a newer service");
+        let mut other = connect(at);
+        assert!(echoes(&mut other, b"here"));
+        last.write_all(ends).expect("it stands");
+        let _ = read_all(&mut last);
+        assert!(echoes(&mut other, b"still here"), "{}", String::from_utf8_lossy(ends));
+        assert_eq!(pool.status().counts.panics, u64::from(ends[0] == b'p'));
+    }
+}

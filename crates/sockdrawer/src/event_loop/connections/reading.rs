@@ -205,10 +205,11 @@ impl Connections {
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
-        if taken < length {
+        // A connection without a protocol has left its generation, which may be gone.
+        if taken < length && self.slots.at(slot).has_protocol() {
             let record = self.slots.at(slot);
             let most = self.generations.at(record.table).max_partial;
-            let is_too_much = length - taken > most && record.has_protocol();
+            let is_too_much = length - taken > most;
             if is_too_much && record.may_receive() {
                 return self.end(slot, Closed::TooLong, true);
             }
