@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
+/// Pause of accepting when the system has no descriptor or memory; also ended by a descriptor freed here.
 const STARVED: Duration = Duration::from_millis(100);
 
 /// The accepting part of a loop.
@@ -35,7 +35,7 @@ pub(super) struct Acceptor {
     held: Vec<Option<HeldSocket>>,
     state: State,
     suspended: bool,
-    /// How every new connection is turned away; None: it is not.
+    /// Way in which every new connection is turned away; None: it is not.
     refusing: Option<Reject>,
     view: PolicyView,
     /// Listeners for which it waits until they have room.
@@ -79,7 +79,7 @@ struct HeldSocket {
     denied: Option<Instant>,
 }
 
-/// Whether this loop takes connections; what is not taken waits in the kernel.
+/// State of accepting: says if this loop takes connections; the others wait in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -91,7 +91,7 @@ enum State {
     Paused(Instant),
 }
 
-/// How one accept4 went.
+/// Result of one accept4.
 pub(super) enum Accepted {
     Yes,
     /// It was not tried: this loop waits, or the listener does.
@@ -131,13 +131,13 @@ impl Acceptor {
         state_ends.into_iter().chain(self.retires_at).chain(self.denied_until).min()
     }
 
-    /// Whether a turn has more to do here than what events bring.
+    /// Returns true where a turn has more to do here than handle events.
     #[inline(always)]
     pub(super) fn has_more(&self, shared: &Shared) -> bool {
         (self.state != State::Open) | !self.listeners.is_empty() | self.denied_until.is_some() | (shared.leaving.load(SeqCst) > 0)
     }
 
-    /// A descriptor was closed: an acceptor that lacked one may try now.
+    /// Ends the pause of an acceptor that lacked a descriptor: one was closed, so it may try now.
     pub(super) fn descriptor_freed(&mut self) {
         if let State::Starved(until) = &mut self.state {
             *until = (*until).min(Instant::now());
@@ -173,7 +173,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether connections are taken.
+    /// Opens or suspends accepting, or turns every new connection away.
     fn set_accept_state(&mut self, io: &Io, accept_state: &AcceptState) {
         match accept_state {
             AcceptState::Suspended => {
@@ -197,7 +197,7 @@ impl Acceptor {
         self.wait_at_no_listener();
         self.give_token_back();
         self.unwatch_sockets(io);
-        // What was accepted is still to be placed.
+        // Connections that were accepted are still to be placed.
         if self.unplaced.is_empty() {
             self.state = State::Open;
         }
@@ -241,7 +241,7 @@ impl Acceptor {
         Accepted::Failed
     }
 
-    /// Whether accept4 failed as it did the last time, and no connection left the queue by it.
+    /// Returns true where accept4 failed with the errno of the last time, and no connection left the queue since.
     fn is_denied(&mut self, io: &Io, index: usize, errno: Errno) -> bool {
         let Some(Some(held)) = self.held.get_mut(index) else { return false };
         let queued = io.system.queued(held.socket.fd()).unwrap_or(0);
@@ -316,7 +316,7 @@ impl Acceptor {
         std::mem::take(&mut self.unplaced)
     }
 
-    /// Whether accepted connections could not be run yet.
+    /// Returns true where accepted connections could not be run yet.
     pub(super) fn has_unplaced(&self) -> bool {
         !self.unplaced.is_empty()
     }
@@ -327,7 +327,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether a socket listens no more: it is left alone then.
+    /// Returns true where a socket is not held, or listens no more: it is left alone then.
     fn listener_gone(&mut self, io: &Io, index: usize) -> bool {
         let Some(Some(held)) = self.held.get(index) else { return true };
         if io.system.is_listening(held.socket.fd()).unwrap_or(false) {
@@ -363,7 +363,7 @@ impl Acceptor {
         Ok(self.ready.pop())
     }
 
-    /// Whether connections may come from there now.
+    /// Returns true where connections may come from a socket now.
     fn is_live(&self, held: &Option<HeldSocket>) -> bool {
         held.as_ref().is_some_and(|held| !held.socket.is_gone() && held.denied.is_none() && !self.is_shut(&held.listener))
     }
@@ -399,7 +399,7 @@ impl Acceptor {
         let is_used =
             |listener: &Arc<ListenerState>| self.held.iter().flatten().any(|held| Arc::ptr_eq(&held.listener, listener));
         if !self.listeners.iter().all(|waiting| is_used(&waiting.listener)) {
-            // Those that are still used wait again as soon as they are looked at.
+            // A listener that is still used waits again as soon as it is looked at.
             self.wait_at_no_listener();
             self.watch_sockets(io);
         }

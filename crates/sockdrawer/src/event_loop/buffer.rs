@@ -8,7 +8,7 @@ use std::collections::HashMap;
 const KEPT_BYTES: usize = 64 * 1024;
 /// A piece of this size gets the memory that it needs and no more.
 const EXACT_BYTES: usize = 16 * 1024;
-/// So many empty buffers keep their memory.
+/// Maximum number of empty buffers that keep their memory.
 const KEPT_BUFFERS: usize = 256;
 
 /// A queue of bytes.
@@ -46,7 +46,7 @@ impl Buffer {
 pub(crate) struct Buffers {
     /// Set in a slot that has one.
     mark: Flags,
-    /// Of what the buffer held before, and gone with it.
+    /// Flags about the bytes that the buffer held, cleared with them.
     also: Flags,
     taken: HashMap<u32, Buffer>,
     /// Empty ones with memory.
@@ -84,7 +84,7 @@ impl Buffers {
         !self.taken.is_empty() && self.taken.contains_key(&slot)
     }
 
-    /// What a slot's buffer holds; nothing where it has none.
+    /// Returns the bytes in a slot's buffer; nothing where it has none.
     #[inline(never)]
     pub(crate) fn bytes(&self, slot: u32) -> &[u8] {
         // Nearly always, and no hash is needed.
@@ -94,7 +94,7 @@ impl Buffers {
         self.taken.get(&slot).map_or(&[], Buffer::bytes)
     }
 
-    /// Of a slot that has one.
+    /// Returns the buffer of a slot that has one.
     pub(crate) fn at(&mut self, slot: u32) -> &mut Buffer {
         self.taken.get_mut(&slot).expect("the slot has a buffer")
     }

@@ -56,7 +56,7 @@ const MAX_DUE: usize = 64;
 /// The connections of one event loop, of whatever generation, and those that are being made.
 pub(crate) struct Connections {
     pub(crate) io: Io,
-    /// Of an event loop that only serves, in a thread among others.
+    /// Snapshot of the connection of an event loop that only serves, in a thread among others.
     pub(crate) snapshot: Option<Arc<SnapshotCell>>,
     /// In a connection's own process: the page by which its orderly end is decided. Until then its peer sees a reset when the process
     /// dies.
@@ -73,20 +73,20 @@ pub(crate) struct Connections {
     pub(super) asked: Vec<(u64, Connect)>,
     pub(super) groups: LoopGroups,
     pub(super) landing: Landing,
-    /// What came of connects since the event loop looked last.
+    /// Results of connects since the event loop looked last.
     pub(super) connects: connecting::Connects,
     /// Input that protocols did not take.
     pub(super) kept: Buffers,
     /// Output that the kernel did not take.
     pub(super) unsent: Buffers,
     pub(super) scratch: Output,
-    /// Of the last callback.
+    /// Value that the answer of the last callback carries.
     pub(super) more: Option<More>,
     pub(super) read: ReadBuffer,
     /// Output was kept, for a connection that does not read.
     pub(super) swollen: bool,
     ids: std::ops::Range<u64>,
-    /// Of this turn, connections whose peers have ended.
+    /// Number of connections whose peers have ended, found in this turn.
     pub(super) ends: usize,
     /// A descriptor was closed, of which the acceptor may be short.
     pub(super) descriptor_freed: bool,
@@ -160,7 +160,7 @@ impl Connections {
         Ok((self.generations.active().generation.clone(), self.next_id()))
     }
 
-    /// Whether new connections are leased to blocking code at once.
+    /// Returns true where new connections are leased to blocking code at once.
     pub(crate) fn gives_all_away(&mut self) -> bool {
         self.generations.refresh(&self.io, &mut self.read).is_ok() && self.generations.active().generation.gives_all_away()
     }
@@ -367,7 +367,7 @@ impl Connections {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => self.slots.at(slot).flags.set(Flags::END_BEHIND),
             Err(errno) => self.fail(slot, errno),
         }
-        // One that was hung up on both sides is not watched any more: epoll would tell of that for ever.
+        // A socket that was hung up on both sides is not watched any more: epoll would tell of that for ever.
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.settle(slot, false);
         }

@@ -1,8 +1,8 @@
-//! What to do when accept4 fails.
+//! Failures of accept4 and their meanings.
 
 use crate::sys::Errno;
 
-/// What an errno of accept4 means, after accept(2) and what Linux passes on from the new socket.
+/// Meaning of an errno of accept4, after accept(2) and the errors that Linux passes on from the new socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcceptError {
     Nothing,

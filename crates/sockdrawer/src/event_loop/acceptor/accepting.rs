@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// A busy turn accepts one connection more from each listener for so many events.
 const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 
-/// So many connections that end at once are accepted at the limit before events are looked at again.
+/// Maximum number of connections that are accepted at the limit, and end at once, before events are looked at again.
 const ACCEPTS_PER_TURN: usize = 16;
 
 /// The pause before retiring sockets that wait for room are looked at again: several processes may have one, and the one that takes
@@ -63,7 +63,7 @@ impl EventLoop {
         self.acceptor.release_socket(&self.connections.io, socket);
     }
 
-    /// Whether connections are taken.
+    /// Opens or suspends accepting, or turns every new connection away.
     pub(crate) fn set_accept_state(&mut self, accept_state: &AcceptState) {
         self.acceptor.set_accept_state(&self.connections.io, accept_state);
     }
@@ -78,12 +78,12 @@ impl EventLoop {
         self.acceptor.policy_changed(&self.connections.io);
     }
 
-    /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
+    /// Keeps an accepted connection that has no place to run, for lack of a resource of the system: no more is accepted until it has one.
     pub(crate) fn place_later(&mut self, incoming: Incoming, errno: Errno) {
         self.acceptor.place_later(&self.connections.io, incoming, errno);
     }
 
-    /// The sockets of connections that wait here for a place.
+    /// Returns the sockets of connections that wait here for a place.
     pub(crate) fn unplaced(&self) -> impl Iterator<Item = RawFd> + Clone {
         self.acceptor.unplaced.iter().map(|incoming| incoming.socket.as_raw_fd())
     }
@@ -134,7 +134,7 @@ impl EventLoop {
         if let Some(arrival) = incoming.arrival.take() {
             return self.seat_placed(incoming, *arrival);
         }
-        // Of a connection's own process the parent knows the age.
+        // The parent knows the age of a connection in its own process.
         if self.connections.page.is_none() {
             self.connections.timers.look_at_clock();
         }
@@ -149,7 +149,7 @@ impl EventLoop {
         self.enter_named(slot, &peer.came_in_at(listener), learns);
     }
 
-    /// Whether admission is asked about a connection from there when its service has learned who the peer is.
+    /// Returns true where admission is asked about a connection from this listener only when its service has learned its peer's address.
     fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         // A service that panics is met again, and told, when the connection opens.
         let Connections { io, generations, read, .. } = &mut self.connections;
@@ -167,7 +167,7 @@ impl EventLoop {
         }
     }
 
-    /// What this loop itself has open, beside sockets.
+    /// Returns the descriptors that this loop itself has open, beside sockets.
     pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
         Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
     }
@@ -257,7 +257,7 @@ impl EventLoop {
         }
     }
 
-    /// One connection from a socket, if it may come in now.
+    /// Accepts one connection from a socket, if it may come in now.
     pub(super) fn admit(&mut self, index: usize) -> Accepted {
         self.acceptor.look_at_policy(&self.connections.io);
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
@@ -279,7 +279,7 @@ impl EventLoop {
         accepted
     }
 
-    /// One accept4, where there is room for a connection and it was taken. The kernel is asked for the peer's address only where it is needed:
+    /// Calls accept4 once; the caller has taken room for a connection. The kernel is asked for the peer's address only where it is needed:
     /// that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
@@ -316,13 +316,13 @@ impl EventLoop {
         }
     }
 
-    /// Whether the peer's address is not needed, and the connection runs here.
+    /// Returns true where the peer's address is not needed, and the connection runs here.
     #[inline(always)]
     fn accepts_plainly(&self, held: &HeldSocket) -> bool {
         !(self.connections.generations.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
-    /// One accept4 that asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
+    /// Calls accept4 once and asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
         let (socket, remote) =
@@ -389,7 +389,7 @@ impl EventLoop {
         }
     }
 
-    /// One connection from a listener at which it waits. Then it waits again, behind the others, or goes on there if there is room.
+    /// Accepts one connection from a listener at which the loop waits. Then it waits again, behind the others, or goes on there if there is room.
     fn look_at_listener(&mut self, at: usize) {
         let listener = self.acceptor.listeners[at].listener.clone();
         // While the loop is full, or nothing waits at the listener, other loops have their turn.
@@ -426,7 +426,7 @@ impl EventLoop {
             if !self.connections.slots.at(slot).is_taken() || counted {
                 continue;
             }
-            // One without an address, not even any more, cannot be counted by it; and the proxy's address is not its peer's.
+            // A connection without an address, or with none any more, cannot be counted by it; and the proxy's address is not its peer's.
             if self.connections.slots.at(slot).side() == Side::Accepted
                 && !self.connections.generations.awaits_peer(&mut self.connections.slots, slot)
                 && let Some(peer) = self.connections.io.remote(&mut self.connections.slots, slot)

@@ -25,13 +25,13 @@ pub(super) struct Waiting {
     pub(super) waiter: Waiter,
 }
 
-/// What a loop knows of the policy.
+/// The policy, as a loop knows it.
 pub(super) struct PolicyView {
     pub(super) policy: Arc<Policy>,
     pub(super) asks_before: bool,
     pub(super) asks_after: bool,
     version: u64,
-    /// From when on the token may be used that this loop has taken from the bucket, by the system's clock.
+    /// Moment from which the token that this loop has taken from the bucket may be used, by the system's clock.
     reserved: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl PolicyView {
 }
 
 impl Acceptor {
-    /// What the policy says where there is room; None: to take it.
+    /// Applies the policy's answer at a socket where there is room. Returns None where the policy says to take the connection.
     #[inline(never)]
     pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
         let answer = self.ask_before(&connections.io, &self.listener_of(index));
@@ -67,7 +67,7 @@ impl Acceptor {
         self.held[index].as_ref().expect("it is held").listener.clone()
     }
 
-    /// How every new connection at a socket is turned away; None: it is not.
+    /// Returns the way in which every new connection at a socket is turned away; None: it is not.
     #[cold]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
         let listener = &self.held.get(index)?.as_ref()?.listener;
@@ -120,7 +120,7 @@ impl Acceptor {
         }
     }
 
-    /// What the policy says where there is room.
+    /// Returns the policy's answer at a listener where there is room.
     fn ask_before(&mut self, io: &Io, listener: &Arc<ListenerState>) -> BeforeAccept {
         let policy = self.view.policy.clone();
         let Some(pace) = &policy.pace else { return self.ask(io, listener, Capacity::Free) };
@@ -158,7 +158,7 @@ impl Acceptor {
         answer
     }
 
-    /// Whether an accepted connection stays.
+    /// Asks the policy about an accepted connection. Returns its peer count, if peers are counted, or the way in which it is turned away.
     pub(super) fn ask_after(&mut self, io: &Io, index: usize, peer: Option<SocketAddr>) -> Entered {
         let Some(Some(held)) = self.held.get(index) else { return Ok(None) };
         let listener = held.listener.clone();
@@ -232,7 +232,7 @@ impl Acceptor {
         (0..self.held.len()).filter(at_door).find(|index| !self.has_nothing(io, *index))
     }
 
-    /// Whether no connection is to come in by a listener for now.
+    /// Returns true where no connection is to come in by a listener for now.
     pub(super) fn is_shut(&self, listener: &Arc<ListenerState>) -> bool {
         listener.is_suspended() || self.listeners.iter().any(|waiting| Arc::ptr_eq(&waiting.listener, listener))
     }
@@ -266,7 +266,7 @@ impl Acceptor {
         }
     }
 
-    /// One accept4, and an end.
+    /// Accepts a connection with one accept4, and ends it.
     pub(in crate::event_loop) fn turn_away(
         &mut self,
         connections: &mut Connections,
@@ -286,7 +286,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether no connection waits at a socket, as far as can be told now.
+    /// Returns true where no connection waits at a socket, as far as can be told now.
     pub(super) fn has_nothing(&self, io: &Io, index: usize) -> bool {
         let Some(held) = &self.held[index] else { return true };
         let mut ready = Vec::with_capacity(1);
@@ -294,7 +294,7 @@ impl Acceptor {
         held.socket.is_gone() || (policy.is_ok() && !ready[0])
     }
 
-    /// How a connection without room is turned away, if the policy says so.
+    /// Returns the way in which a connection without room is turned away, and the reason, if the policy says so.
     pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<(Reject, RejectReason)> {
         self.look_at_policy(io);
         let listener = self.held[index].as_ref()?.listener.clone();

@@ -144,7 +144,7 @@ impl EventLoop {
             self.connections.io.shared.limiter.take_over();
             listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            // One whose peer is still to be learned was counted nowhere: admission is asked when it is known.
+            // A connection whose peer is still to be learned was counted nowhere: admission is asked when its peer is known.
             let awaits =
                 arrived.record.peer.is_none() && self.connections.generations.at(arrived.table).awaits_peer(arrived.state);
             let peer = arrived.remote.filter(|_| !awaits);

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the last read of a connection says about input still to come.
+/// Answer of the last read of a connection to the question if input is still to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     /// The last read was short and all was taken: as far as can be known, nothing is unread.
@@ -20,7 +20,7 @@ pub(super) enum Tail {
     Unknown,
 }
 
-/// What a callback gets to see of its connection.
+/// Makes the context in which a callback sees its connection.
 #[allow(clippy::too_many_arguments)] // The parts of an event loop that it borrows, each for itself.
 #[inline(always)]
 pub(super) fn context<'a>(
@@ -164,13 +164,13 @@ impl Connections {
         self.settle(slot, false);
     }
 
-    /// What follows from a callback; input that was held until it may be offered again.
+    /// Acts on the answer of a callback, and offers input that was held until it may be offered again.
     pub(super) fn follow(&mut self, slot: u32, answer: Answer, held: bool) {
         self.act(slot, answer, Tail::Unknown, false);
         self.input_goes_on(slot, held);
     }
 
-    /// What held the input may have ended: it is offered then, and a drain that waits for a quiet point may find one.
+    /// Offers input again where its hold has ended, and asks to drain: a drain that waits for a quiet point may find one.
     pub(super) fn input_goes_on(&mut self, slot: u32, held: bool) {
         if held {
             self.resume(slot);

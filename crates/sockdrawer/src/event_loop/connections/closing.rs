@@ -1,4 +1,4 @@
-//! How a connection ends. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
+//! The end of a connection. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
 use super::Connections;
@@ -66,7 +66,7 @@ impl Connections {
         listener
     }
 
-    /// Whether more than the slot knows of its connection.
+    /// Returns true where more than the slot knows of its connection.
     #[inline(always)]
     fn is_entangled(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
@@ -232,7 +232,7 @@ impl Connections {
         closed
     }
 
-    /// What the last call of a protocol asked for is not done, but a handle may have been given away.
+    /// Drops the requests of the last call of a protocol: they are not done, but a handle may have been given away.
     #[cold]
     fn forget_asks(&mut self, slot: u32, why: Closed) {
         if let Some(said) = self.scratch.said.take() {
@@ -264,7 +264,7 @@ impl Connections {
         self.slots.put_back(listener);
     }
 
-    /// Whether the connection may end in order: not where the parent of its own process has said that it is cut.
+    /// Returns true where the connection may end in order: not where the parent of its own process has said that it is cut.
     fn ends_in_order(&mut self, slot: u32) -> bool {
         let Some(page) = self.page.take() else { return true };
         let may = page.end_in_order();

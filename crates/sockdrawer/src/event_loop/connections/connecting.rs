@@ -16,13 +16,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// What came of connects since the connector looked last.
+/// Results of connects since the connector looked last.
 #[derive(Clone, Copy, Default)]
 pub(in crate::event_loop) struct Connects {
-    /// Failed, since the last that did not.
+    /// Number of connects that failed, since the last that did not.
     pub(in crate::event_loop) failed: u32,
     pub(in crate::event_loop) established: bool,
-    /// The one that was opened last has a handshake before it.
+    /// The connection that was opened last has a handshake before it.
     pub(super) shaking: bool,
 }
 

@@ -1,5 +1,5 @@
-//! How a connection is asked to end, and told to; how many are, by a deadline: what a drain, a purge and a shutdown ask of a loop, and the
-//! count of what came of it.
+//! Connections that are asked to end, and told to, by a deadline: the work that a drain, a purge and a shutdown ask of a loop, and the
+//! count of its results.
 
 use super::Connections;
 use crate::behaviour::Event;
@@ -55,7 +55,7 @@ impl Connections {
     fn tell_draining(&mut self, slot: u32) {
         let record = self.slots.at(slot);
         let asked = !record.flags.any(Flags::TOLD_DRAINING);
-        // What is partial stays partial once the peer has finished.
+        // Partial input stays partial once the peer has finished.
         let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
         if asked && whole && record.is_free() {
             record.flags.set(Flags::TOLD_DRAINING);
@@ -222,7 +222,7 @@ impl Connections {
         }
     }
 
-    /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
+    /// Returns true where the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
     /// when it is closed, also by the death of this process.
     fn decide_cut(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return true };
@@ -282,8 +282,8 @@ impl Connections {
         self.end(slot, why, owes);
     }
 
-    /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent. A
-    /// connection that was told as cut is treated as if.
+    /// Returns true where the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent.
+    /// Also true for a connection that was told as cut.
     fn owes(&mut self, slot: u32) -> bool {
         if self.slots.extra(slot).is_some_and(Extra::is_told) {
             return true;

@@ -1,4 +1,4 @@
-//! What epoll is asked about a connection.
+//! The events of a connection that epoll is asked for.
 
 use super::Connections;
 use crate::event_loop::phase::Phase;

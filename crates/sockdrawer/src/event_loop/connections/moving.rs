@@ -185,7 +185,7 @@ impl Frozen {
     }
 }
 
-/// What happens to a connection once it is known that it stays: for so long as the other process may take to answer, and no longer, they are kept.
+/// Something that happens to a frozen connection, kept until it is known that it stays: for as long as the other process may take to answer.
 enum Later {
     Note(Note),
     Act(Act),
@@ -210,21 +210,21 @@ enum NoteFate {
     GoesOn(Note),
 }
 
-/// What is done to a connection, by its token, that is there still.
+/// Action on a connection, by its token, that is there still.
 type Act = Box<dyn FnOnce(&mut Connections, u64) + Send>;
 
-/// What came of an offer.
+/// Result of an offer.
 #[derive(Default)]
 pub(crate) struct Offered {
-    /// How many were offered.
+    /// Number of connections that were offered.
     pub(crate) count: usize,
-    /// Where the next begins; None: the end of the table was reached.
+    /// Slot at which the next offer begins; None: the end of the table was reached.
     pub(crate) next: Option<u64>,
     /// Leased connections that were asked for.
     pub(crate) awaited: usize,
 }
 
-/// What a successor can take.
+/// State and listeners that a successor can take.
 #[derive(Clone)]
 pub(crate) struct Reading {
     pub(crate) state: State,
@@ -365,7 +365,7 @@ impl Connections {
         let cookie = cookie(self.slots.socket(slot)).ok()?;
         let due = self.timers.take(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
-        // One that came in at an address that was removed counts at none, also where the address has come back.
+        // A connection that came in at an address that was removed counts at none, also where the address has come back.
         let is_known = |listener: &&Arc<ListenerState>| {
             listeners.iter().filter_map(|known| known.state.as_ref()).any(|known| Arc::ptr_eq(known, listener))
         };
@@ -420,7 +420,7 @@ impl Connections {
         })
     }
 
-    /// How many connections can move to a build that reads these states, and why how many others cannot.
+    /// Returns the number of connections that can move to a build that reads these states, and the number of the others by the reason.
     pub(crate) fn plan_to_move(&mut self, reads: &State) -> (u64, BTreeMap<String, u64>) {
         let (mut moves, mut stay) = (0, BTreeMap::new());
         for token in self.slots.tokens() {
@@ -444,7 +444,7 @@ impl Connections {
         let Some(slot) = self.slots.with_protocol(token) else { return };
         let seen = self.timers.seen(slot);
         if waited && !self.slots.at(slot).flags.any(Flags::PAUSED.union(Flags::HELD)) {
-            // What held its input ended meanwhile.
+            // The reason for which input was held ended meanwhile.
             self.resume(slot);
         }
         self.settle(slot, false);

@@ -1,4 +1,4 @@
-//! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
+//! Requests of the control plane about a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
 use crate::behaviour::Event;
@@ -12,7 +12,7 @@ use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic_coarse};
 use std::time::{Duration, Instant};
 
-/// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
+/// Returns the state of a connection with a protocol, or of a connect under way: of several states the one that says most.
 fn state(slot: &Slot) -> ConnectionState {
     let flags = slot.flags;
     let states = [
@@ -61,13 +61,13 @@ impl Connections {
                 answer.adopted = self.adopt(selector);
                 answer.adopted.moved
             }
-            // What ends by a deadline is counted by the control plane, which asks for each step of it.
+            // Ends by a deadline are counted by the control plane, which asks for each step of them.
             Op::Drain(_) | Op::Purge(_) => 0,
         };
         Outcome { done, ..answer }
     }
 
-    /// So many of those that are meant were there for it.
+    /// Acts on each selected connection. Returns the number of those for which `act` returned true.
     fn each(&mut self, selector: &Selector, mut act: impl FnMut(&mut Connections, u64) -> bool) -> usize {
         self.choose(selector).into_iter().filter(|token| act(self, *token)).count()
     }

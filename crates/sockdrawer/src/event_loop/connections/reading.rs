@@ -10,7 +10,7 @@ use crate::sys::Errno;
 use std::cell::Cell;
 use std::os::fd::AsFd;
 
-/// How one read went.
+/// Result of one read.
 enum Read {
     /// The buffer was filled: there is probably more.
     Full,
@@ -20,12 +20,12 @@ enum Read {
     Over,
 }
 
-/// What was offered to a protocol, and what came of it.
+/// Input that was offered to a protocol, and its answer.
 struct Offered {
     length: usize,
     taken: usize,
     answer: Answer,
-    /// What is left holds no line break.
+    /// The rest of the input holds no line break.
     no_line: bool,
     /// The read that brought the last of it did not fill the buffer.
     short: bool,
@@ -36,7 +36,7 @@ struct Offered {
 /// Input that was kept, at the start of the read buffer.
 struct Kept {
     length: usize,
-    /// So many bytes, from the first, hold no line break.
+    /// Number of bytes, from the first, that hold no line break.
     searched: usize,
 }
 
@@ -100,7 +100,7 @@ impl Connections {
         }
     }
 
-    /// What is left to do when all input was offered and all output sent.
+    /// Does the rest of the work when all input was offered and all output sent.
     #[inline(never)]
     fn after_reading(&mut self, slot: u32) {
         self.ask_to_drain(slot);

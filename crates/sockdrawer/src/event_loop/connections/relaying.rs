@@ -12,7 +12,7 @@ use crate::sys::{Errno, Ready};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// How one read of a relay went.
+/// Result of one read of a relay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relayed {
     /// All that there was is with the other side.
@@ -261,7 +261,7 @@ impl Connections {
                 self.io.counters.aborted().add(1);
                 self.close_otherwise(other, why, false);
             }
-            // What came is not whole, and must not look like it.
+            // Input that was relayed is not whole, and must not look like it.
             Closed::Purged => {
                 self.io.counters.cut().add(1);
                 self.end(other, why, true);
