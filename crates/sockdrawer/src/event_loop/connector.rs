@@ -35,20 +35,20 @@ pub(super) struct Connector {
     pause: Duration,
 }
 
-/// What it waits for.
+/// Event that the connector waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Another dialer.
     Dialer,
     /// A permit.
     Permit,
-    /// Whatever there may be next: connections that have no place yet are in the way.
+    /// Next turn, whatever there may be: connections that have no place yet are in the way.
     Turn,
     Moment(Instant),
 }
 
 impl Connector {
-    /// Whether it has, or may have, something to do.
+    /// Returns true where the connector has, or may have, something to do.
     #[inline(always)]
     pub(super) fn has_more(&self) -> bool {
         self.next != Next::Dialer
@@ -82,7 +82,7 @@ impl Connector {
     pub(super) fn set_dialer(&mut self, dialer: Option<Arc<Dialer>>) {
         self.give_back();
         if dialer.is_some() {
-            // What is begun by a schedule, or asked by one, is measured from when it was due.
+            // Connects that a schedule begins, and questions that it asks, are measured from when they were due.
             sys::wait_exactly();
         }
         self.next = if dialer.is_some() { Next::Moment(Instant::now()) } else { Next::Dialer };
@@ -226,7 +226,7 @@ fn open_connecting(io: &Io, dialer: &Dialer, turn: usize, target: &Address) -> R
 /// From the first part of the ports that has a free one.
 fn connect_from_a_port(io: &Io, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
     let Some(to) = target.internet() else { return io.system.connect(socket, target) };
-    // What was asked for may have none but the target's own.
+    // A range of ports that was asked for may have none but the target's own.
     let mut full = ports.asked.then_some(Err(Errno::ADDRNOTAVAIL));
     for part in ports.towards(to, turn).into_iter().flatten() {
         match io.system.limit_ports(socket, part) {

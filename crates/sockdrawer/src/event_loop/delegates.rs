@@ -94,7 +94,7 @@ impl Delegates {
         panics::discard(waiting);
     }
 
-    /// Whether all threads ended; the one that asks does not wait for itself.
+    /// Returns true where all threads ended; a thread that asks does not wait for itself.
     pub(crate) fn have_ended(&self) -> bool {
         let state = lock(&self.state);
         state.running == usize::from(state.known.contains(&std::thread::current().id()))
@@ -105,7 +105,7 @@ impl Delegates {
         loop {
             let stack = {
                 let mut state = lock(&self.state);
-                // Those on their way are not idle yet, but each takes one.
+                // Threads on their way are not idle yet, but each takes one connection.
                 let coming = state.running - state.known.len();
                 if state.waiting.len() <= state.idle + coming || state.running >= state.most {
                     return;

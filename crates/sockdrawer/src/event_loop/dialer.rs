@@ -1,4 +1,4 @@
-//! What the loops of a connect pool share: targets and sources in turn, how many are left, and when each is due.
+//! Schedule of a connect pool, shared by its loops: targets and sources in turn, how many are left, and when each is due.
 
 use super::lock;
 use super::ports::Ports;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Connects that are late by more are not made up for, unless each is.
 const MAX_LAG: Duration = Duration::from_millis(100);
 
-/// What is asked for, and how far it has come.
+/// Connects that are asked for, and how far they have come.
 pub(crate) struct Dialer {
     pub(super) connecting: Connecting,
     pub(super) ports: Ports,
@@ -75,7 +75,7 @@ impl Dialer {
         self.connecting.total.is_some_and(|total| self.progress.begun.load(Ordering::Relaxed) >= total)
     }
 
-    /// The right to one more connect, and its number, unless all were begun.
+    /// Takes the right to one more connect. Returns its number; None: all were begun.
     pub(super) fn begin(&self) -> Option<usize> {
         let total = self.connecting.total.unwrap_or(u64::MAX);
         let one_more = |begun: u64| (begun < total).then_some(begun + 1);
@@ -83,27 +83,27 @@ impl Dialer {
         begun.is_ok().then(|| self.progress.turn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// How many have begun.
+    /// Returns the number of connects that have begun.
     pub(crate) fn begun(&self) -> u64 {
         self.progress.begun.load(Ordering::Relaxed)
     }
 
-    /// So many have begun in a process before this one.
+    /// Adds the connects that have begun in a process before this one.
     pub(crate) fn begin_behind(&self, begun: u64) {
         self.progress.begun.fetch_add(begun, Ordering::Relaxed);
     }
 
-    /// Takes the next connect; when it is due.
+    /// Takes the next connect. Returns the moment when it is due.
     pub(super) fn take(&self, now: Instant) -> Instant {
         lock(&self.progress.schedule).take(now)
     }
 
-    /// One that was taken and did not begin.
+    /// Gives back a connect that was taken and did not begin.
     pub(super) fn give_back(&self) {
         lock(&self.progress.schedule).give_back();
     }
 
-    /// How late one is that was due then, where that is a schedule and not a limit.
+    /// Returns the delay of a connect that was due then, where that is a schedule and not a limit.
     pub(super) fn lag(&self, due: Instant, now: Instant) -> Duration {
         match self.connecting.late {
             Late::Forget => Duration::ZERO,
@@ -135,7 +135,7 @@ impl Schedule {
     }
 
     fn give_back(&mut self) {
-        // What does not fit was never due.
+        // A moment that an `Instant` cannot hold was never due.
         if let Some(due) = self.gap.and_then(|gap| self.next.checked_sub(gap)) {
             self.next = due;
         }
@@ -228,7 +228,7 @@ mod tests {
             let (mut count, mut held, mut expected) = (0, 0, 1.0);
             for turn in 0..2_000_u32 {
                 let (rate, now) = ([1000.0, 3000.0, 10.0, 1000.0][turn as usize % 4], start + turn * MS);
-                // What a loop has taken before the change is given back after it.
+                // Connects that a loop has taken before the change are given back after it.
                 while held > 0 {
                     dialer.give_back();
                     held -= 1;
@@ -260,7 +260,7 @@ mod tests {
             more.follow(&dialer, full, now);
             assert_eq!([more.take(now), more.take(now)], [now, now + MS], "{late:?} {full}");
         }
-        // What waits for room is made up for when there is some.
+        // Connects that wait for room are made up for when there is some.
         let dialer = Dialer::new(connecting(1000.0, Late::MakeUp), None);
         let start = next(&dialer);
         dialer.follow(&dialer, true, start + 5_000 * MS);

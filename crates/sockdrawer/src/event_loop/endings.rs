@@ -12,7 +12,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// longer are cut when it comes back, and counted as cut now.
 pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 
-/// What came of the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
+/// Results for the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
 pub(crate) struct Endings {
     /// All of it is over by then.
     pub(crate) until: Instant,
@@ -46,12 +46,12 @@ impl Endings {
         Silent(self.clone())
     }
 
-    /// Whether every loop has answered and every connection has ended.
+    /// Returns true where every loop has answered and every connection has ended.
     pub(crate) fn are_over(&self) -> bool {
         self.silent.load(SeqCst) == 0 && self.left() == 0
     }
 
-    /// Whether no connection that is counted as cut has a socket any more.
+    /// Returns true where no connection that is counted as cut has a socket any more.
     pub(crate) fn are_closed(&self) -> bool {
         self.closing.load(SeqCst) == 0
     }
@@ -63,7 +63,7 @@ impl Endings {
         self.asked.load(SeqCst) - over
     }
 
-    /// Whether a loop has not answered.
+    /// Returns true where a loop has not answered.
     pub(crate) fn have_silent_loops(&self) -> bool {
         self.silent.load(SeqCst) > 0
     }

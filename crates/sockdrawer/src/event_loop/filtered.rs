@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 const READ: usize = 16 * 1024;
 /// Plain bytes that are encoded at once, about a record: so much may be taken of the lessee and still be unsent.
 const PIECE: usize = 16 * 1024;
-/// What the filter says by itself waits up to here: a peer that has it answer and does not read its answers is refused.
+/// Maximum bytes of the filter's own output that wait: a peer that has it answer and does not read its answers is refused.
 const MAX_BACK: usize = 64 * 1024;
 /// Reads that brought nothing for the lessee, after which other work of its thread has its turn.
 const MAX_READS: usize = 16;
@@ -36,11 +36,11 @@ pub(super) struct Filtered {
     refused: bool,
     /// On refusing, the filter appended something for the peer.
     says_why: bool,
-    /// What the next read returns.
+    /// Error that the next read returns.
     error: Option<io::Error>,
 }
 
-/// What is left of it when the connection goes back.
+/// Bytes that are left of the filter when the connection goes back.
 #[derive(Default)]
 pub(super) struct Left {
     pub(super) wire: Vec<u8>,
@@ -96,7 +96,7 @@ impl Filtered {
         }
     }
 
-    /// Whether a read may have something without asking the kernel.
+    /// Returns true where a read may have something without asking the kernel.
     pub(super) fn has_kept(&self) -> bool {
         self.read < self.plain.len() || self.ended || self.fresh || self.error.is_some()
     }
@@ -105,7 +105,7 @@ impl Filtered {
         self.sent < self.unsent.len()
     }
 
-    /// Whether a read returns at once, after all that the kernel has was decoded. An error is kept for that read.
+    /// Decodes all that the kernel has. Returns true where a read returns at once. An error is kept for that read.
     pub(super) fn look(&mut self, wire: &mut Wire<'_>) -> bool {
         match self.fill(wire) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => false,
@@ -192,7 +192,7 @@ impl Filtered {
         self.ended |= matches!(decoded, Ok(Decoded::Ended));
         if !back.bytes.is_empty() {
             self.unsent.extend_from_slice(&back.bytes);
-            // What the kernel does not take now goes before what the lessee writes next; the write tells of an error.
+            // Bytes that the kernel does not take now go before those that the lessee writes next; the write tells of an error.
             let _ = self.flush(wire);
             if self.unsent.len() - self.sent > MAX_BACK {
                 self.refuse(READS_NO_ANSWERS);
@@ -251,7 +251,7 @@ impl Filtered {
         }
     }
 
-    /// How the connection ends where its layer refused what the peer sent: closed, if the peer is told why.
+    /// Returns the end of a connection whose layer refused what the peer sent: closed, if the peer is told why, else reset.
     pub(super) fn refusal(&self) -> Option<LeaseEnd> {
         self.refused.then_some(if self.says_why { LeaseEnd::Failed } else { LeaseEnd::Abort })
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Generations that may be live at once: a loop names its table of each by 16 bits, and some are on their way in or out.
 pub(crate) const MAX_GENERATIONS: usize = 65_000;
 
-/// One version of the service and of per-connection settings.
+/// Version of the service and of per-connection settings.
 pub(crate) struct Generation {
     pub(crate) id: u32,
     pub(crate) settings: Settings,
@@ -24,7 +24,7 @@ pub(crate) struct Generation {
     /// Its end was told.
     told: AtomicBool,
     pub(crate) kind: Kind,
-    /// What its states are called, of all addresses.
+    /// Declared names and versions of the states of its connections, at all addresses.
     pub(crate) state: State,
     services: Services,
     capacity: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Generation {
     prepared: Mutex<Vec<Option<Tables>>>,
 }
 
-/// What runs the connections of a generation.
+/// Services that run the connections of a generation.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) service: Arc<dyn AnyService>,
@@ -80,7 +80,7 @@ impl Generation {
         Arc::new(Generation { id: self.id, settings, live, retired, told, kind, state, services, capacity: 1, prepared })
     }
 
-    /// Whether it is retired and its last connection ended; true once.
+    /// Returns true, once, where the generation is retired and its last connection has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
@@ -90,13 +90,13 @@ impl Generation {
         &self.services.service
     }
 
-    /// One connection of it ended; true when it was the last of a retired one, once.
+    /// Counts the end of a connection of this generation. Returns true, once, when it was the last of a retired generation.
     pub(crate) fn leave(&self) -> bool {
         self.live.fetch_sub(1, Ordering::SeqCst);
         self.has_ended()
     }
 
-    /// Whether its connections are leased to blocking code as soon as they are open.
+    /// Returns true where connections of this generation are leased to blocking code as soon as they are open.
     pub(crate) fn gives_all_away(&self) -> bool {
         self.kind == Kind::Blocking
     }

@@ -23,10 +23,10 @@ pub(super) struct LiveGeneration {
     pub(super) local: Box<Local>,
     pub(super) closing: Closing,
     receiving: Receiving,
-    /// Of the generation, which other loops write to for each connection.
+    /// Number of the generation, a copy: other loops write to the generation itself for each connection.
     pub(super) id: u32,
     pub(super) high_water: usize,
-    /// What the states are called.
+    /// Declared names and versions of the states.
     pub(super) state: State,
     pub(super) learns_peer_address: bool,
     /// Bytes of input that a connection may leave untaken: the setting, or a record of its layers if that is longer.
@@ -39,7 +39,7 @@ impl LiveGeneration {
         self.learns_peer_address && self.table.awaits_peer(state)
     }
 
-    /// What a connection becomes whose unsent output passes the high-water mark.
+    /// Returns the flags of a connection whose unsent output passes the high-water mark.
     pub(super) fn full(&self) -> Flags {
         match self.receiving {
             Receiving::UntilFull => Flags::FULL.union(Flags::BACKED_UP),

@@ -21,7 +21,7 @@ pub(crate) enum Message {
     Done(u64, JobResult),
     /// A note for a connection.
     Note(u64, Note, Urgency),
-    /// What was published to a group, for its members in this loop.
+    /// A note that was published to a group, for its members in this loop.
     Published(Arc<Members>, Arc<[u8]>, Urgency),
     /// A connection comes into a group, or leaves it.
     Membership(u64, Arc<Members>, Membership),
@@ -56,10 +56,10 @@ impl Asker {
     }
 }
 
-/// So many bytes of a note count as another note.
+/// Bytes of a note that count as another note.
 const BYTES_OF_A_NOTE: usize = 1024;
 
-/// What the control plane asks, run on the loop's thread between two events.
+/// Order of the control plane, run on the loop's thread between two events.
 pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 
 /// Messages in the order they came. Its memory is kept, so that steady traffic allocates nothing.
@@ -70,7 +70,7 @@ pub(crate) struct Inbox {
     pub(crate) wake: Arc<Wake>,
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
-    /// Of the pool whose loop this is.
+    /// Admission of the pool whose loop this is, for connections whose peer is learned late.
     late_admission: OnceLock<Weak<dyn LateAdmission>>,
 }
 
@@ -92,7 +92,7 @@ impl Inbox {
         Ok(inbox)
     }
 
-    /// One without an event: its loop waits for nothing yet.
+    /// Makes an inbox without an event: its loop waits for nothing yet.
     pub(crate) fn asleep(system: Arc<dyn System>, bound: usize) -> Arc<Inbox> {
         Arc::new(Inbox {
             queue: Mutex::default(),
@@ -201,7 +201,7 @@ impl Inbox {
     }
 }
 
-/// What a note of so many bytes counts for: the memory of what waits is bounded, too.
+/// Returns the weight of a note, as a number of notes, by its bytes: the memory of all that wait is bounded, too.
 fn weight(bytes: usize) -> usize {
     1 + bytes / BYTES_OF_A_NOTE
 }

@@ -13,14 +13,14 @@ pub(crate) struct Incoming {
     pub(crate) permit: Permit,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) side: Side,
-    /// What belongs to one that came from another program.
+    /// Parts of a connection that came from another program.
     pub(crate) arrival: Option<Box<Arrival>>,
     /// Both zero where this side accepted.
     pub(crate) lag: Duration,
     pub(crate) connect_time: Duration,
 }
 
-/// What belongs to a connection of another program beside its socket.
+/// Parts of a connection of another program beside its socket.
 pub(crate) struct Arrival {
     pub(crate) record: Record,
     /// Notes that came for it on its way.

@@ -1,4 +1,4 @@
-//! What the parts of an event loop reach the outside by: system calls, epoll, the mailbox, counters, and what the loops of a pool share.
+//! Access of the parts of an event loop to the outside: system calls, epoll, the inbox, counters, and what the loops of a pool share.
 
 use super::INBOX_TOKEN;
 use super::inbox::Inbox;
@@ -39,9 +39,9 @@ impl AsFd for Epoll {
     }
 }
 
-/// What the parts of an event loop share.
+/// Resources that the parts of an event loop share.
 pub(crate) struct Io {
-    /// None: it only serves, one connection at a time that was placed here.
+    /// Number of the loop; None: it only serves, one connection at a time that was placed here.
     pub(super) index: Option<usize>,
     pub(crate) shared: Arc<Shared>,
     pub(super) system: Calls,

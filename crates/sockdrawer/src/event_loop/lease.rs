@@ -50,12 +50,12 @@ pub(crate) trait LeaseQueue: Send + Sync {
     fn give_up(&self, leased: &Arc<Leased>) -> bool;
 }
 
-/// What the event loop and the lessee both see. It may outlive the connection harmlessly.
+/// Facts that the event loop and the lessee both see. They may outlive the connection harmlessly.
 pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
-    /// As far as it is known without the kernel.
+    /// The peer, as far as it is known without the kernel.
     pub(crate) peer: Peer,
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
@@ -82,26 +82,26 @@ struct State {
     taken: u64,
     /// The event of the thread that waits, or may wait.
     event: Option<Arc<OwnedFd>>,
-    /// Of the tasks that wait, each at its place.
+    /// Wakers of the tasks that wait, each at its place.
     wakers: Vec<(u64, Waker)>,
     #[cfg(any(test, feature = "tokio"))]
     places: u64,
-    /// Of a connection that its event loop has let go of; its socket is still open.
+    /// Permit of a connection that its event loop has let go of; its socket is still open.
     permit: Option<Permit>,
 }
 
 impl Leased {
-    /// Whether it was asked to end.
+    /// Returns true where the connection was asked to end.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether it must not be used any more: killed, or past the deadline of a purge.
+    /// Returns true where the connection must not be used any more: killed, or past the deadline of a purge.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// When it will be ended, if that is known.
+    /// Returns the moment at which the connection will be ended, if that is known.
     pub(crate) fn ends_by(&self) -> Option<Instant> {
         lock(&self.state).ends_by
     }
@@ -233,7 +233,7 @@ impl Leased {
             std::mem::take(&mut state.wakers)
         };
         for (_, waker) in wakers {
-            // Of whatever runs the task, which is not ours.
+            // The waker is code of the task's runtime, which is not ours: it may panic.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(panics::discard);
         }
     }
@@ -284,7 +284,7 @@ impl Drop for LeaseWaker {
     }
 }
 
-/// How a connection comes back.
+/// End of a lease.
 pub(crate) enum LeaseEnd {
     /// To its protocol, with this note.
     Note(Note),
@@ -345,7 +345,7 @@ pub(crate) struct Lease {
     pub(crate) handle: Option<Handle>,
 }
 
-/// What a connection is made a [`Lease`] of.
+/// Parts of which a [`Lease`] is made.
 pub(crate) struct LeaseStart {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
@@ -358,7 +358,7 @@ pub(crate) struct LeaseStart {
     /// Something was received from the peer before.
     pub(crate) owes: bool,
     pub(crate) ends_by: Option<Instant>,
-    /// Of its layers.
+    /// Filter, and bytes that it left, that the connection's layers lend.
     pub(crate) lent: Option<Lent>,
     /// Wire bytes that its layers may leave undecoded.
     pub(crate) max_wire: usize,
@@ -413,19 +413,19 @@ impl Lease {
         peer.remote().or_else(of_kernel).map_or_else(|| peer.clone(), |remote| peer.with_remote(remote))
     }
 
-    /// Whether [`Lease::receive`] may have something without asking the kernel.
+    /// Returns true where [`Lease::receive`] may have something without asking the kernel.
     pub(crate) fn has_kept(&self) -> bool {
         self.start < self.kept.len() || self.peer_ended || self.filtered.as_ref().is_some_and(|filtered| filtered.has_kept())
     }
 
-    /// Whether bytes pass a filter: then readiness of the socket is not yet input, and a short read or write does not say that the socket is
-    /// empty or full.
+    /// Returns true where bytes pass a filter: then readiness of the socket is not yet input, and a short read or write does not say that the
+    /// socket is empty or full.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_filtered(&self) -> bool {
         self.filtered.is_some()
     }
 
-    /// Whether the filter holds bytes that [`Lease::flush`] is to send.
+    /// Returns true where the filter holds bytes that [`Lease::flush`] is to send.
     pub(crate) fn has_unsent(&self) -> bool {
         self.filtered.as_ref().is_some_and(|filtered| filtered.has_unsent())
     }
@@ -436,7 +436,7 @@ impl Lease {
         (wire, self.filtered.as_deref_mut())
     }
 
-    /// Whether [`Lease::receive`] returns at once, where the socket is ready to be read.
+    /// Returns true where [`Lease::receive`] returns at once, given that the socket is ready to be read.
     pub(crate) fn is_readable(&mut self) -> bool {
         match self.parts() {
             (mut wire, Some(filtered)) => filtered.look(&mut wire),
@@ -510,7 +510,7 @@ impl Lease {
         self.unless_ended(finished)
     }
 
-    /// What goes back with the connection, and whether it still goes as `outcome` says.
+    /// Returns the bytes that go back with the connection, and its end: `outcome`, unless the filter refused.
     fn unfiltered(filtered: Filtered, outcome: LeaseEnd) -> (Left, LeaseEnd) {
         let outcome = match outcome {
             outcome @ (LeaseEnd::Abort | LeaseEnd::Panicked(_)) => outcome,

@@ -55,22 +55,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One read takes at most this much: what counts for small messages is bytes per read.
+/// Maximum bytes of one read: what counts for small messages is bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 /// A connection with more to read than this many reads lets the others go first.
 const READS_PER_TURN: usize = 4;
-/// Connections whose peers have ended, of those that a turn finds. To end one takes some microseconds, and thousands may end at once.
+/// Maximum number of ended peers' connections that a turn handles. To end one takes some microseconds, and thousands may end at once.
 const ENDS_PER_TURN: usize = 64;
-/// So many messages are read before events are looked at again.
+/// Maximum number of messages that are read before events are looked at again.
 const MESSAGES_PER_TURN: usize = 1024;
-/// Orders too, for so long: some are a word, some visit every connection.
+/// Maximum time for orders before events are looked at again: some are a word, some visit every connection.
 const COMMANDS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// Memory that a prepared event loop has for a callback's output: little, to lie with what else a forked process writes.
 const PREPARED_BYTES: usize = 512;
 
-/// What epoll_wait would have to be given to fail.
+/// Message of a panic where epoll_wait fails.
 const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
 
 /// The tokens of epoll that are no connection: version 0. The inbox is 0, listeners follow; at the end come descriptors that the
@@ -109,7 +109,7 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// One that serves a single connection at a time. It takes its table with the first: what the service does then is that
+    /// Makes an event loop that serves a single connection at a time. It takes its table with the first: what the service does then is that
     /// connection's risk.
     pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<EventLoop, Errno> {
         let mut event_loop = EventLoop::asleep(shared, inbox);
@@ -199,7 +199,7 @@ impl EventLoop {
         }
     }
 
-    /// One turn without waiting, for a thread that waits elsewhere.
+    /// Does one turn without waiting, for a thread that waits elsewhere. Returns true where there were events.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
         let waited = self.connections.io.system.wait(self.connections.io.epoll.as_fd(), events, Some(Duration::ZERO));
@@ -235,7 +235,7 @@ impl EventLoop {
         events.len() > 0
     }
 
-    /// Whether there is nothing to do but what events bring, as is the rule: a turn looks at all of it by a few loads.
+    /// Returns true where there is nothing to do but handle events, as is the rule: a turn looks at all of it by a few loads.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
         let messages = self.has_messages() | self.connections.io.shared.process.is_some();
@@ -287,7 +287,7 @@ impl EventLoop {
         wakes.into_iter().flatten().min()
     }
 
-    /// What has events when the event loop has: for a thread that waits elsewhere.
+    /// Returns a descriptor that has events when the event loop has: for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
     pub(crate) fn epoll(&self) -> std::io::Result<std::os::fd::OwnedFd> {
         self.connections.io.epoll.as_fd().try_clone_to_owned()
@@ -338,13 +338,13 @@ impl EventLoop {
         self.connector.set_dialer(dialer);
     }
 
-    /// What waits at the listening sockets of a pool that ends is reset, and they are given up.
+    /// Resets the connections that wait at the listening sockets of a pool that ends, and gives the sockets up.
     pub(crate) fn cut_queues(&mut self, endings: &Arc<Endings>) {
         let waited = self.acceptor.turn_away_retiring(&mut self.connections, &Reject::Reset);
         endings.add_cut(waited);
     }
 
-    /// The loop is going, by order or by its own fault: every connection ends, each under its own guard, and nothing more
+    /// Ends every connection, each under its own guard, because the loop is going, by order or by its own fault. Nothing more
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.connector.set_dialer(None);

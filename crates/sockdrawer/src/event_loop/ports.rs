@@ -16,7 +16,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Those that were asked for, or all that the system gives out.
+    /// Takes the ports that were asked for, or all that the system gives out.
     pub(super) fn new(asked: Option<Range>) -> Ports {
         Ports { range: asked.or_else(sys::local_ports), asked: asked.is_some() }
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Schedules of each kind for each test.
 #[cfg(shuttle)]
 const SCHEDULES: usize = 1_000;
-/// How often threads change over where they need not, in the second kind.
+/// Number of times that threads change over where they need not, in the second kind.
 #[cfg(shuttle)]
 const DEPTH: usize = 3;
 
@@ -208,7 +208,7 @@ fn every_accept_after_a_commit_sees_it() {
             })
             .collect();
         for id in [2, 3] {
-            // One that is forgotten never comes.
+            // A generation that is forgotten never comes.
             switch.prepare(Some(generation(100 + id)));
             switch.prepare(None);
             switch.commit(generation(id));
@@ -273,7 +273,7 @@ fn a_closed_inbox_returns_what_it_did_not_take() {
         for sender in senders {
             messages.extend(sender.join().expect("no panic"));
         }
-        // What was refused was sent last.
+        // Messages that were refused were sent last.
         assert_eq!((sorted(&messages, 1), sorted(&messages, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
     });
 }

@@ -1,4 +1,4 @@
-//! What the loops of a pool share, and where connections run in models in which that is elsewhere.
+//! State that the loops of a pool share, and the place where connections run in models in which that is elsewhere.
 
 use super::delegates::Delegates;
 use super::endings::Endings;
@@ -27,12 +27,12 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What the loops of a pool share.
+/// State that the loops of a pool share.
 pub(crate) struct Shared {
     pub(crate) system: Arc<dyn System>,
     /// Numbers that the pool's processes share.
     pub(crate) shared_counters: SharedCounters,
-    /// Which of several processes this is.
+    /// Number of this process among several.
     pub(crate) process: Option<usize>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) switch: Switch,
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) ending: OnceLock<Arc<Endings>>,
 }
 
-/// What loops share from their first moment on.
+/// State that loops share from their first moment on.
 pub(crate) struct Basis {
     pub(crate) system: Arc<dyn System>,
     pub(crate) shared_counters: SharedCounters,
@@ -88,12 +88,12 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
-    /// Of these event loops, the connections that are meant, as far as they can be seen from outside.
+    /// Returns the selected connections of these event loops, as far as they can be seen from outside.
     fn seen(&self, _flows: &[&Arc<Inbox>], _selector: &Selector) -> Vec<ConnectionStatus> {
         Vec::new()
     }
 
-    /// Threads of this process that run, beside the one that asks.
+    /// Returns the number of threads of this process that run, beside the one that asks.
     fn threads(&self) -> usize {
         0
     }
@@ -101,10 +101,10 @@ pub(crate) trait Placement: Send + Sync {
     /// Adds what was counted where connections run, or ran.
     fn add_to(&self, _counts: &mut Counts) {}
 
-    /// What it needs of the configuration is another.
+    /// Takes the parts of the configuration that it needs: they have changed.
     fn reconfigured(&self, _config: &Config) {}
 
-    /// Nothing is placed from now on, and what runs is told to stop.
+    /// Places nothing from now on, and tells what runs to stop.
     fn stop(&self) {}
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// In a slot, of a connection that came in at no listener.
 pub(super) const NO_LISTENER: u16 = 0;
 
-/// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
-/// address, is asked there when it is wanted.
+/// Connection of a loop. A million idle ones are 64 MB; the design's bound is 96 bytes each. Facts that the kernel knows, such as the
+/// peer's address, are asked there when they are wanted.
 #[repr(align(64))] // So that to look at one is to fetch one line.
 pub(crate) struct Slot {
     /// None while the slot is empty; `timer.next` then links the empty ones. Also None while the connection is leased.
@@ -32,7 +32,7 @@ pub(crate) struct Slot {
     pub(crate) opened: u32,
     /// The generation's place among the loop's.
     pub(crate) table: u16,
-    /// By which it came in, as the account numbers listeners.
+    /// Number of the listener by which the connection came in, as the table of slots numbers listeners.
     pub(crate) listener: u16,
     pub(crate) flags: Flags,
 }
@@ -78,23 +78,23 @@ impl Flags {
     pub(crate) const UNSENT: Flags = Flags(1 << 13);
     /// The peer's end was read.
     pub(crate) const PEER_ENDED: Flags = Flags(1 << 14);
-    /// ... and the protocol was told.
+    /// The protocol was told of the peer's end.
     pub(crate) const TOLD_ENDED: Flags = Flags(1 << 15);
     /// The peer's end came while input was not asked for, and there is input before it.
     pub(crate) const END_BEHIND: Flags = Flags(1 << 16);
     /// Our end is to be told once all is sent, or was.
     pub(crate) const ENDING_OUTPUT: Flags = Flags(1 << 17);
-    /// Asked to end.
+    /// The connection is asked to end.
     pub(crate) const DRAINING: Flags = Flags(1 << 18);
-    /// ... and the protocol was told.
+    /// The protocol was told that the connection is asked to end.
     pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 19);
-    /// It was purged: its end counts as that, unless it is cut off.
+    /// The connection was purged: its end counts as that, unless it is cut off.
     pub(crate) const PURGED: Flags = Flags(1 << 20);
     /// The timer is that of the idle timeout, and not the protocol's.
     pub(crate) const IDLE: Flags = Flags(1 << 21);
     /// The table has an [`Extra`](super::slots::Extra) of it.
     pub(crate) const EXTRA: Flags = Flags(1 << 22);
-    /// It has given handles to itself away.
+    /// The connection has given handles to itself away.
     pub(crate) const HANDLED: Flags = Flags(1 << 23);
 
     /// Not open.
@@ -115,7 +115,7 @@ impl Flags {
         .union(Flags::PURGED)
         .union(Flags::BUSY);
 
-    /// Whether any of these is set.
+    /// Returns true where any of these flags is set.
     pub(crate) const fn any(self, flags: Flags) -> bool {
         self.0 & flags.0 != 0
     }
@@ -194,7 +194,7 @@ impl Slot {
         !self.flags.is(Phase::Empty)
     }
 
-    /// Whether a protocol runs on it.
+    /// Returns true where a protocol runs on the connection.
     pub(crate) fn has_protocol(&self) -> bool {
         self.flags.phase().protocol
     }
@@ -247,19 +247,19 @@ impl Slot {
         self.is_open() && !self.flags.any(Flags::WORKING)
     }
 
-    /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
+    /// Returns true where epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
     pub(crate) fn is_settled(&self) -> bool {
         let watching = Flags::WATCHED.union(Flags::WATCH_READ);
         let looked_at = watching.union(Flags::WATCH_WRITE).union(Flags::UNSENT).union(Flags::UNREAD);
         self.flags.0 & looked_at.0 == watching.0
     }
 
-    /// Whether `received` and `peer_ended` may come.
+    /// Returns true where `received` and `peer_ended` may come.
     pub(crate) fn may_receive(&self) -> bool {
         !self.flags.any(Flags::HOLDING.union(Flags::BUSY))
     }
 
-    /// Whether the end of the peer may be told: where the protocol has paused, too, once no input is left before it.
+    /// Returns true where the end of the peer may be told: where the protocol has paused, too, once no input is left before it.
     pub(crate) fn may_hear_end(&self) -> bool {
         let has_input_before = self.flags.any(Flags::PAUSED) && self.flags.any(Flags::KEPT);
         !self.flags.any(Flags::WORKING.union(Flags::HELD).union(Flags::BACKED_UP).union(Flags::BUSY)) && !has_input_before

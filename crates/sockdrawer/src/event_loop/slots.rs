@@ -26,7 +26,7 @@ use std::time::Instant;
 const MAX_BYTES: usize = 256 * 1024;
 const LEAST_BYTES: usize = 16 * 1024;
 
-/// One direction of a pair: where the bytes of a connection go.
+/// Direction of a pair: the way that the bytes of a connection go.
 #[derive(Clone, Copy)]
 pub(super) struct Relay {
     /// The token of the other side.
@@ -68,7 +68,7 @@ impl Extra {
     }
 }
 
-/// What few connections have.
+/// Facts that few connections have.
 #[derive(Default)]
 pub(super) struct Extra {
     pub(super) tag: Option<Tag>,
@@ -76,7 +76,7 @@ pub(super) struct Extra {
     pub(super) delegation: Option<Delegation>,
     /// The drains, purges and shutdowns that count its end.
     pub(super) endings: Vec<Arc<Endings>>,
-    /// By which its peer's connections are counted.
+    /// Count of its peer's connections.
     pub(super) peer_count: Option<Box<PeerCount>>,
     /// The groups that it is a member of, with its place among the members in this loop.
     pub(super) groups: Vec<(Arc<Members>, usize)>,
@@ -203,7 +203,7 @@ impl Slots {
         self.taken
     }
 
-    /// How many slots exist, taken or not.
+    /// Returns the number of slots that exist, taken or not.
     pub(crate) fn len(&self) -> u32 {
         self.made.len()
     }
@@ -268,12 +268,12 @@ impl Slots {
         if self.extras.is_empty() { None } else { self.extras.get(&slot) }
     }
 
-    /// Of a connection that has one.
+    /// Returns the extra of a connection that has one.
     pub(super) fn extra_of(&mut self, slot: u32) -> Option<&mut Extra> {
         if self.extras.is_empty() { None } else { self.extras.get_mut(&slot) }
     }
 
-    /// Made now if it has none.
+    /// Returns the extra of a connection, made now if it has none.
     #[cold]
     pub(super) fn make_extra(&mut self, slot: u32) -> &mut Extra {
         self.at(slot).flags.set(Flags::EXTRA);
@@ -337,7 +337,7 @@ impl Slots {
     #[cold]
     fn number(&mut self, listener: &Arc<ListenerState>) -> u16 {
         let known = self.listeners.iter().position(|known| Arc::ptr_eq(&known.listener, listener));
-        // One without connections makes room for another.
+        // A listener without connections makes room for another.
         let at = known.or_else(|| self.listeners.iter().position(|known| known.held == 0)).unwrap_or(self.listeners.len());
         match self.listeners.get_mut(at) {
             Some(place) if known.is_some() => place.held += 1,

@@ -1,4 +1,4 @@
-//! What others can read of a connection while its thread does not answer, because user code has it.
+//! Facts that others can read of a connection while its thread does not answer, because user code has it.
 
 use crate::listen::state::ListenerState;
 use crate::observe::counters::Counters;
@@ -22,7 +22,7 @@ pub(crate) struct Snapshot {
     pub(crate) side: Side,
     pub(crate) tag: Option<Tag>,
     pub(crate) since: Instant,
-    /// What the event loop had received and sent before.
+    /// Bytes that the event loop had received and sent before.
     pub(crate) before: (u64, u64),
 }
 

@@ -7,8 +7,8 @@ mod growth;
 use super::slots::Slots;
 use std::time::{Duration, Instant};
 
-/// One tick is 2^14 ns, 16.4 µs: a deadline is met half of that late, which is little beside what a wake-up takes, and 32 bits of them
-/// are 19 hours.
+/// Binary logarithm of a tick in ns. A tick is 2^14 ns, 16.4 µs: a deadline is met half of that late, which is little beside what a wake-up
+/// takes, and 32 bits of them are 19 hours.
 const TICK_SHIFT: u32 = 14;
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
@@ -27,7 +27,7 @@ const HEAD: u32 = 1 << 31;
 pub(crate) struct Node {
     /// The tick of the bucket it is in. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
     hung: u32,
-    /// What was asked for.
+    /// Deadline that was asked for.
     deadline: u32,
     next: u32,
     previous: u32,

@@ -30,15 +30,15 @@ struct State {
     crashes: usize,
 }
 
-/// What became of a job.
+/// Result of submitting a job.
 pub(crate) enum Submitted {
     Queued,
-    /// There are none, by configuration: the loop runs it itself.
+    /// There are no workers, by configuration: the loop runs the job itself.
     NoWorkers(Task),
     QueueFull(Task),
 }
 
-/// What a worker thread found.
+/// Next thing that a worker thread does.
 pub(crate) enum Next {
     Task(Task),
     /// There are more threads than wanted: this one ends.
@@ -78,7 +78,7 @@ impl Workers {
         lock(&self.state).bound = bound;
     }
 
-    /// How many threads should serve the queue; returns how many must be started, and counts them as running. Threads too many
+    /// Sets the number of threads that should serve the queue. Returns how many must be started, and counts them as running. Threads too many
     /// end when they have nothing to do; the last one leaves only an empty queue behind.
     pub(crate) fn set_wanted(&self, wanted: usize) -> usize {
         let mut state = lock(&self.state);

@@ -1,13 +1,13 @@
-//! What a timer costs while few or many others are armed. `bench/growth` asks for up to a million of them.
+//! Cost of a timer while few or many others are armed. `bench/growth` asks for up to a million of them.
 
 use super::{NONE, Wheel};
 use crate::event_loop::slots::Slots;
 use crate::limit::limiter::Limiter;
 use std::time::{Duration, Instant};
 
-/// Deadlines lie within this, as those of connections do that ask once a minute.
+/// Time within which deadlines lie, as those of connections do that ask once a minute.
 const SPAN: Duration = Duration::from_secs(60);
-/// How far apart a busy loop looks at its timers, at least.
+/// Minimum time between two looks of a busy loop at its timers.
 const TURN: Duration = Duration::from_millis(1);
 
 /// A wheel whose time is the test's.
@@ -102,7 +102,7 @@ fn what_a_timer_costs_among_many() {
     let file = std::env::var_os("SOCKDRAWER_TIMERS");
     let (counts, rounds): (&[u32], u32) = if file.is_some() { (&[1_000, 10_000, 100_000, 1_000_000], 9) } else { (&[1_000], 1) };
     let lines = counts.iter().map(|&count| {
-        // What disturbs a round adds to it.
+        // A disturbance of a round adds to its time.
         let least = (0..rounds)
             .map(|_| costs(count))
             .fold([f64::MAX; 4], |least, costs| std::array::from_fn(|place| least[place].min(costs[place])));
