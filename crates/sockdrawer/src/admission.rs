@@ -64,13 +64,13 @@ pub trait Admission: Send + Sync + 'static {
     }
 }
 
-/// What is known before a connection is accepted.
+/// Facts about a connection before it is accepted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AcceptRequest<'a> {
     /// The listener at which the connection waits.
     pub listener: &'a Address,
-    /// Whether a limit leaves room for the connection.
+    /// Room that the limits leave for the connection.
     pub capacity: Capacity,
     /// The number of connections of the pool now.
     pub connections: usize,
@@ -93,7 +93,7 @@ impl<'a> AcceptRequest<'a> {
     }
 }
 
-/// Whether one more connection may be accepted.
+/// Room for one more connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capacity {
@@ -107,7 +107,7 @@ pub enum Capacity {
     TooFast,
 }
 
-/// What is done with a connection that waits at a listener.
+/// Decision about a connection that waits at a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BeforeAccept {
     /// The connection is accepted.
@@ -120,7 +120,7 @@ pub enum BeforeAccept {
     Reject(Reject),
 }
 
-/// What is known of an accepted connection.
+/// Facts about an accepted connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewPeer<'a> {
@@ -139,7 +139,7 @@ impl<'a> NewPeer<'a> {
     }
 }
 
-/// What is done with an accepted connection.
+/// Decision about an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AfterAccept {
     /// The connection stays.
@@ -178,7 +178,7 @@ impl Prefixes {
     }
 }
 
-/// What happens to a connection above a limit.
+/// Treatment of a connection above a limit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum OnFull {
     /// It waits in the kernel's accept queue.
@@ -187,7 +187,7 @@ pub enum OnFull {
     Reject(Reject),
 }
 
-/// How a connection is turned away.
+/// Way in which a connection is turned away.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reject {
     /// The peer sees an orderly end (FIN).

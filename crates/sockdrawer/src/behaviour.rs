@@ -87,7 +87,7 @@ impl<S: Service> From<Arc<S>> for Behaviour {
     }
 }
 
-/// What a pool runs on its connections: a [`Service`], by itself or in an [`Arc`], or a [`Behaviour`]. Implement [`Service`], not this.
+/// Behaviour of a pool's connections: a [`Service`], by itself or in an [`Arc`], or a [`Behaviour`]. Implement [`Service`], not this.
 ///
 /// ```compile_fail,E0277
 /// struct NotAService;
@@ -104,7 +104,7 @@ pub trait IntoBehaviour: Sized {
     fn into_behaviour(self) -> Behaviour;
 }
 
-// One for each, where `Into<Behaviour>` would do for all: the compiler would name that for an `Arc`, and not what to implement.
+// An impl for each type, where `Into<Behaviour>` would do for all: the compiler would name that for an `Arc`, and not what to implement.
 impl<S: Service> IntoBehaviour for S {
     fn into_behaviour(self) -> Behaviour {
         self.into()
@@ -135,10 +135,10 @@ pub trait AnyService: Send + Sync {
     /// The recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
-    /// What the states of the service are called.
+    /// Returns the names and versions of the service's states.
     #[doc(hidden)]
     fn state(&self) -> State;
-    /// Whether a layer learns who the peer is.
+    /// Returns true where a layer learns the peer's address.
     #[doc(hidden)]
     fn learns_peer_address(&self) -> bool {
         false
@@ -152,7 +152,7 @@ pub trait AnyService: Send + Sync {
     /// The service, for a layer around it.
     #[doc(hidden)]
     fn service(&self) -> Arc<dyn DynService>;
-    /// Whether there is a layer around the service.
+    /// Returns true where there is a layer around the service.
     #[doc(hidden)]
     fn is_layered(&self) -> bool {
         false
@@ -272,7 +272,7 @@ pub struct TableBox {
     pub(crate) needs_peer_address: bool,
     pub(crate) learns_peer_address: bool,
     pub(crate) longest_record: usize,
-    /// What the states are called.
+    /// Names and versions of the states.
     pub(crate) state: State,
 }
 
@@ -298,7 +298,7 @@ pub(crate) trait Table: Send {
     fn owes(&mut self, slot: u32) -> bool;
     /// Returns whether it is still to be learned who the peer is.
     fn awaits_peer(&mut self, slot: u32) -> bool;
-    /// What the state lends with its connection.
+    /// Returns the filter, and the bytes it left, that the state lends with its connection.
     fn lend(&mut self, slot: u32) -> Option<Lent>;
     /// Calls with what the bytes of a relay pass. Returns whether they pass anything.
     fn pass(&mut self, slot: u32, call: &mut dyn FnMut(&mut dyn Pass)) -> Result<bool, Panicked>;
@@ -473,7 +473,7 @@ impl<S: Service> Table for Slab<S> {
     }
 
     fn lend(&mut self, slot: u32) -> Option<Lent> {
-        // Of layers alone, and these move values: it has no guard because it cannot panic.
+        // Only layers implement this, and they move values: it has no guard because it cannot panic.
         self.states.at(slot).lend()
     }
 

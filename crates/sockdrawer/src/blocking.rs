@@ -118,7 +118,7 @@ impl Connection {
         Ok(PeerProcess { pid, uid, gid })
     }
 
-    /// Whether the pool asks the connection to end.
+    /// Returns true where the pool asks the connection to end.
     pub fn draining(&self) -> bool {
         self.lease.leased.is_draining()
     }

@@ -91,7 +91,7 @@ fn documented(source: &str, block: &str, begin: &str) -> BTreeMap<String, String
     found
 }
 
-/// What is wrong with the documentation of one item.
+/// Returns the mistake in the documentation of one item; None: it is right.
 fn wrong(docs: &str, value: &Value) -> Option<String> {
     let said = docs.split_once("Default: ").map(|(_, said)| said);
     match (said, value) {

@@ -17,7 +17,7 @@ pub enum Error {
     PermissionDenied {
         /// The address.
         address: Address,
-        /// What to do.
+        /// Advice on what to do.
         remedy: &'static str,
     },
     /// The system refused the address for another reason.
@@ -27,7 +27,7 @@ pub enum Error {
         address: Address,
         /// The system's reason.
         source: io::Error,
-        /// What to do.
+        /// Advice on what to do.
         remedy: &'static str,
     },
     /// More connections were asked for than the process may open descriptors.
@@ -56,7 +56,7 @@ pub enum Error {
     Invalid {
         /// The name of the setting.
         setting: &'static str,
-        /// What is wrong with it and what to do.
+        /// The mistake in the setting, and advice on what to do.
         reason: String,
     },
     /// A text that was given in the place of an address is none.
@@ -64,7 +64,7 @@ pub enum Error {
     Address {
         /// The name of the setting: `listeners`, or `connecting.targets`.
         setting: &'static str,
-        /// What is wrong with the text, and what to write instead.
+        /// The mistake in the text, and what to write instead.
         source: AddressError,
     },
     /// The model cannot do what was asked for.
@@ -72,9 +72,9 @@ pub enum Error {
     NotInModel {
         /// The model.
         model: Model,
-        /// What the model cannot do.
+        /// Action that the model cannot do.
         what: &'static str,
-        /// What to use instead.
+        /// Advice on what to use instead.
         remedy: &'static str,
     },
     /// The program does not say how a helper process builds its service, so that it cannot be had in the models `fork` and `prefork`.
@@ -82,9 +82,9 @@ pub enum Error {
     NoRecipe {
         /// The model.
         model: Model,
-        /// What the model cannot do.
+        /// Action that the model cannot do.
         what: &'static str,
-        /// What the program has to say, or the model to use.
+        /// Advice: what the program has to say, or the model to use.
         remedy: &'static str,
     },
     /// The pool does not listen at the address.
@@ -95,7 +95,7 @@ pub enum Error {
         /// The addresses at which the pool listens.
         known: Vec<Address>,
     },
-    /// One of the pool's processes refused the change; the pool goes on as it was.
+    /// A process of the pool refused the change; the pool goes on as it was.
     #[error("a process of the pool refuses: {reason}")]
     InProcess {
         /// Why.
@@ -171,7 +171,7 @@ pub enum Error {
     /// The system refused a thread, an epoll or an event descriptor.
     #[error("cannot {what}: {source}{}", remedy(source))]
     System {
-        /// What was tried.
+        /// Action that was tried.
         what: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -216,7 +216,7 @@ impl std::fmt::Debug for Error {
 /// The setting of [`Config::connecting`](crate::Config::connecting) that is the maximum of connections of a pool that connects.
 pub(crate) const KEEP: &str = "connecting.keep";
 
-/// What takes descriptors beside a pool, so that a leak is not taken for a limit that is too low.
+/// Returns words about the descriptors open for other things than a pool, so that a leak is not taken for a limit that is too low.
 fn has_open(open: usize) -> String {
     if open > 0 { format!(" and has {open} open for other things") } else { String::new() }
 }

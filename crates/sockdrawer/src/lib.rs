@@ -128,12 +128,12 @@ pub mod connecting {
     pub use crate::protocol::{Connect, ConnectFailure};
 }
 
-/// What a change would do, before it is made: see [`Pool::plan`].
+/// Effects of a change, before it is made: see [`Pool::plan`].
 pub mod changing {
     pub use crate::pool::{Change, How, Plan};
 }
 
-/// What is done when a loop, a worker or a process dies.
+/// Restarts after the death of a loop, a worker or a process.
 pub mod restarting {
     pub use crate::config::{Part, Restarts};
 }

@@ -14,7 +14,7 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
-/// What a loop is woken by.
+/// Notice by which a loop is woken.
 pub(crate) struct Wake {
     /// Set by the first notice after the loop last looked.
     notified: AtomicBool,
@@ -55,7 +55,7 @@ impl Wake {
         self.reader.store(this_thread(), Ordering::Relaxed);
     }
 
-    /// Whether there was a notice since the last [`Wake::clear`].
+    /// Returns true where there was a notice since the last [`Wake::clear`].
     pub(crate) fn is_notified(&self) -> bool {
         self.notified.load(Ordering::Acquire)
     }

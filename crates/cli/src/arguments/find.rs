@@ -39,7 +39,7 @@ impl Vary {
         }
     }
 
-    /// What a number of it counts.
+    /// Returns the unit of its numbers.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Vary::Connections => "connections",

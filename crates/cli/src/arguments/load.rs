@@ -158,7 +158,7 @@ pub(crate) struct LoadArguments {
 }
 
 impl LoadArguments {
-    /// What the connections do.
+    /// Returns the protocol of the connections.
     pub(crate) fn protocol(&self) -> Protocol {
         match &self.workload {
             Asked::Workload(protocol) => *protocol,

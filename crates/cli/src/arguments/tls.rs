@@ -64,12 +64,12 @@ fn protocol(text: &str) -> Result<String, BadValue> {
 }
 
 impl TlsArguments {
-    /// Whether any of them was.
+    /// Returns true where any of the options was given.
     pub(crate) fn given(&self) -> bool {
         self.tls || self.first_given().is_some()
     }
 
-    /// The first but for --tls.
+    /// Returns the first option that was given, but for --tls.
     fn first_given(&self) -> Option<&'static str> {
         first_given([
             ("--ca", self.ca.is_some()),
@@ -82,7 +82,7 @@ impl TlsArguments {
         ])
     }
 
-    /// What they ask for, with files read; None: no TLS. `usage` tells a mistake of the command line.
+    /// Returns the TLS that the options ask for, with files read; None: no TLS. `usage` tells a mistake of the command line.
     ///
     /// # Errors
     /// When options do not go together, or a file has not what it should have.

@@ -134,7 +134,7 @@ pub(crate) fn ladder(ladder: &Ladder) -> String {
     )
 }
 
-/// What so many connections send.
+/// Returns words for the messages that this many connections send.
 fn stream(connections: usize, messages: &Messages) -> String {
     let Messages { size, batch, interval, .. } = messages;
     let bytes = format!("{size} byte{}", if *size == 1 { "" } else { "s" });

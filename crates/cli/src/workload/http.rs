@@ -106,7 +106,7 @@ impl HttpArguments {
     }
 }
 
-/// What else says what is asked for.
+/// Facts beside the options of `http` that say what is asked for.
 pub(crate) struct Asks<'a> {
     /// The first option, of those that not `http` alone has, that says when connections begin.
     pub(crate) begun: Option<&'static str>,
@@ -117,7 +117,7 @@ pub(crate) struct Asks<'a> {
     pub(crate) connections: usize,
 }
 
-/// What the clients ask for.
+/// Makes the workload of the clients' requests.
 ///
 /// # Errors
 /// When a rate, or a URL, makes no sense with the rest.
@@ -174,7 +174,7 @@ fn request(arguments: &HttpArguments, asks: &Asks<'_>) -> Result<Request, Failur
     Ok(request)
 }
 
-/// Whether a host that is an address, which each connection names by itself, has a port; None: it is a name.
+/// Returns true where a host is an address, which each connection names by itself, and has a port, and false where it has none; None: it is a name.
 fn is_address(host: &str) -> Option<bool> {
     if let Some((_, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         return Some(!port.is_empty());

@@ -1,4 +1,4 @@
-//! What each workload has on the command line: its options and what they make of it, its words, and its keys in a plan.
+//! Workloads on the command line: the options of each and what they make of it, its words, and its keys in a plan.
 
 mod acks;
 mod http;
@@ -14,15 +14,15 @@ pub(crate) use round_trips::round_trips;
 
 use sockdrawer_load::{Hello, Plan, Workload};
 
-/// How a workload is told.
+/// Description of a workload: its words, and its keys in a plan.
 pub(crate) trait Told {
-    /// What so many connections do, after how many there are.
+    /// Returns words for the work of the connections, which follow `connections`, their number.
     fn words(&self, plan: &Plan, connections: &str) -> String;
 
-    /// Its options with their values.
+    /// Adds its options with their values to a plan.
     fn keys(&self, plan: &Plan, lines: &mut Lines);
 
-    /// Whether the seed chooses anything.
+    /// Returns true where the seed chooses anything.
     fn has_choices(&self) -> bool {
         false
     }

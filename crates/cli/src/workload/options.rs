@@ -46,7 +46,7 @@ pub(crate) struct OperationArguments {
 }
 
 impl OperationArguments {
-    /// Those that not every workload has: whether each was given, and which workloads have it.
+    /// Returns the options that not every workload has: for each, true where it was given, and the workloads that have it.
     pub(crate) fn owned(&self) -> [(&'static str, bool, &'static [Protocol]); 5] {
         [
             ("--size", self.size.is_some(), &[Echo, Acks]),

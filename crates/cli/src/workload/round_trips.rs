@@ -17,7 +17,7 @@ const LONGEST_PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of a message of `echo`, unless something else is said.
 const SIZE: u32 = 4;
 
-/// What the options of `echo` make, or those of `ping`.
+/// Makes a workload of the options of `echo`, or of `ping`.
 ///
 /// # Errors
 /// When it is not said what is sent, or to which server.

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Limits {
-    /// What happens to a connection above the limit of the pool or of its listener. Default: [`OnFull::Backpressure`].
+    /// Treatment of a connection above the limit of the pool or of its listener. Default: [`OnFull::Backpressure`].
     pub on_full: OnFull,
     /// Maximum of connections per peer. Default: none, no maximum.
     pub per_peer: Option<PerPeer>,
@@ -114,7 +114,7 @@ pub struct PerPeer {
     pub max: usize,
     /// The leading bits of the address by which peers are told apart.
     pub prefixes: Prefixes,
-    /// How a connection above the maximum is turned away.
+    /// Way in which a connection above the maximum is turned away.
     pub reject: Reject,
 }
 
@@ -139,7 +139,7 @@ pub struct AcceptRate {
     pub per_second: f64,
     /// Maximum of connections at once, after a time without any.
     pub burst: u32,
-    /// What happens to connections that come faster.
+    /// Treatment of connections that come faster.
     pub on_excess: OnFull,
 }
 

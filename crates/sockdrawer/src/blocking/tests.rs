@@ -62,7 +62,7 @@ fn a_delegate_is_tested_without_a_pool() {
         assert_eq!(&two, b"ab");
     });
     assert_eq!((connection.sent(), connection.kept()), (b"note".to_vec(), &b""[..]));
-    // What is not read comes back, and is offered.
+    // Input that is not read comes back, and is offered.
     connection.receive(b"cde");
     connection.run_delegate(|mut peer| peer.read_exact(&mut [0; 2]).expect("it answers"));
     assert_eq!((connection.sent(), connection.kept()), (b"none".to_vec(), &b"e"[..]));
