@@ -1,4 +1,4 @@
-//! What an echo costs, and a change takes, while few or many generations have live connections:
+//! Cost of an echo, and time of a change, while few or many generations have live connections:
 //! `cargo bench -p sockdrawer --bench generations`.
 //!
 //! Prints a line for each number of generations: the CPU of the loop for one echo of 4 bytes, in microseconds, and the median
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-/// What threads named like loops have used until now.
+/// Returns the CPU time that threads named like loops have used until now.
 fn loop_cpu() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
     let used = threads.filter_map(|thread| {

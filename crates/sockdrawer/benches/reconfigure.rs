@@ -1,4 +1,4 @@
-//! How long a change takes while the loops are idle: `cargo bench -p sockdrawer --bench reconfigure`.
+//! Time of a change while the loops are idle: `cargo bench -p sockdrawer --bench reconfigure`.
 //!
 //! Prints p50 and p99 of each kind in microseconds and fails when a p99 is 1 ms or more, the bound that the project promises
 //! for changes of what connections are given. Adding and removing an address opens and closes sixteen sockets and is printed

@@ -45,21 +45,21 @@ pub(super) struct Acceptor {
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Waiter,
-    /// Whose turn it is among the loops that share a socket.
+    /// Number of the turn among the loops that share a socket.
     rotation: usize,
     /// Sockets that had a connection in the queue when they were last looked at, and were not accepted from since.
     ready: Vec<usize>,
-    /// Connections that were accepted, and that the system had nothing to run with.
+    /// Connections that were accepted, and that the system had no resources to run.
     unplaced: VecDeque<Incoming>,
     /// There are sockets of which the last accept4 failed for the sake of a connection.
     failing: bool,
-    /// When the first of the sockets is tried again that the system denies.
+    /// Moment at which the first of the sockets is tried again from which the system denies accepting.
     denied_until: Option<Instant>,
-    /// When retiring sockets are looked at again, though nothing comes: another process may have emptied them, which epoll does not tell.
+    /// Moment at which retiring sockets are looked at again, though nothing comes: another process may have emptied them, which epoll does not tell.
     retires_at: Option<Instant>,
 }
 
-/// An accept4 that failed. Where the next from the same socket fails alike, and its queue is not shorter, the system denies accepting
+/// An accept4 that failed. Where the next from that socket fails alike, and its queue is not shorter, the system denies accepting
 /// (seccomp, a security module): the connection is reported for ever and cannot be had.
 struct Refused {
     errno: Errno,
@@ -71,11 +71,11 @@ struct HeldSocket {
     socket: Arc<ListenSocket>,
     listener: Arc<ListenerState>,
     watched: bool,
-    /// To be given up as soon as its queue is empty.
+    /// The retirement of the socket, which is given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
-    /// Its last accept4 failed so.
+    /// The failure of its last accept4.
     refused: Option<Refused>,
-    /// The system denies accepting from it: it is left alone until then.
+    /// Moment until which the socket is left alone: the system denies accepting from it.
     denied: Option<Instant>,
 }
 
@@ -83,7 +83,7 @@ struct HeldSocket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// All permits are taken: waiting for one.
+    /// All permits are taken: the loop waits for one.
     Full,
     /// The system has no descriptor or memory: waiting until then.
     Starved(Instant),
@@ -94,9 +94,9 @@ enum State {
 /// Result of one accept4.
 pub(super) enum Accepted {
     Yes,
-    /// It was not tried: this loop waits, or the listener does.
+    /// Accepting was not tried: this loop waits, or the listener does.
     Held,
-    /// Nothing was there.
+    /// No connection was there.
     Nothing,
     /// accept4 failed, or connections that cannot be run yet are in the way.
     Failed,
@@ -415,7 +415,7 @@ impl Acceptor {
         if let Some(held) = &mut self.held[index]
             && std::mem::take(&mut held.watched)
         {
-            // It fails only for a socket that is not watched.
+            // This fails only for a socket that is not watched.
             let _ = io.system.unwatch(io.epoll.as_fd(), held.socket.fd());
         }
     }

@@ -11,7 +11,7 @@ const EXACT_BYTES: usize = 16 * 1024;
 /// Maximum number of empty buffers that keep their memory.
 const KEPT_BUFFERS: usize = 256;
 
-/// A queue of bytes.
+/// Queue of bytes.
 #[derive(Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -44,17 +44,17 @@ impl Buffer {
 /// The buffers of one loop for one purpose, by the slots that have one: an idle slot has no room for it.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    /// Set in a slot that has one.
+    /// Flag that is set in a slot that has a buffer.
     mark: Flags,
     /// Flags about the bytes that the buffer held, cleared with them.
     also: Flags,
     taken: HashMap<u32, Buffer>,
-    /// Empty ones with memory.
+    /// Empty buffers with memory.
     warm: Vec<Buffer>,
 }
 
 impl Buffers {
-    /// Makes buffers that slots have while they have this mark. What else is known of a buffer's bytes is `also` forgotten with them.
+    /// Makes buffers that slots have while they have this mark. The flags in `also` are about a buffer's bytes, and forgotten with them.
     pub(super) fn marked(mark: Flags, also: Flags) -> Buffers {
         Buffers { mark, also, ..Buffers::default() }
     }

@@ -58,7 +58,7 @@ pub(crate) struct Connections {
     pub(crate) io: Io,
     /// Snapshot of the connection of an event loop that only serves, in a thread among others.
     pub(crate) snapshot: Option<Arc<SnapshotCell>>,
-    /// In a connection's own process: the page by which its orderly end is decided. Until then its peer sees a reset when the process
+    /// Page by which the orderly end of a connection in its own process is decided. Until then its peer sees a reset when the process
     /// dies.
     pub(crate) page: Option<ChildPage>,
     pub(super) post: Arc<dyn Post>,
@@ -127,14 +127,14 @@ impl Connections {
         }
     }
 
-    /// Has ready what a short connection needs, so that it allocates nothing.
+    /// Prepares all that a short connection needs, so that it allocates nothing.
     pub(super) fn prepare(&mut self) {
         self.scratch.bytes.reserve(PREPARED_BYTES);
         self.look_at_switch();
         self.slots.prepare();
     }
 
-    /// The next connection has this number and came in there, as the process says that accepted it.
+    /// Names the next connection: it has this number and came in there, as the process says that accepted it.
     pub(crate) fn name_next(&mut self, id: ConnectionId, listener: Option<&Address>) {
         self.ids = id.0..id.0 + 1;
         self.slots.parents_listener = listener.cloned().map(Arc::new);
@@ -154,7 +154,7 @@ impl Connections {
         let _ = self.generations.refresh(&self.io, &mut self.read);
     }
 
-    /// For a model that runs connections elsewhere: counts one more of the generation in force, and says which that is.
+    /// Counts one more connection of the generation in force, for a model that runs connections elsewhere. Returns that generation and an id.
     pub(crate) fn join(&mut self) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
         self.generations.join(&self.io, &mut self.read)?;
         Ok((self.generations.active().generation.clone(), self.next_id()))

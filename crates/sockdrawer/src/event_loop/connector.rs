@@ -65,7 +65,7 @@ impl Connector {
         }
     }
 
-    /// When it may go on, of what may be before.
+    /// Returns the moment at which the connector may go on: not before its rest is over.
     fn rested(&self, now: Instant) -> Instant {
         let at = if let Next::Moment(at) = self.next { at } else { now };
         self.rests_until.map_or(at, |rested| rested.max(at))
@@ -223,7 +223,7 @@ fn open_connecting(io: &Io, dialer: &Dialer, turn: usize, target: &Address) -> R
     }
 }
 
-/// From the first part of the ports that has a free one.
+/// Connects from the first part of the ports that has a free one.
 fn connect_from_a_port(io: &Io, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
     let Some(to) = target.internet() else { return io.system.connect(socket, target) };
     // A range of ports that was asked for may have none but the target's own.

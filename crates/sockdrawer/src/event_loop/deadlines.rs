@@ -31,7 +31,7 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// The next act and when it is due. `own_process`: the connection has one.
+    /// Returns the next act and when it is due. `own_process`: the connection has one.
     fn next(&self, own_process: bool) -> (Option<Instant>, Act) {
         let until = self.endings.until;
         let at = match self.next {

@@ -11,14 +11,14 @@ use std::time::Instant;
 
 /// The delegation of a connection, from its request on.
 pub(super) enum Delegation {
-    /// As soon as all is sent.
+    /// The connection is leased as soon as all is sent.
     Pending(Delegate),
     Leased {
         leased: Arc<Leased>,
         socket: Arc<OwnedFd>,
-        /// It waits to be taken, and epoll tells when its peer ends it.
+        /// The connection waits to be taken, and epoll tells when its peer ends it.
         watched: bool,
-        /// It is being purged: when it comes back, it ends by then.
+        /// Deadline of a purge: the connection ends by then when it comes back.
         purge_by: Option<Instant>,
     },
 }

@@ -26,14 +26,14 @@ struct Progress {
     schedule: Mutex<Schedule>,
 }
 
-/// When connects are due. Only the loop that has taken one wakes up for it.
+/// Schedule of connects. Only the loop that has taken a connect wakes up for it.
 struct Schedule {
-    /// None: at any time.
+    /// Time between two connects; None: a connect is due at any time.
     gap: Option<Duration>,
     late: Late,
-    /// The first that no loop has taken.
+    /// Moment of the first connect that no loop has taken.
     next: Instant,
-    /// Since then nothing is due.
+    /// Moment since which nothing is due.
     paused: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ impl Schedule {
         }
     }
 
-    /// As many are due now as before, and the next when the part of its gap that is left has passed at the new rate.
+    /// Sets the gap: as many are due now as before, and the next when the part of its gap that is left has passed at the new rate.
     fn set_gap(&mut self, gap: Option<Duration>, now: Instant) {
         let before = std::mem::replace(&mut self.gap, gap);
         self.next = match (before, gap) {

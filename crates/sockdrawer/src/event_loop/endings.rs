@@ -14,9 +14,9 @@ pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 
 /// Results for the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
 pub(crate) struct Endings {
-    /// All of it is over by then.
+    /// Moment by which all endings are over.
     pub(crate) until: Instant,
-    /// Protocols that have not been told yet are told then, whatever they were doing.
+    /// Moment at which protocols that have not been told yet are told, whatever they were doing.
     pub(crate) last_words: Instant,
     /// Loops that have not said yet which of their connections are meant.
     silent: AtomicUsize,

@@ -19,17 +19,17 @@ const MAX_READS: usize = 16;
 /// The filter, and bytes on both sides of it. An idle connection holds none.
 pub(super) struct Filtered {
     filter: Box<dyn Lend>,
-    /// Not decoded yet: a part of a record, unless `fresh`.
+    /// Wire bytes that are not decoded yet: a part of a record, unless `fresh`.
     wire: Vec<u8>,
     fresh: bool,
-    /// A filter that has not decoded so many wire bytes will not decode them.
+    /// Maximum of wire bytes that wait: a filter that has not decoded so many will not decode them.
     max_wire: usize,
-    /// Decoded; read by the lessee up to `read`.
+    /// Decoded bytes; read by the lessee up to `read`.
     plain: Vec<u8>,
     read: usize,
     /// No more plain bytes come.
     ended: bool,
-    /// Encoded; sent up to `sent`.
+    /// Encoded bytes; sent up to `sent`.
     unsent: Vec<u8>,
     sent: usize,
     finished: bool,

@@ -21,14 +21,14 @@ pub(crate) struct Generation {
     pub(crate) live: AtomicUsize,
     /// Another one is in force.
     pub(crate) retired: AtomicBool,
-    /// Its end was told.
+    /// The end of the generation was told.
     told: AtomicBool,
     pub(crate) kind: Kind,
     /// Declared names and versions of the states of its connections, at all addresses.
     pub(crate) state: State,
     services: Services,
     capacity: usize,
-    /// Made for each loop before the switch, so that no loop builds one while it accepts.
+    /// Tables made for each loop before the switch, so that no loop builds one while it accepts.
     prepared: Mutex<Vec<Option<Tables>>>,
 }
 
@@ -85,7 +85,7 @@ impl Generation {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
-    /// From what it was built.
+    /// Returns the service from which the generation was built.
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
         &self.services.service
     }
@@ -110,7 +110,7 @@ impl Generation {
     }
 }
 
-/// The one switch of a pool: which generation is in force. Its epoch is shared by the pool's processes.
+/// Switch of a pool, which says what generation is in force. Its epoch is shared by the pool's processes.
 pub(crate) struct Switch {
     shared_counters: SharedCounters,
     state: Mutex<InForce>,
@@ -118,7 +118,7 @@ pub(crate) struct Switch {
 
 struct InForce {
     current: Arc<Generation>,
-    /// In force as soon as the epoch is this one.
+    /// Generation that is in force as soon as the epoch is this number.
     prepared: Option<(u64, Arc<Generation>)>,
 }
 
@@ -127,14 +127,14 @@ impl Switch {
         Switch { shared_counters, state: Mutex::new(InForce { current: generation, prepared: None }) }
     }
 
-    /// From here on every accept, in whatever loop, sees `generation`.
+    /// Puts `generation` in force: every accept from here on, in whatever loop, sees it.
     pub(crate) fn commit(&self, generation: Arc<Generation>) {
         self.prepare(Some(generation));
         self.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
         drop(self.current());
     }
 
-    /// The next raise of the epoch puts this generation in force, in all processes at once. None forgets it.
+    /// Prepares a generation: the next raise of the epoch puts it in force, in all processes at once. None forgets it.
     pub(crate) fn prepare(&self, generation: Option<Arc<Generation>>) {
         let next = self.epoch() + 1;
         let before = std::mem::replace(&mut lock(&self.state).prepared, generation.map(|generation| (next, generation)));

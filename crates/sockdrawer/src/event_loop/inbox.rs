@@ -46,7 +46,7 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
-    /// Tells what came of a connect: a connection after the callback that is under way.
+    /// Tells the result of a connect: a connection after the callback that is under way.
     pub(super) fn tell_later(self, inbox: &Inbox, result: Result<Handle, ConnectFailure>) {
         match self {
             // A loop that is gone has no connection that asks.

@@ -13,18 +13,18 @@ pub(crate) struct Incoming {
     pub(crate) permit: Permit,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) side: Side,
-    /// Parts of a connection that came from another program.
+    /// Parts of a connection that arrived from another program; None: it did not.
     pub(crate) arrival: Option<Box<Arrival>>,
-    /// Both zero where this side accepted.
+    /// Delay of the connect behind its schedule; zero, as `connect_time`, where this side accepted.
     pub(crate) lag: Duration,
     pub(crate) connect_time: Duration,
 }
 
-/// Parts of a connection of another program beside its socket.
+/// Parts of a connection that arrives from another program, beside its socket.
 pub(crate) struct Arrival {
     pub(crate) record: Record,
-    /// Notes that came for it on its way.
+    /// Notes that came for the connection on its way.
     pub(crate) notes: Vec<Note>,
-    /// It reads nothing before all of them are here.
+    /// The connection reads nothing before all that arrive together are here.
     pub(crate) together: bool,
 }

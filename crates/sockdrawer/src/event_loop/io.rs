@@ -30,7 +30,7 @@ const PANICS: Cow<'static, str> = Cow::Borrowed("panics");
 /// Records of a kind.
 const RECORDS_PER_SECOND: u32 = 1_000;
 
-/// None in an event loop that sleeps: it has had nothing to wait for.
+/// Descriptor of epoll; None in an event loop that sleeps: it has had nothing to wait for.
 pub(super) struct Epoll(Option<OwnedFd>);
 
 impl AsFd for Epoll {

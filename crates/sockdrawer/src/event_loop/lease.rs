@@ -29,7 +29,7 @@ const IS_TO_MOVE: u8 = 2;
 /// Notes that may wait for the lessee; more are dropped and counted.
 const MAX_NOTES: usize = 1024;
 
-/// Where a connection comes back to.
+/// Receiver of a connection that comes back.
 pub(crate) trait Lessor: Send + Sync {
     /// Takes the connection back, unless its loop is gone.
     fn take_back(&self, returned: Returned) -> Result<(), Returned>;
@@ -46,7 +46,7 @@ impl Lessor for Inbox {
 
 /// A queue in which connections wait to be taken.
 pub(crate) trait LeaseQueue: Send + Sync {
-    /// Lets go of a connection that is over; false where it was taken.
+    /// Lets go of a connection that is over. Returns false where it was taken.
     fn give_up(&self, leased: &Arc<Leased>) -> bool;
 }
 
@@ -73,12 +73,12 @@ pub(crate) struct Leased {
 
 #[derive(Default)]
 struct State {
-    /// When a drain or a purge ends it.
+    /// Moment at which a drain or a purge ends the connection.
     ends_by: Option<Instant>,
-    /// Where it waits to be taken, or waited.
+    /// Queue in which the connection waits to be taken, or waited.
     waits_in: Option<Weak<dyn LeaseQueue>>,
     notes: VecDeque<Note>,
-    /// Notes that were taken: brought.
+    /// Number of notes that the lessee has taken.
     taken: u64,
     /// The event of the thread that waits, or may wait.
     event: Option<Arc<OwnedFd>>,
@@ -106,7 +106,7 @@ impl Leased {
         lock(&self.state).ends_by
     }
 
-    /// It waits here until it is taken.
+    /// Remembers the queue in which the connection waits until it is taken.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_in(&self, queue: Weak<dyn LeaseQueue>) {
         lock(&self.state).waits_in = Some(queue);
@@ -210,7 +210,7 @@ impl Leased {
         }
     }
 
-    /// Nothing is read or written from now on.
+    /// Ends the connection for the lessee: nothing is read or written from now on.
     pub(crate) fn end(&self) {
         self.draining.store(true, Ordering::Release);
         self.ended.store(true, Ordering::Release);
@@ -266,7 +266,7 @@ impl LeaseWaker {
             }
         };
         drop(state);
-        // It may be the last of its task, and that of a connection.
+        // The waker may be the last reference to its task, and the task the last to a connection: it is dropped outside of the lock.
         drop(before);
     }
 }
@@ -279,20 +279,20 @@ impl Drop for LeaseWaker {
             let at = state.wakers.iter().position(|(place, _)| *place == self.place);
             at.map(|at| state.wakers.swap_remove(at))
         };
-        // As above: not under the lock.
+        // The waker is dropped outside of the lock here, too.
         drop(left);
     }
 }
 
 /// End of a lease.
 pub(crate) enum LeaseEnd {
-    /// To its protocol, with this note.
+    /// The connection goes back to its protocol, with this note.
     Note(Note),
-    /// To be closed.
+    /// The connection is closed.
     End,
-    /// To be reset, as the code that held it asked, or because a layer refused what its peer sent.
+    /// The connection is reset, as the code that held it asked, or because a layer refused what its peer sent.
     Abort,
-    /// To be closed, because of an error.
+    /// The connection is closed, because of an error.
     Failed,
     /// The code that held it panicked.
     Panicked(String),
@@ -329,15 +329,15 @@ impl Drop for Returned {
 /// The right to read and write a leased connection, which goes back to its loop when the lease is dropped.
 pub(crate) struct Lease {
     pub(crate) leased: Arc<Leased>,
-    /// None when it is on its way back.
+    /// The socket; None when it is on its way back.
     socket: Option<Arc<OwnedFd>>,
     lessor: Arc<dyn Lessor>,
-    /// Received before, and not taken; read up to `start`.
+    /// Bytes that were received before, and not taken; read up to `start`.
     kept: Vec<u8>,
     start: usize,
     peer_ended: bool,
     finished: bool,
-    /// Under layers: all bytes pass their filter.
+    /// The filter that all bytes pass, under layers.
     filtered: Option<Box<Filtered>>,
     pub(crate) outcome: LeaseEnd,
     /// The handle that its protocol gave away with it.
@@ -553,7 +553,7 @@ impl Drop for Lease {
             (left, outcome) = Lease::unfiltered(*filtered, outcome);
         }
         let back = Some(GivenBack { socket, kept: left.wire, unsent: left.unsent, peer_ended, finished, outcome });
-        // Where its loop is gone the connection ends here.
+        // The connection ends here where its loop is gone.
         drop(self.lessor.take_back(Returned { leased: self.leased.clone(), back }));
     }
 }
@@ -564,14 +564,14 @@ impl AsFd for Lease {
     }
 }
 
-/// For reactors, which know descriptors by their numbers.
+/// Gives the descriptor to reactors, which know descriptors by their numbers.
 impl AsRawFd for Lease {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 }
 
-/// `take` is given the connection: on a thread of its own where it `blocks`, else at once on the loop's thread.
+/// Makes a delegate: `take` is given the connection, on a thread of its own where it `blocks`, else at once on the loop's thread.
 pub(crate) fn delegate(blocks: bool, take: impl FnOnce(Lease) + Send + 'static) -> Delegate {
     let take = move |lease: Box<dyn Any + Send>| {
         if let Ok(lease) = lease.downcast::<Lease>() {

@@ -78,24 +78,24 @@ const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
 const INBOX_TOKEN: u64 = 0;
 const NOTICED: u64 = u32::MAX as u64 - 31;
 
-/// All that one loop thread owns: its connections, and how connections and messages come to it.
+/// Parts that one loop thread owns: its connections, and how connections and messages come to it.
 pub(crate) struct EventLoop {
     pub(crate) connections: Connections,
     acceptor: Acceptor,
     connector: Connector,
-    /// Where connections run that this loop accepts; None: here.
+    /// The place where connections run that this loop accepts; None: here.
     placement: Option<Arc<dyn Placement>>,
     messages: Vec<Message>,
     unread: VecDeque<Message>,
     /// A bit for each descriptor of [`EventLoop::notice`] that had something.
     pub(crate) noticed: u32,
-    /// Turns end by then, whether anything happens or not.
+    /// Moment by which turns end, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
 }
 
 impl EventLoop {
-    /// Made on the control plane's thread, so that failing is an error of the change and not a dead loop.
+    /// Makes an event loop on the control plane's thread, so that failing is an error of the change and not a dead loop.
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
@@ -139,7 +139,7 @@ impl EventLoop {
         }
     }
 
-    /// Has ready what a short connection needs, so that it allocates nothing.
+    /// Prepares all that a short connection needs, so that it allocates nothing.
     pub(crate) fn prepare(&mut self) {
         self.connections.prepare();
         self.acceptor.look_at_policy(&self.connections.io);
@@ -279,7 +279,7 @@ impl EventLoop {
         !self.unread.is_empty() || !self.connections.asked.is_empty() || self.connections.io.inbox.wake.is_notified()
     }
 
-    /// When there is something to do even if nothing comes.
+    /// Returns the moment at which there is something to do even if nothing comes.
     pub(crate) fn due(&self) -> Option<Instant> {
         let deadline = self.connections.deadlines.next(self.connections.page.is_some());
         let wakes =
@@ -294,7 +294,7 @@ impl EventLoop {
     }
 
     fn read_messages(&mut self) {
-        // Not before the last are read: the bound of the inbox is the bound of all that wait.
+        // No messages are taken before the last are read: the bound of the inbox is the bound of all that wait.
         if self.unread.is_empty() {
             self.connections.io.inbox.take(&mut self.messages);
             self.unread.extend(self.messages.drain(..));
@@ -384,7 +384,7 @@ impl EventLoop {
     }
 }
 
-/// Why a loop's own things could not be made.
+/// Reason why the parts of a loop could not be made.
 pub(crate) enum EventLoopError {
     System(Errno),
     Service(Panicked),

@@ -1,4 +1,4 @@
-//! Phases of a connection: it is in one at a time, and one table says what each means for what else may happen.
+//! Phases of a connection: it is in one at a time, and one table says for each what else may happen.
 
 use crate::observe::ConnectionState;
 
@@ -10,11 +10,11 @@ pub(crate) enum Phase {
     Open,
     /// The handshake is under way; there is no protocol yet.
     Connecting,
-    /// To be leased as soon as all output is sent.
+    /// The connection is leased as soon as all output is sent.
     Delegating,
     /// Other code reads and writes the socket.
     Leased,
-    /// Its bytes go to another connection, and that one's to it.
+    /// The bytes of the connection go to another, and that one's to it.
     Relayed,
     /// Offered to another process: nothing happens to it here, but for its end.
     Frozen,
@@ -47,7 +47,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Without a protocol, and without a name in lists.
+    /// Makes the row of a phase without a protocol, and without a name in lists.
     const fn over(phase: Phase, stays: &'static str) -> Row {
         Row { phase, protocol: false, called: false, owes: false, stays: Some(stays), name: None }
     }

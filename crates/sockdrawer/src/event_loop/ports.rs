@@ -1,17 +1,17 @@
-//! Which local port a connect may have. A socket with a range of its own is given a free port at a cost that stays flat to the last
+//! Local ports that a connect may have. A socket with a range of its own is given a free port at a cost that stays flat to the last
 //! one (`IP_LOCAL_PORT_RANGE`, Linux 6.3); else the kernel tries one half of the ports before the other, which costs twenty times as
 //! much as soon as the first is used up.
 
 use crate::sys;
 use std::net::SocketAddr;
 
-/// From and to, both included.
+/// First and last port of a range, both included.
 pub(super) type Range = (u16, u16);
 
 /// The ports of one dialer.
 pub(super) struct Ports {
     range: Option<Range>,
-    /// It was asked for: without it there is no connection.
+    /// The range was asked for: without it there is no connection.
     pub(super) asked: bool,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
     pub(crate) notifier: Notifier,
-    /// In ns, how long loops that had something to do ask for more before they sleep.
+    /// Time in ns for which loops that had something to do ask for more before they sleep.
     spin: AtomicU64,
     /// Descriptors of this number and above are left to the rest of the program.
     spared_from: AtomicUsize,
@@ -52,9 +52,9 @@ pub(crate) struct Shared {
     pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
     pub(crate) stranded: Mutex<Vec<Incoming>>,
-    /// Where connections run, in models in which that is not the event loop that accepted them.
+    /// Place where connections run, in models in which that is not the event loop that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
-    /// Set when all connections are asked to end: event loops that begin later ask theirs, too.
+    /// Endings that are set when all connections are asked to end: event loops that begin later ask theirs, too.
     pub(crate) ending: OnceLock<Arc<Endings>>,
 }
 
@@ -165,12 +165,12 @@ impl Shared {
         self.spared_from.store(from, Ordering::Relaxed);
     }
 
-    /// The number from which on descriptors are left to the rest of the program. The kernel gives the lowest that is free.
+    /// Returns the number from which on descriptors are left to the rest of the program. The kernel gives the lowest that is free.
     pub(super) fn spared_from(&self) -> RawFd {
         RawFd::try_from(self.spared_from.load(Ordering::Relaxed)).unwrap_or(RawFd::MAX)
     }
 
-    /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
+    /// Returns the counters of a loop. In a pool of several processes they are shared, and not lost with the process.
     pub(super) fn counters(&self, index: Option<usize>) -> Counters {
         match (self.process, index) {
             (Some(process), Some(index)) if index < MAX_LOOPS => self.shared_counters.counters(process, index),
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-/// With the policy in force, which has nothing to say of a connection that this side made.
+/// Admits by the policy in force, which has nothing to say of a connection that this side made.
 impl LateAdmission for Shared {
     fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>) {
         let admitted: Admitted = match (peer.side(), peer.listener()) {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// In a slot, of a connection that came in at no listener.
+/// Number of no listener, in the slot of a connection that came in at none.
 pub(super) const NO_LISTENER: u16 = 0;
 
 /// Connection of a loop. A million idle ones are 64 MB; the design's bound is 96 bytes each. Facts that the kernel knows, such as the
@@ -97,7 +97,7 @@ impl Flags {
     /// The connection has given handles to itself away.
     pub(crate) const HANDLED: Flags = Flags(1 << 23);
 
-    /// Not open.
+    /// The connection is not open.
     const BUSY: Flags = Flags(!0 << PHASE_SHIFT);
 
     /// While any of these is set, input is not offered.

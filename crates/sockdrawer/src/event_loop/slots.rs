@@ -80,9 +80,9 @@ pub(super) struct Extra {
     pub(super) peer_count: Option<Box<PeerCount>>,
     /// The groups that it is a member of, with its place among the members in this loop.
     pub(super) groups: Vec<(Arc<Members>, usize)>,
-    /// Where its bytes go.
+    /// Direction of its bytes.
     pub(super) relay: Option<Relay>,
-    /// Until it is joined with the connection that asked for it, or that one is gone.
+    /// The connect that asked for it, until it is joined with the connection that asked, or that connection is gone.
     pub(super) asked: Option<Box<AskedConnect>>,
     /// Connects that it has asked for and has heard nothing of.
     pub(super) connects: usize,
@@ -94,7 +94,7 @@ pub(super) struct Extra {
     pub(super) turned_away: bool,
     /// Its peer is reset once it was sent all that came for it, for that is not whole.
     pub(super) is_cut_short: bool,
-    /// The first side of its pair has ended: whether this one is that.
+    /// True where this side of its pair ended first, false where the other did; None: neither has ended.
     pub(super) ended_first: Option<bool>,
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct Slots {
     limiter: Arc<Limiter>,
     /// The listeners by which connections came in, and how many by each. A slot has the place here, plus one.
     listeners: Vec<CameIn>,
-    /// In a connection's own process: where it came in. The listener itself is the parent's.
+    /// Address at which a connection in its own process came in. The listener itself is the parent's.
     pub(super) parents_listener: Option<Arc<Address>>,
     extras: HashMap<u32, Extra>,
     /// Every target of the pool there was; connecting slots name theirs by its place.
@@ -178,7 +178,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Room for `capacity` connections without asking for memory.
+    /// Makes slots with room for `capacity` connections, without asking for memory.
     pub(crate) fn with_capacity(capacity: usize, limiter: Arc<Limiter>) -> Slots {
         let (made, extras) = (Chunks::with_capacity(capacity), HashMap::new());
         Slots { made, free: NONE, taken: 0, limiter, listeners: Vec::new(), parents_listener: None, extras, targets: Vec::new() }
@@ -347,7 +347,7 @@ impl Slots {
         u16::try_from(at + 1).expect("fewer than 65,535 addresses")
     }
 
-    /// By which a connection came in.
+    /// Returns the listener of this number, by which a connection came in.
     pub(crate) fn listener(&self, number: u16) -> Option<&Arc<ListenerState>> {
         self.listeners.get(usize::from(number).checked_sub(1)?).map(|known| &known.listener)
     }
@@ -420,7 +420,7 @@ impl Slots {
     }
 }
 
-/// Pairs of connections whose bytes go to each other: which is joined with which. `connections/relaying.rs` moves the bytes.
+/// Pairs of connections whose bytes go to each other. `connections/relaying.rs` moves the bytes.
 impl Slots {
     /// Has the bytes of a connection go to that of this token: 0 where the other side is still to come.
     pub(super) fn join(&mut self, slot: u32, to: u64) {

@@ -75,7 +75,7 @@ impl Wheel {
         (at.saturating_duration_since(self.start).as_nanos() >> TICK_SHIFT) as u64
     }
 
-    /// When a node that is set is due: at most a tick later than was asked.
+    /// Returns the moment at which a node that is set is due: at most a tick later than was asked.
     pub(super) fn due_at(&self, node: &Node) -> Instant {
         let ahead = node.deadline.wrapping_sub(self.tick as u32);
         let ticks = self.tick as i64 + i64::from(ahead as i32);
@@ -148,7 +148,7 @@ impl Wheel {
         (level, (due >> (BITS * level as u32)) as usize % SLOTS)
     }
 
-    /// When the loop must look again: never later than the nearest deadline, sometimes earlier.
+    /// Returns the moment at which the loop must look again: never later than the nearest deadline, sometimes earlier.
     pub(crate) fn next(&self) -> Option<Instant> {
         if self.is_empty() {
             return None;

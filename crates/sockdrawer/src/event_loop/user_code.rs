@@ -1,4 +1,4 @@
-//! Which user code a thread is in. A method of a pool that waits for that code would wait for itself.
+//! The user code that a thread is in. A method of a pool that waits for that code would wait for itself.
 
 use crate::sys::panics;
 use std::cell::Cell;
@@ -17,7 +17,7 @@ fn address<T>(pool: &T) -> usize {
     std::ptr::from_ref(pool) as usize
 }
 
-/// This thread runs connections of a pool from now on.
+/// Marks that this thread runs connections of a pool from now on.
 pub(crate) fn run<T>(pool: &T) {
     RUNS.set(address(pool));
 }

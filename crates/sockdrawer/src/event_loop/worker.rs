@@ -23,10 +23,10 @@ pub(crate) struct Workers {
 struct State {
     tasks: VecDeque<Task>,
     bound: usize,
-    /// Threads that should run, and that do.
+    /// Number of threads that should run.
     wanted: usize,
     running: usize,
-    /// For tests: so many threads are to die.
+    /// Number of threads that are to die, for tests.
     crashes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Workers {
         }
     }
 
-    /// For tests: one that has no job dies as by a bug. False when there is none.
+    /// Has a thread without a job die as by a bug, for tests. Returns false where there is none.
     pub(crate) fn crash_one(&self) -> bool {
         let mut state = lock(&self.state);
         let one = state.running > state.crashes;

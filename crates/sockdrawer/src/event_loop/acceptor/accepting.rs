@@ -239,7 +239,7 @@ impl EventLoop {
             self.accept_any();
         }
         if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
-            // By the one that was free.
+            // The connection that was just accepted may have taken the free descriptor.
             if lacks_descriptors(self) {
                 return;
             }

@@ -59,7 +59,7 @@ impl Acceptor {
             BeforeAccept::Pause(time) => time,
             _ => HELD,
         };
-        // Nothing is accepted for so long, though there is room.
+        // No connection is accepted for this time, though there is room.
         Some(self.pause(&connections.io, crate::clock::deadline(Instant::now(), time)))
     }
 
@@ -148,7 +148,7 @@ impl Acceptor {
     fn ask(&mut self, io: &Io, listener: &ListenerState, room: Capacity) -> BeforeAccept {
         let policy = self.view.policy.clone();
         let limiter = &io.shared.limiter;
-        // Where there is room, the permits of the one that waits are taken already.
+        // Where there is room, the connection that waits has taken its permits already.
         let own = usize::from(matches!(room, Capacity::Free | Capacity::TooFast));
         let (connections, listener_connections) =
             (limiter.taken().saturating_sub(own), listener.limiter.taken().saturating_sub(own));
@@ -225,7 +225,7 @@ impl Acceptor {
 
     /// A socket of a listener that has something.
     pub(super) fn ready_at(&self, io: &Io, listener: &Arc<ListenerState>) -> Option<usize> {
-        // At a suspended one those are let in that wait where no loop will look again.
+        // At a suspended listener those connections are let in that wait where no loop will look again.
         let open = |held: &super::HeldSocket| held.retiring.is_some() || !listener.is_suspended();
         let at_door =
             |index: &usize| self.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.listener, listener) && open(held));
@@ -313,7 +313,7 @@ impl Acceptor {
         moved: bool,
     ) {
         let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
-        // Where the address is gone at which it came in, it has no listener.
+        // A connection has no listener where the address at which it came in is gone.
         if side == Side::Accepted
             && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))
             && let Some(peer) = peer
@@ -326,7 +326,7 @@ impl Acceptor {
     }
 }
 
-/// Why a connection is turned away for which there is no room.
+/// Returns the reason why a connection is turned away for which there is no room.
 fn without(room: Capacity) -> RejectReason {
     match room {
         Capacity::PoolFull => RejectReason::PoolFull,

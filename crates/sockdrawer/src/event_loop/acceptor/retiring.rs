@@ -46,8 +46,8 @@ impl Acceptor {
         self.held.iter().flatten().any(|held| held.retiring.is_some())
     }
 
-    /// Resets what waits at retiring sockets, and what was accepted and had nothing to run it with, and gives the sockets up; how many
-    /// connections that were.
+    /// Resets the connections that wait at retiring sockets, and those that were accepted and had nothing to run them with, and gives the
+    /// sockets up. Returns the number of these connections.
     pub(in crate::event_loop) fn turn_away_retiring(&mut self, connections: &mut Connections, how: &Reject) -> usize {
         let unplaced = self.take_unplaced();
         let mut waited = unplaced.len();

@@ -95,7 +95,7 @@ impl Connections {
             let Some(slot) = self.slots.find(*token) else { continue };
             match sides.get(other).filter(|(other, _)| self.slots.find(*other).is_some()) {
                 Some((to, _)) => self.slots.join(slot, *to),
-                // It ended when it was restored.
+                // The other side ended when it was restored.
                 None => self.end(slot, Closed::Aborted, true),
             }
         }
@@ -109,7 +109,7 @@ impl Connections {
         }
     }
 
-    /// All that arrived together go on.
+    /// Lets all connections that arrived together go on.
     pub(crate) fn release(&mut self) {
         let tokens: Vec<u64> = self.moving.tokens();
         self.thaw_all(false);

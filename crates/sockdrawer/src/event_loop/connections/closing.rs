@@ -99,7 +99,7 @@ impl Connections {
         self.settle(slot, false);
     }
 
-    /// All is sent that ever will be: the peer is told.
+    /// Tells the peer that all was sent that ever will be.
     pub(super) fn all_sent(&mut self, slot: u32) {
         if self.slots.at(slot).flags.is(Phase::Flushing) && !self.ends_in_order(slot) {
             return self.leave(slot, true);

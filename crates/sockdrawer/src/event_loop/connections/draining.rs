@@ -99,7 +99,7 @@ impl Connections {
             return self.slots.make_extra(slot).purge_leased(deadline(Instant::now(), within));
         }
         if self.slots.at(slot).flags.is(Phase::Relayed) {
-            // Nothing says where the stream is whole.
+            // No protocol says where the stream is whole.
             return self.cut(slot, Closed::Purged);
         }
         if self.slots.at(slot).has_protocol() {
@@ -107,7 +107,7 @@ impl Connections {
             self.slots.at(slot).flags.set(Flags::PURGED);
             self.start_closing(slot, within);
         } else if self.slots.at(slot).flags.is(Phase::Flushing) {
-            // It was closing by itself, with more patience; one that lingers has less already.
+            // The connection was closing by itself, with more patience; a lingering one has less already.
             let now = Instant::now();
             self.timers.set(&mut self.slots, slot, deadline(now, within), now);
         }
@@ -122,7 +122,7 @@ impl Connections {
     }
 
     fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
-        // Its end is this process's to tell.
+        // The end of the connection is this process's to tell.
         if let Some(frozen) = self.moving.offered(self.slots.at(slot)) {
             frozen.stays = true;
         } else if !self.take_back(slot) {
@@ -305,7 +305,7 @@ impl Connections {
             return false;
         }
         let Some(socket) = &self.slots.at(slot).socket else { return false };
-        // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
+        // To close a socket with unread input is to reset it. All input of a lingering connection that is there is discarded first.
         let mut reads = if flags.is(Phase::Lingering) { 0..LAST_READS } else { 0..0 };
         let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read.pages), Ok(1..)));
         goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))

@@ -9,9 +9,9 @@ use crate::protocol::{Members, Note, Urgency};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Messages of one group that follow each other are delivered together, up to so many bytes: each member is sent them by one call.
+/// Maximum bytes of messages of one group that follow each other and are delivered together: each member is sent them by one call.
 const BYTES_AT_ONCE: usize = 64 * 1024;
-/// With so many members a message is copied once, so that the loops do not count references to it in one place of memory.
+/// Minimum number of members for which a message is copied once, so that the loops do not count references to it in one place of memory.
 const COPIED_FOR: usize = 16;
 
 impl Connections {

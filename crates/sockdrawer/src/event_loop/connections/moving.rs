@@ -30,7 +30,7 @@ const MAX_LATER: usize = 16 * MAX_NOTES;
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
 pub(crate) struct Moving {
-    /// By id, those that are frozen.
+    /// Frozen connections, by id.
     frozen: HashMap<u64, Frozen>,
     /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
     pub(super) gathered: Option<u64>,
@@ -161,20 +161,20 @@ impl Moving {
 #[derive(Default)]
 pub(super) struct Frozen {
     token: u64,
-    /// Its state was saved.
+    /// The state of the connection was saved.
     offered: bool,
     /// The set that it moves with is frozen: what it did here from then on would change what they share, of which the other process may have a copy.
     with_set: bool,
-    /// When its timer is due.
+    /// Moment at which its timer is due.
     due: Option<Instant>,
-    /// Its protocol waited.
+    /// The protocol waited.
     waited: bool,
-    /// Which notes came since.
+    /// Places of the notes that came since.
     notes: Vec<u32>,
-    /// From the first on that does not go along: the connection stays, but nothing of it happens before that is known. If it acted while the other
-    /// process has a copy, and this process died then, the copy would be an old one.
+    /// Events from the first on that does not go along: the connection stays, but nothing of it happens before that is known. If it acted while
+    /// the other process has a copy, and this process died then, the copy would be an old one.
     later: Vec<Later>,
-    /// It stays, because its end is counted here.
+    /// The connection stays, because its end is counted here.
     pub(super) stays: bool,
 }
 
@@ -200,7 +200,7 @@ struct Thawed {
 
 /// The fate of a note for a frozen connection.
 enum NoteFate {
-    /// It waits, or goes along.
+    /// The note waits, or goes along.
     Waits,
     /// The connection hears it now.
     Heard(Note),
@@ -239,9 +239,9 @@ pub(crate) type ListenerStates = Arc<[KnownListener]>;
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct KnownListener {
     pub(crate) address: String,
-    /// Where its numbers stand among those that processes share.
+    /// Place of its numbers among those that processes share.
     pub(crate) slot: usize,
-    /// Each process has its own.
+    /// State of the listener in this process: each has its own.
     #[serde(skip)]
     pub(crate) state: Option<Arc<ListenerState>>,
 }
@@ -259,7 +259,7 @@ impl Connections {
     /// Freezes the next connections, from this slot on, whose state is one of those that the successor `reads`, and has them sent.
     ///
     /// # Errors
-    /// That of `send`: they go on here.
+    /// The error of `send`: the connections go on here.
     pub(crate) fn offer_next(
         &mut self,
         Reading { state: reads, listeners }: &Reading,
@@ -513,7 +513,7 @@ impl Connections {
         }
     }
 
-    /// All that are frozen go on here: the other process does not take them now, or for good where this one `stays`.
+    /// Lets all frozen connections go on here: the other process does not take them now, or for good where this one `stays`.
     pub(crate) fn thaw_all(&mut self, stays: bool) {
         (self.moving.gathered, self.moving.asks) = (None, false);
         self.scratch.leaves &= !stays;

@@ -190,7 +190,7 @@ impl Connections {
     /// buffers and timer stay as they are.
     ///
     /// # Errors
-    /// Why it stays where it is.
+    /// The reason why it stays where it is.
     fn adopt_one(&mut self, token: u64) -> Result<(), String> {
         let slot = self.slots.find(token).ok_or("it has ended")?;
         let flags = self.slots.at(slot).flags;
@@ -205,7 +205,7 @@ impl Connections {
         if old == self.generations.active_for(&mut self.slots, slot) {
             return Err("it has the newest generation already".to_owned());
         }
-        // Its peer speaks to them still.
+        // The peer speaks to the layers of its listener still.
         let layers = self.slots.own_address(slot);
         if layers.is_some_and(|own| !self.generations.own.iter().any(|(address, _)| address == own)) {
             return Err("the layers of its listener are gone".to_owned());

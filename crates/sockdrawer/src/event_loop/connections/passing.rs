@@ -23,9 +23,9 @@ pub(super) struct Pair<'c> {
 /// The result of wire bytes. Bytes for the other side are in the scratch.
 struct Passed {
     decoded: io::Result<Decoded>,
-    /// For the peer itself.
+    /// Bytes for the peer itself.
     back: Output,
-    /// On refusing, its filters appended something for it.
+    /// On refusing, the peer's filters appended something for it.
     says_why: bool,
 }
 

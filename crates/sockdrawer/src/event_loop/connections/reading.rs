@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 enum Read {
     /// The buffer was filled: there is probably more.
     Full,
-    /// All there was.
+    /// The buffer was not filled: there is no more for now.
     Short,
     /// The connection is gone, or must not be read now.
     Over,

@@ -37,7 +37,7 @@ impl Connections {
         // A connection that is offered to another process is not that one's: it stays with this.
         let stays = self.slots.with_protocol(to.token).is_some_and(|other| self.take_back(other));
         let Some(other) = self.slots.with_protocol(to.token).filter(|_| stays) else {
-            // It has ended meanwhile, and this one with it.
+            // The other connection has ended meanwhile, and this one with it.
             return self.end(slot, Closed::Aborted, true);
         };
         if !self.slots.at(other).is_free() {
@@ -103,7 +103,7 @@ impl Connections {
             return self.settle_relay(token);
         }
         let reads = !self.slots.at(slot).flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT);
-        // Where it is read, what came before a reset is read first, and then the reset.
+        // A socket that is read gives the input before a reset first, and then the reset.
         if ready.is_broken() && !(reads && ready.is_readable()) {
             if let Err(errno) = self.io.system.take_error(self.slots.socket(slot)) {
                 return self.fail(slot, errno);
@@ -197,10 +197,10 @@ impl Connections {
         Relayed::More
     }
 
-    /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
+    /// Tells the other side, when it has all, that this side sends no more. Once both have ended, both are over.
     pub(super) fn pass_end(&mut self, slot: u32, other: u32) {
         let (token, other_token) = (self.slots.token(slot), self.slots.token(other));
-        // Which was first may be known to the process alone from which both came.
+        // The side that was first may be known only to the process from which both came.
         let is_first = !self.slots.at(other).flags.any(Flags::PEER_ENDED);
         for (one, is_this) in [(slot, true), (other, false)].into_iter().filter(|_| is_first) {
             if let Some(extra) = self.slots.extra_of(one) {
@@ -210,7 +210,7 @@ impl Connections {
         if self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered) && !Pair::of(self, slot, other).says_end() {
             return;
         }
-        // Its close tells the end, where nothing else comes before or after it.
+        // The close of the socket tells the end, where nothing else comes before or after it.
         let closes = !is_first && !self.slots.at(other).flags.any(Flags::UNSENT) && self.slots.at(slot).has_ended();
         if closes {
             self.slots.at(other).flags.set(Flags::ENDING_OUTPUT);

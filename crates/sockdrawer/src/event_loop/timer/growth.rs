@@ -54,7 +54,7 @@ impl Scene {
         })
     }
 
-    /// To a later time, which is all that happens to a timer of a busy connection.
+    /// Moves timers to a later time, which is all that happens to a timer of a busy connection.
     fn moved(&mut self) -> f64 {
         self.timed(|scene, slot| {
             let at = scene.deadline(slot) + TURN;
@@ -66,7 +66,7 @@ impl Scene {
         self.timed(|scene, slot| scene.wheel.clear(&mut scene.slots, slot))
     }
 
-    /// All of them, in as many turns as it takes until the span is over.
+    /// Fires all timers, in as many turns as it takes until the span is over.
     fn fire(&mut self) -> f64 {
         let (began, mut now, mut fired) = (Instant::now(), self.start, 0);
         let mut due = Vec::new();
