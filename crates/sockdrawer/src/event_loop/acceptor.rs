@@ -209,7 +209,7 @@ impl Acceptor {
         self.watch_sockets(io);
     }
 
-    /// The policy is another, or a listener was opened or closed: an acceptor that waits looks again.
+    /// Has an acceptor that waits look again: the policy is another, or a listener was opened or closed.
     fn policy_changed(&mut self, io: &Io) {
         self.look_at_policy(io);
         self.spared_from = io.shared.spared_from();
@@ -221,7 +221,7 @@ impl Acceptor {
         self.resume_accepting(io);
     }
 
-    /// Without permits, only connections that are turned away are accepted.
+    /// Returns true where connections at a socket are turned away: without permits, only those are accepted.
     #[cold]
     fn turns_away_at(&self, index: usize) -> bool {
         (self.state == State::Full) & !self.suspended && self.refuses_at(index).is_some()
@@ -305,13 +305,13 @@ impl Acceptor {
         }
     }
 
-    /// An accepted connection cannot be run for lack of a thread, a process or a descriptor: nothing more is accepted until it can.
+    /// Keeps an accepted connection that cannot be run for lack of a thread, a process or a descriptor: nothing more is accepted until it can.
     fn place_later(&mut self, io: &Io, incoming: Incoming, errno: Errno) {
         self.unplaced.push_back(incoming);
         self.starve(io, errno);
     }
 
-    /// The accepted connections that could not be run yet, for another loop to run them.
+    /// Takes the accepted connections that could not be run yet, for another loop to run them.
     pub(super) fn take_unplaced(&mut self) -> VecDeque<Incoming> {
         std::mem::take(&mut self.unplaced)
     }
@@ -394,7 +394,7 @@ impl Acceptor {
         }
     }
 
-    /// A listener of which this loop has no socket any more is not waited for.
+    /// Waits no more for listeners of which this loop has no socket any more.
     fn forget_listeners(&mut self, io: &Io) {
         let is_used =
             |listener: &Arc<ListenerState>| self.held.iter().flatten().any(|held| Arc::ptr_eq(&held.listener, listener));

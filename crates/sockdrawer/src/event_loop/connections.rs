@@ -276,7 +276,7 @@ impl Connections {
         self.leave(slot, true);
     }
 
-    /// epoll speaks.
+    /// Handles an event of epoll.
     /// A connection that was made and is to run elsewhere is returned.
     #[inline(always)]
     pub(super) fn event(&mut self, token: u64, ready: Ready) -> Option<Incoming> {
@@ -341,7 +341,7 @@ impl Connections {
         }
     }
 
-    /// epoll reports an error of a connection that is not read now.
+    /// Checks a connection that is not read now, and of which epoll reports an error.
     fn check_broken(&mut self, slot: u32) {
         match self.io.system.take_error(self.slots.socket(slot)) {
             Err(errno) => self.fail(slot, errno),
@@ -357,7 +357,7 @@ impl Connections {
         }
     }
 
-    /// The peer has ended its stream while the protocol wants no input. The protocol is told if none is left.
+    /// Handles the end of a peer's stream while the protocol wants no input. The protocol is told if none is left.
     fn ended_while_paused(&mut self, slot: u32) {
         match self.io.system.peek(self.slots.socket(slot)) {
             Ok(0) => {

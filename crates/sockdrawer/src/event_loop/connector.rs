@@ -136,7 +136,7 @@ impl Connector {
         }
     }
 
-    /// A target that refuses must not make the loop spin for ever.
+    /// Heeds the results of connects: a target that refuses must not make the loop spin for ever.
     fn heed(&mut self, connects: Connects) {
         if connects.established {
             self.pause = FIRST_PAUSE;

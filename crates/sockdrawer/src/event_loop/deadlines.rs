@@ -82,7 +82,7 @@ impl Deadlines {
         self.0.iter().filter_map(|kept| kept.next(own_process).0).min()
     }
 
-    /// An act that is due. It is not due again, but for looks.
+    /// Takes an act that is due. It is not due again, but for looks.
     fn take_due(&mut self, now: Instant, own_process: bool) -> Option<(Arc<Endings>, Act)> {
         let at = self.0.iter().position(|kept| kept.next(own_process).0.is_some_and(|at| at <= now))?;
         let (_, act) = self.0[at].next(own_process);
@@ -99,7 +99,7 @@ impl Deadlines {
     }
 }
 
-/// The pool ends, if it does: every connection of this loop is asked to.
+/// Joins the shutdown where the pool ends: every connection of this loop is asked to end.
 pub(crate) fn join_shutdown(event_loop: &mut EventLoop) {
     let Some(endings) = event_loop.shared().ending.get().cloned() else { return };
     if event_loop.connections.deadlines.look(&endings) {

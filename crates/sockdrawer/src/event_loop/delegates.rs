@@ -55,7 +55,7 @@ impl Delegates {
         lock(&self.state).waiting.len()
     }
 
-    /// More threads take what waits; threads too many end when they have done what they do.
+    /// Sets the maximum of threads and their stack. More threads take what waits; threads too many end when they have done what they do.
     pub(crate) fn tune(self: &Arc<Delegates>, most: usize, stack: usize) {
         {
             let mut state = lock(&self.state);
@@ -121,7 +121,7 @@ impl Delegates {
         }
     }
 
-    /// The system has no thread: those that run take what waits. Where none runs, what waits comes back as failed.
+    /// Handles a thread that the system did not start: those that run take what waits. Where none runs, what waits comes back as failed.
     fn not_started(&self) {
         let stranded = {
             let mut state = lock(&self.state);
@@ -134,7 +134,7 @@ impl Delegates {
         }
     }
 
-    /// A thread's whole life.
+    /// Serves delegated connections: a thread's whole life.
     fn serve(&self) {
         panics::caught_on_this_thread();
         while let Some(Delegated { delegate, lease }) = self.next() {
@@ -144,7 +144,7 @@ impl Delegates {
         }
     }
 
-    /// The next delegated connection; None when this thread is to end, which is counted then.
+    /// Waits for the next delegated connection; None when this thread is to end, which is counted then.
     fn next(&self) -> Option<Delegated> {
         let (own, until) = (std::thread::current().id(), Instant::now() + KEPT_IDLE);
         let mut state = lock(&self.state);

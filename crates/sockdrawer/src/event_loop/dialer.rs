@@ -38,7 +38,7 @@ struct Schedule {
 }
 
 impl Dialer {
-    /// A new dialer. One that follows another is not in force before [`Dialer::follow`].
+    /// Makes a dialer. A dialer that follows another is not in force before [`Dialer::follow`].
     pub(crate) fn new(connecting: Connecting, before: Option<&Dialer>) -> Arc<Dialer> {
         let progress = before.map(|before| before.progress.clone());
         let progress = progress.unwrap_or_else(|| Arc::new(Progress::new(&connecting, Instant::now())));
@@ -58,7 +58,7 @@ impl Dialer {
         schedule.late = self.connecting.late;
     }
 
-    /// While it is suspended, time does not pass for the schedule.
+    /// Suspends the schedule or lets it go on: time does not pass for it while it is suspended.
     pub(crate) fn set_paused(&self, paused: bool, now: Instant) {
         let mut schedule = lock(&self.progress.schedule);
         match (schedule.paused, paused) {
@@ -177,7 +177,7 @@ mod tests {
         lock(&dialer.progress.schedule).next
     }
 
-    /// A thousand connects a second, taken at these times after the first was due: when each is due.
+    /// Returns when each connect is due, of a thousand a second, taken at these times after the first was due.
     fn taken(late: Late, at: &[u32]) -> Vec<u32> {
         let dialer = Dialer::new(connecting(1000.0, late), None);
         let start = next(&dialer);

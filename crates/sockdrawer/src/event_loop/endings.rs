@@ -40,7 +40,7 @@ impl Endings {
         Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, closing, told })
     }
 
-    /// A loop is being asked which connections are meant; it has answered, or is gone, when this is dropped.
+    /// Counts a loop that is being asked which connections are meant; it has answered, or is gone, when the result is dropped.
     pub(crate) fn loop_asked(self: &Arc<Endings>) -> Silent {
         self.silent.fetch_add(1, SeqCst);
         Silent(self.clone())

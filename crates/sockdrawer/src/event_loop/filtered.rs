@@ -75,7 +75,7 @@ impl Wire<'_> {
 }
 
 impl Filtered {
-    /// `wire` was received and not decoded.
+    /// Makes the parts of a lease under layers; `wire` was received and not decoded.
     pub(super) fn new(lent: Lent, wire: Vec<u8>, max_wire: usize) -> Filtered {
         let Lent { filter, plain, ended } = lent;
         let (fresh, unsent, error) = (!wire.is_empty(), Vec::new(), None);
@@ -256,13 +256,13 @@ impl Filtered {
         self.refused.then_some(if self.says_why { LeaseEnd::Failed } else { LeaseEnd::Abort })
     }
 
-    /// The connection ends: the peer is told.
+    /// Ends the connection: the peer is told.
     pub(super) fn end(mut self) -> Left {
         self.say_goodbye();
         self.left().0
     }
 
-    /// The connection returns to its protocol by this note.
+    /// Gives the connection back to its protocol by this note.
     pub(super) fn give_back(mut self, note: Note) -> (Left, Note) {
         let plain = self.plain.split_off(self.read);
         let (left, filter) = self.left();

@@ -72,7 +72,7 @@ impl Generation {
         Ok(Arc::new(Generation { id, settings, live, retired, told, kind, state, services, capacity, prepared }))
     }
 
-    /// A copy for a child, which counts its connection by itself: in the original that connection is not counted.
+    /// Makes a copy for a child, which counts its connection by itself: in the original that connection is not counted.
     pub(crate) fn apart(&self) -> Arc<Generation> {
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (services, settings, prepared) = (self.services.clone(), self.settings.clone(), Mutex::default());
@@ -101,7 +101,7 @@ impl Generation {
         self.kind == Kind::Blocking
     }
 
-    /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
+    /// Returns the table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
     /// connection, what is no loop.
     pub(crate) fn tables(&self, index: Option<usize>) -> Result<Tables, Panicked> {
         let Some(index) = index else { return self.services.tables(1) };

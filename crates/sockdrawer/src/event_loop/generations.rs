@@ -108,7 +108,7 @@ impl Generations {
         }
     }
 
-    /// A connection is no longer of this generation.
+    /// Counts a connection that is no longer of this generation.
     #[inline]
     pub(super) fn leave(&mut self, io: &Io, table: u16) {
         let generation = &self.at(table).generation;
@@ -224,7 +224,7 @@ impl Generations {
         u16::try_from(at).expect("fewer than 65,536 live generations")
     }
 
-    /// The table in force for connections that came in at an address that has layers of its own, or has none.
+    /// Returns the table in force for connections that came in at an address that has layers of its own, or has none.
     pub(super) fn active_at(&self, own: Option<&Address>) -> u16 {
         let of = |address| self.own.iter().find(|(at, _)| at == address).map(|(_, table)| *table);
         own.and_then(of).unwrap_or(self.active)

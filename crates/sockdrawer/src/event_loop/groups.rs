@@ -16,7 +16,7 @@ impl LoopGroups {
         LoopGroups { members: HashMap::new(), post }
     }
 
-    /// A connection comes into a group, or leaves it.
+    /// Lets a connection into a group, or out of it.
     pub(super) fn change(&mut self, slots: &mut Slots, token: u64, group: &Arc<Members>, change: Membership) {
         let slot = slots.with_protocol(token);
         let known = slot.and_then(|slot| slots.extra(slot)).map(|extra| &extra.groups);
@@ -41,7 +41,7 @@ impl LoopGroups {
         }
     }
 
-    /// The connection that had these memberships ends, or goes elsewhere.
+    /// Leaves the groups of a connection that had these memberships, and ends, or goes elsewhere.
     pub(super) fn leave(&mut self, slots: &mut Slots, groups: Vec<(Arc<Members>, usize)>) {
         groups.into_iter().for_each(|(group, place)| self.remove(slots, &group, place));
     }

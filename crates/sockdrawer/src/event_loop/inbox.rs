@@ -103,12 +103,12 @@ impl Inbox {
         })
     }
 
-    /// A connection that has given handles away is gone.
+    /// Forgets a connection that has given handles away and is gone.
     pub(crate) fn forget_handles(&self, token: u64) {
         lock(&self.handled).remove(&token);
     }
 
-    /// The loop is one of the pool that has this late_admission.
+    /// Makes the loop one of the pool that has this `late_admission`.
     pub(super) fn admits_by(&self, late_admission: Weak<dyn LateAdmission>) {
         self.late_admission.get_or_init(|| late_admission);
     }

@@ -129,7 +129,7 @@ impl Leased {
         !lock(&self.state).notes.is_empty()
     }
 
-    /// The oldest note that waits.
+    /// Takes the oldest note that waits.
     pub(crate) fn take_note(&self) -> Option<Note> {
         let mut state = lock(&self.state);
         let note = state.notes.pop_front();
@@ -168,7 +168,7 @@ impl Leased {
         Ok(())
     }
 
-    /// The notes that the lessee did not take, and how many it took.
+    /// Takes the notes that the lessee did not take, and the number of those that it took.
     pub(crate) fn left_notes(&self) -> (VecDeque<Note>, u64) {
         let mut state = lock(&self.state);
         (std::mem::take(&mut state.notes), std::mem::take(&mut state.taken))
@@ -189,7 +189,7 @@ impl Leased {
         self.watcher.tell(WatchEvent::Draining);
     }
 
-    /// The lessee hears when the connection is to move.
+    /// Tells the lessee that the connection is to move.
     pub(crate) fn may_move(&self) {
         self.moves.store(MAY_MOVE, Ordering::Release);
     }
@@ -218,7 +218,7 @@ impl Leased {
         self.watcher.tell(WatchEvent::Draining);
     }
 
-    /// The permit stays with the socket.
+    /// Keeps the permit with the socket.
     pub(super) fn keep_permit(&self, permit: Permit) {
         lock(&self.state).permit = Some(permit);
     }
@@ -254,7 +254,7 @@ impl LeaseWaker {
         LeaseWaker { leased: leased.clone(), place: state.places }
     }
 
-    /// The next change wakes this task, and no other that was here before.
+    /// Registers this task to be woken by the next change, and no other that was here before.
     pub(crate) fn wakes(&self, waker: &Waker) {
         let mut state = lock(&self.leased.state);
         let before = match state.wakers.iter_mut().find(|(place, _)| *place == self.place) {
@@ -400,13 +400,13 @@ impl Lease {
         }
     }
 
-    /// The socket, for a runtime that watches it. To be dropped first.
+    /// Returns the socket, for a runtime that watches it. To be dropped first.
     #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> Arc<OwnedFd> {
         self.socket.clone().expect("only dropping it takes the socket")
     }
 
-    /// The peer; the kernel is asked for an address that is not known.
+    /// Returns the peer; the kernel is asked for an address that is not known.
     pub(crate) fn peer(&self) -> Peer {
         let peer = &self.leased.peer;
         let of_kernel = || self.leased.system.peer_address(self.as_fd()).ok().flatten();
@@ -528,7 +528,7 @@ impl Lease {
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(or_panicked)
     }
 
-    /// The error of a call during which the pool has ended the connection is the pool's, not that of the socket that it has reset.
+    /// Returns the pool's error for a call during which the pool has ended the connection, and not that of the socket that it has reset.
     fn unless_ended<T>(&self, done: io::Result<T>) -> io::Result<T> {
         done.or_else(|error| self.check().map_err(io::Error::from).and(Err(error)))
     }

@@ -118,7 +118,7 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// An event loop without a descriptor of its own, until it has something to wait for: many connections never have.
+    /// Makes an event loop without a descriptor of its own, until it has something to wait for: many connections never have.
     pub(crate) fn asleep(shared: Arc<Shared>, inbox: Arc<Inbox>) -> EventLoop {
         EventLoop::empty(None, shared, inbox, 1)
     }
@@ -360,7 +360,7 @@ impl EventLoop {
         messages.into_iter().for_each(|message| self.pass_on(message));
     }
 
-    /// A message that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
+    /// Passes on a message that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
     /// anything else is dropped, and may hold user values with a Drop that may do anything.
     fn pass_on(&self, message: Message) {
         let others: Vec<_> = lock(&self.connections.io.shared.roster)

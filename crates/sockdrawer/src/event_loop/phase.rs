@@ -5,7 +5,7 @@ use crate::observe::ConnectionState;
 /// A connection's phase. What may hold in several phases is a flag: see [`Flags`](super::slot::Flags).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its protocol is served by this loop. The only phase in which input is read for the protocol: 0, so that flags and phase are tested
+    /// The protocol is served by this loop. The only phase in which input is read for the protocol: 0, so that flags and phase are tested
     /// by one comparison.
     Open,
     /// The handshake is under way; there is no protocol yet.
@@ -101,7 +101,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// The line of the reference about a phase.
+    /// Returns the line of the reference about a phase.
     fn line(row: &Row) -> String {
         let protocol = match (row.protocol, row.called) {
             (true, true) => "is called",

@@ -21,7 +21,7 @@ impl Ports {
         Ports { range: asked.or_else(sys::local_ports), asked: asked.is_some() }
     }
 
-    /// The ranges for a connect, in the order in which they are tried. The target's own port is in none of them: a connect from it
+    /// Returns the ranges for a connect, in the order of the attempts. The target's own port is in none of them: a connect from it
     /// meets itself where no socket listens. Which part is the first one depends on `turn`, so that both fill up at the same pace.
     pub(super) fn towards(&self, target: SocketAddr, turn: usize) -> [Option<Range>; 2] {
         let Some((from, to)) = self.range else { return [None; 2] };

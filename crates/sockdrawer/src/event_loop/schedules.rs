@@ -85,7 +85,7 @@ fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
     }
 }
 
-/// A loop that has so many connections, one after the other, and how many there are at once.
+/// Has a loop serve so many connections, one after the other, and counts how many there are at once.
 fn serve(limiter: &Arc<Limiter>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
     let mut waiter = Waiter::new(limiter.clone(), ear.inbox.wake.clone());
@@ -220,12 +220,12 @@ fn every_accept_after_a_commit_sees_it() {
     });
 }
 
-/// The n-th message of a sender.
+/// Makes the n-th message of a sender.
 fn message(sender: u64, number: u64) -> Message {
     Message::Note(sender << 8 | number, Note::value(()), Urgency::Delivered)
 }
 
-/// The messages of each sender, in their order.
+/// Returns the numbers of a sender's messages, in their order.
 fn sorted(messages: &[Message], sender: u64) -> Vec<u64> {
     let of = messages.iter().map(|message| match message {
         Message::Note(token, ..) => *token,

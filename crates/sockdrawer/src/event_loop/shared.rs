@@ -78,12 +78,12 @@ pub(crate) trait Placement: Send + Sync {
     /// thread of `event_loop`; the control plane may be waiting for that thread, so it must not wait for the control plane.
     fn place(&self, event_loop: &mut EventLoop, incoming: Incoming);
 
-    /// The inboxes of event loops that run connections it placed.
+    /// Returns the inboxes of event loops that run connections it placed.
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
         Vec::new()
     }
 
-    /// The inboxes of event loops that have a connection that it placed, with the connection's number; None where it has not arrived there yet.
+    /// Returns the inboxes of event loops that have a connection it placed, with its number; None where it has not arrived there yet.
     fn numbered(&self) -> Vec<(Option<u64>, Arc<Inbox>)> {
         Vec::new()
     }
@@ -136,7 +136,7 @@ impl Shared {
         shared
     }
 
-    /// Another policy, from the next connection on. What was counted stays counted.
+    /// Sets another policy, from the next connection on. What was counted stays counted.
     pub(crate) fn set_admission(&self, policy: Arc<dyn Admission>) {
         let before = self.policy.get();
         let (policy, panicked) = Policy::new(policy, &self.shared_counters, Some(&before));
@@ -154,7 +154,7 @@ impl Shared {
         self.spin.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// None: not at all.
+    /// Returns how long loops ask for more before they sleep; None: not at all.
     pub(super) fn spin(&self) -> Option<Duration> {
         let time = self.spin.load(Ordering::Relaxed);
         (time > 0).then(|| Duration::from_nanos(time))

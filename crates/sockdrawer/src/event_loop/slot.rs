@@ -15,7 +15,7 @@ pub(super) const NO_LISTENER: u16 = 0;
 /// peer's address, are asked there when they are wanted.
 #[repr(align(64))] // So that to look at one is to fetch one line.
 pub(crate) struct Slot {
-    /// None while the slot is empty; `timer.next` then links the empty ones. Also None while the connection is leased.
+    /// The socket; None while the slot is empty; `timer.next` then links the empty ones. Also None while the connection is leased.
     pub(crate) socket: Option<OwnedFd>,
     /// Counts the connections that sat here: with the slot's number, a token that goes stale with its connection.
     pub(crate) version: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
     /// discarded so far.
     pub(crate) state: u32,
-    /// When it opened, in seconds of the clock that all processes of the machine share.
+    /// Moment at which it opened, in seconds of the clock that all processes of the machine share.
     pub(crate) opened: u32,
     /// The generation's place among the loop's.
     pub(crate) table: u16,
@@ -64,7 +64,7 @@ impl Flags {
     pub(crate) const WORKED: Flags = Flags(1 << 6);
     /// The protocol paused its input.
     pub(crate) const PAUSED: Flags = Flags(1 << 7);
-    /// Its notes found no room in the inbox of another loop.
+    /// The notes of the connection found no room in the inbox of another loop.
     pub(crate) const HELD: Flags = Flags(1 << 8);
     /// Unsent output passed the high-water mark and has not fallen below the low one.
     pub(crate) const FULL: Flags = Flags(1 << 9);
@@ -150,7 +150,7 @@ impl Flags {
         }
     }
 
-    /// The flags of both sets.
+    /// Returns the flags of both sets.
     pub(crate) const fn union(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
@@ -266,7 +266,7 @@ impl Slot {
     }
 }
 
-/// A connection of a loop, as epoll and messages name it.
+/// Returns the name of a connection of a loop, by which epoll and messages know it.
 pub(crate) fn token(slot: u32, version: u32) -> u64 {
     u64::from(version) << 32 | u64::from(slot)
 }

@@ -41,7 +41,7 @@ pub(super) struct Relay {
 pub(super) struct AskedConnect {
     pub(super) by: Asker,
     pub(super) target: Address,
-    /// Sent before all that its protocol says.
+    /// Bytes that are sent before all that its protocol says.
     pub(super) first: Vec<u8>,
     pub(super) began: Instant,
     /// Layers shake hands: the one that asked has not been told yet.
@@ -92,7 +92,7 @@ pub(super) struct Extra {
     pub(super) remote: Option<Box<SocketAddr>>,
     /// Admission turned it away when its peer was known: it is counted as rejected, and not as closed.
     pub(super) turned_away: bool,
-    /// Its peer is reset once it was sent all that came for it, for that is not whole.
+    /// The peer is reset once it was sent all that came for it, for that is not whole.
     pub(super) is_cut_short: bool,
     /// True where this side of its pair ended first, false where the other did; None: neither has ended.
     pub(super) ended_first: Option<bool>,
@@ -213,7 +213,7 @@ impl Slots {
         self.made.at(slot)
     }
 
-    /// The slot of this token; None when that connection is gone.
+    /// Returns the slot of this token; None when that connection is gone.
     pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
         let (slot, version) = (token as u32, (token >> 32) as u32);
         let found = self.made.get(slot)?;
@@ -258,7 +258,7 @@ impl Slots {
         own.or_else(of_lease).expect("a taken slot has a socket, or is leased")
     }
 
-    /// The tokens of all that are taken.
+    /// Returns the tokens of all slots that are taken.
     pub(super) fn tokens(&mut self) -> Vec<u64> {
         let taken: Vec<u32> = (0..self.len()).filter(|slot| self.at(*slot).is_taken()).collect();
         taken.into_iter().map(|slot| self.token(slot)).collect()
@@ -280,7 +280,7 @@ impl Slots {
         self.extras.entry(slot).or_default()
     }
 
-    /// The slot is another connection's from now on, or none's.
+    /// Takes the extra out of a slot that is another connection's from now on, or none's.
     pub(super) fn take_extra(&mut self, slot: u32) -> Extra {
         self.at(slot).flags.clear(Flags::EXTRA);
         self.extras.remove(&slot).unwrap_or_default()
@@ -359,7 +359,7 @@ impl Slots {
         self.listener(listener)?.own.as_ref()
     }
 
-    /// The address at which a connection came in.
+    /// Returns the address at which a connection came in.
     pub(super) fn came_in_at(&mut self, slot: u32) -> Option<Arc<Address>> {
         match usize::from(self.at(slot).listener).checked_sub(1) {
             Some(number) => self.listeners.get(number).map(|known| known.address.clone()),

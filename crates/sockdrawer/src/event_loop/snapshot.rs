@@ -43,19 +43,19 @@ impl SnapshotCell {
         }
     }
 
-    /// An empty one is none.
+    /// Sets the tag; an empty tag is none.
     pub(crate) fn tagged(&self, tag: Tag) {
         if let Some(written) = &mut *lock(&self.0) {
             written.tag = Some(tag).filter(|tag| !tag.is_empty());
         }
     }
 
-    /// The connection's number, if there is one.
+    /// Returns the connection's number, if there is one.
     pub(crate) fn id(&self) -> Option<ConnectionId> {
         lock(&self.0).as_ref().map(|snapshot| snapshot.id)
     }
 
-    /// The connection, if there is one and it is meant.
+    /// Returns the connection, if there is one and it is selected.
     pub(crate) fn read(&self, counters: &Counters, selector: &Selector) -> Option<ConnectionStatus> {
         let snapshot = lock(&self.0);
         let &Snapshot { id, generation, peer, ref listener, side, ref tag, since, before } = snapshot.as_ref()?;

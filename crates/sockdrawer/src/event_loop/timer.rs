@@ -40,12 +40,12 @@ impl Node {
         self.previous != NONE
     }
 
-    /// The node of an empty slot, which links to the next empty one.
+    /// Makes the node of an empty slot, which links to the next empty one.
     pub(crate) fn linked(next: u32) -> Node {
         Node { next, ..Node::IDLE }
     }
 
-    /// The link, and an idle node in its place.
+    /// Takes the link, and puts an idle node in its place.
     pub(crate) fn take_link(&mut self) -> u32 {
         std::mem::replace(self, Node::IDLE).next
     }
@@ -141,7 +141,7 @@ impl Wheel {
         self.armed -= 1;
     }
 
-    /// The highest digit, in base 64, in which `due` differs from now says the level; the digit itself the bucket.
+    /// Returns the level and the bucket: the highest digit, in base 64, in which `due` differs from now says the level; the digit itself the bucket.
     fn place(&self, due: u64) -> (usize, usize) {
         let level = ((63 - ((due ^ self.tick) | 1).leading_zeros()) / BITS) as usize;
         let level = level.min(LEVELS - 1);
@@ -157,7 +157,7 @@ impl Wheel {
         Some(self.start + Duration::from_nanos(tick << TICK_SHIFT))
     }
 
-    /// The first tick after now at which a bucket is due: a deadline at level 0, a list to spread out above.
+    /// Returns the first tick after now at which a bucket is due: a deadline at level 0, a list to spread out above.
     fn next_tick(&self) -> u64 {
         (0..LEVELS)
             .filter_map(|level| {

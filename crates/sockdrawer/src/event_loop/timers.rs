@@ -110,7 +110,7 @@ impl Timers {
         }
     }
 
-    /// The rest of a deadline that the wheel could not say at once.
+    /// Takes the rest of a deadline that the wheel could not say at once.
     pub(super) fn take_far(&mut self, slot: u32) -> Option<Instant> {
         if self.far.is_empty() { None } else { self.far.remove(&slot) }
     }

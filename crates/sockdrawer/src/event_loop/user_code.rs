@@ -29,7 +29,7 @@ pub(crate) fn tell<T>(pool: &T, observer: impl FnOnce()) {
     TELLS.set(before);
 }
 
-/// The code of the user's that this thread is in, if this pool may be waiting for it.
+/// Returns the user's code that this thread is in, if this pool may be waiting for it.
 pub(crate) fn code_of<T>(pool: &T) -> Option<&'static str> {
     let is = |known: usize| known == address(pool);
     if is(TELLS.get()) { Some(OBSERVER) } else { is(RUNS.get()).then_some("a callback") }

@@ -117,7 +117,7 @@ impl Workers {
         }
     }
 
-    /// A worker thread's whole life. A panicking job is caught in [`Job::run`](crate::protocol::Job).
+    /// Serves the queue: a worker thread's whole life. A panicking job is caught in [`Job::run`](crate::protocol::Job).
     pub(crate) fn serve(&self) {
         while let Next::Task(task) = self.next() {
             let Task { job, token, inbox } = task;
@@ -139,7 +139,7 @@ impl Workers {
         one
     }
 
-    /// A worker thread died outside a job: one fewer runs.
+    /// Counts a worker thread that died outside a job: one fewer runs.
     pub(crate) fn died(&self) {
         lock(&self.state).running -= 1;
     }

@@ -73,7 +73,7 @@ impl EventLoop {
         self.acceptor.suspend(&self.connections.io);
     }
 
-    /// Another policy is in force, or a listener was opened or closed: what waits looks again.
+    /// Has all that waits look again: another policy is in force, or a listener was opened or closed.
     pub(crate) fn policy_changed(&mut self) {
         self.acceptor.policy_changed(&self.connections.io);
     }
@@ -121,7 +121,7 @@ impl EventLoop {
         }
     }
 
-    /// A connection came to this event loop: to run here, or to be placed.
+    /// Takes a connection that came to this event loop: to run here, or to be placed.
     pub(in crate::event_loop) fn arrive(&mut self, incoming: Incoming) {
         // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
         let Some(placement) = self.placement.take() else { return self.adopt_incoming(incoming) };
@@ -129,7 +129,7 @@ impl EventLoop {
         self.placement = Some(placement);
     }
 
-    /// A connection enters this loop.
+    /// Takes a connection into this loop.
     pub(crate) fn adopt_incoming(&mut self, mut incoming: Incoming) {
         if let Some(arrival) = incoming.arrival.take() {
             return self.seat_placed(incoming, *arrival);
@@ -156,7 +156,7 @@ impl EventLoop {
         self.acceptor.view.asks_after && generations.refresh(io, read).is_ok() && generations.learns_peers_at(listener)
     }
 
-    /// A connection whose peer's address is known. Admission is not asked here about one whose service learns who the peer is.
+    /// Enters a connection whose peer's address is known. Admission is not asked here where the service learns who the peer is.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
         self.connections.enter(slot, peer);
         let Connections { slots, generations, .. } = &mut self.connections;
@@ -172,7 +172,7 @@ impl EventLoop {
         Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
     }
 
-    /// Room that came free, the end of a pause, sockets that are to go.
+    /// Does the acceptor's part of a turn: room that came free, the end of a pause, sockets that are to go.
     pub(in crate::event_loop) fn acceptor_turn(&mut self) {
         match self.acceptor.state {
             State::Open => {}

@@ -91,7 +91,7 @@ impl Acceptor {
         Err(Capacity::ListenerFull)
     }
 
-    /// Taken last, given back first: a listener never counts more than its pool.
+    /// Gives room back, last taken, first given: a listener never counts more than its pool.
     #[cold]
     pub(super) fn give_room_back(&mut self, io: &Io, index: usize) {
         // The mistake: room that no connection used is lost.
@@ -191,7 +191,7 @@ impl Acceptor {
         self.waiter.wait();
     }
 
-    /// After an accept from a socket: where other loops wait and there is no room for one more, they are next.
+    /// Lets other loops in after an accept from a socket: where they wait and there is no room for one more, they are next.
     #[inline(always)]
     pub(super) fn let_others_in(&mut self, io: &Io, index: usize) {
         if io.shared.limiter.is_contended() {
@@ -223,7 +223,7 @@ impl Acceptor {
         listeners[at].waiter.wait();
     }
 
-    /// A socket of a listener that has something.
+    /// Returns a socket of a listener that has something.
     pub(super) fn ready_at(&self, io: &Io, listener: &Arc<ListenerState>) -> Option<usize> {
         // At a suspended listener those connections are let in that wait where no loop will look again.
         let open = |held: &super::HeldSocket| held.retiring.is_some() || !listener.is_suspended();
@@ -242,7 +242,7 @@ impl Acceptor {
         self.listeners.clear();
     }
 
-    /// After a change of the policy, asks the new one: one load.
+    /// Asks the new policy after a change: one load.
     #[inline]
     pub(in crate::event_loop) fn look_at_policy(&mut self, io: &Io) {
         let version = io.shared.policy.version();
@@ -257,7 +257,7 @@ impl Acceptor {
         self.view = PolicyView::new(io.shared.policy.get(), version);
     }
 
-    /// A token that this loop took and does not use.
+    /// Gives back a token that this loop took and does not use.
     pub(super) fn give_token_back(&mut self) {
         if self.view.reserved.take().is_some()
             && let Some(pace) = &self.view.policy.pace

@@ -35,7 +35,7 @@ impl Connections {
         restored
     }
 
-    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here. Returns its token.
+    /// Seats a connection that arrived, and goes on here; with `together` it reads nothing before all of them are here. Returns its token.
     fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> u64 {
         let Arrived { socket, record: moved, table, state, remote } = arrived;
         let slot = self.slots.take(socket, permit);
@@ -169,7 +169,7 @@ impl EventLoop {
         seated
     }
 
-    /// A connection of another program goes on here, where it was placed.
+    /// Seats a connection of another program here, where it was placed.
     #[cold]
     pub(in crate::event_loop) fn seat_placed(&mut self, incoming: Incoming, arrival: Arrival) {
         let (Arrival { record, notes, together }, connections) = (arrival, &mut self.connections);

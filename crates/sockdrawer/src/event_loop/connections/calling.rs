@@ -97,7 +97,7 @@ impl Connections {
         }
     }
 
-    /// There is room for the notes of a connection; or it asked to be woken.
+    /// Handles room for the notes of a connection, or its wish to be woken.
     pub(in crate::event_loop) fn room(&mut self, token: u64) {
         let Some(slot) = self.slots.with_protocol(token) else { return };
         let held = self.slots.at(slot).flags.any(Flags::HELD);
@@ -152,7 +152,7 @@ impl Connections {
         call(&mut *generation.table, record.state, &mut cx, &mut self.more)
     }
 
-    /// A callback other than `received`, and all that follows from it.
+    /// Makes a callback other than `received`, and does all that follows from it.
     pub(super) fn callback(&mut self, slot: u32, event: Event<'_>) {
         let held = !self.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
@@ -178,7 +178,7 @@ impl Connections {
         self.ask_to_drain(slot);
     }
 
-    /// Input may be offered again: first what was kept, then the peer's end if it was read meanwhile.
+    /// Offers input again: first what was kept, then the peer's end if it was read meanwhile.
     pub(super) fn resume(&mut self, slot: u32) {
         if self.slots.at(slot).may_receive() {
             self.offer_kept(slot);

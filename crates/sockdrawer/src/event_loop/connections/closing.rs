@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const DISCARD_BYTES: u32 = 64 * 1024;
 
 impl Connections {
-    /// Step::Close. Where nothing can be unread the end rides on the last bytes and the slot is free at once.
+    /// Does Step::Close. Where nothing can be unread the end rides on the last bytes and the slot is free at once.
     pub(super) fn close(&mut self, slot: u32, tail: Tail) {
         let record = self.slots.at(slot);
         let (flags, table) = (record.flags, record.table);
@@ -46,7 +46,7 @@ impl Connections {
         self.start_closing(slot, flush);
     }
 
-    /// The usual end: all is sent, the peer is silent, and only the slot knows of the connection.
+    /// Does the usual end: all is sent, the peer is silent, and only the slot knows of the connection.
     #[inline(always)]
     fn end_plainly(&mut self, slot: u32, table: u16) {
         if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Orderly) {
@@ -73,7 +73,7 @@ impl Connections {
         record.flags.any(Flags::ENTANGLED) || record.timer.is_set() || self.snapshot.is_some() || self.page.is_some()
     }
 
-    /// Step::EndOutput: sends what was appended, then our end.
+    /// Does Step::EndOutput: sends what was appended, then our end.
     pub(super) fn end_output(&mut self, slot: u32) {
         self.slots.at(slot).flags.set(Flags::ENDING_OUTPUT);
         if self.send(slot, true) && !self.slots.at(slot).flags.any(Flags::UNSENT) {
@@ -81,7 +81,7 @@ impl Connections {
         }
     }
 
-    /// The protocol is gone: what is left is sent, then the socket lingers.
+    /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers.
     pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
@@ -210,7 +210,7 @@ impl Connections {
         }
     }
 
-    /// The last call of a protocol. But for a report, what it asks for is ignored.
+    /// Makes the last call of a protocol. But for a report, what it asks for is ignored.
     #[inline(always)]
     pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));

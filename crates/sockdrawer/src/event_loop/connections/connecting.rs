@@ -125,7 +125,7 @@ impl Connections {
         }
     }
 
-    /// The protocol of a connection is gone that connects were asked for by: there is nothing to tell what comes of them.
+    /// Gives up connects that a connection asked for whose protocol is gone: there is nothing to tell what comes of them.
     #[cold]
     pub(super) fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
@@ -140,7 +140,7 @@ impl Connections {
         }
     }
 
-    /// The handshake is over. A connection that is to run elsewhere is returned.
+    /// Handles the end of a handshake. Returns a connection that is to run elsewhere.
     pub(super) fn connect_event(&mut self, slot: u32, ready: Ready) -> Option<Incoming> {
         if !self.may_end(ready) {
             return None;
@@ -241,7 +241,7 @@ impl Connections {
         }
     }
 
-    /// There will be no connection.
+    /// Handles a connect that failed: there will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, (lag, after)) = (self.slots.target(slot), self.slots.at(slot).connect_times(self.io.start));
         let reset = errno == Errno::TIMEDOUT;
@@ -270,7 +270,7 @@ impl Connections {
     }
 }
 
-/// The peer has accepted, and its layers have not shaken hands.
+/// Makes the failure of a connect where the peer has accepted, and its layers have not shaken hands.
 fn not_shaken(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
     ConnectFailure { target, errno: Errno::PROTO.raw_os_error(), after, lag: Duration::ZERO }
 }

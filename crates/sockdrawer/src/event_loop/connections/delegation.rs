@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Connections {
-    /// Step::Delegate: the connection goes as soon as all is sent.
+    /// Does Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
         let connects = self.slots.extra(slot).is_some_and(|extra| extra.connects > 0);
         if connects || !self.slots.at(slot).is_free() {
@@ -87,7 +87,7 @@ impl Connections {
         }
     }
 
-    /// The peer of a connection that was waiting to be taken has ended or reset it.
+    /// Handles the end or reset of a connection that was waiting to be taken, by its peer.
     pub(super) fn leased_ended(&mut self, slot: u32) {
         let side = self.slots.at(slot).side();
         let delegation = self.slots.extra(slot).and_then(|extra| extra.delegation.as_ref());
@@ -96,7 +96,7 @@ impl Connections {
         }
     }
 
-    /// A note for the lessee.
+    /// Gives a note to the lessee.
     pub(super) fn note_leased(&mut self, slot: u32, note: Note, urgency: Urgency) {
         let Some(leased) = self.slots.extra(slot).and_then(Extra::leased).cloned() else { return };
         if let Err(note) = leased.put_note(note) {
@@ -108,7 +108,7 @@ impl Connections {
         }
     }
 
-    /// A connection comes back.
+    /// Takes back a connection that was leased.
     pub(in crate::event_loop) fn came_back(&mut self, mut returned: Returned) {
         let (received, sent) = returned.leased.count_bytes(&self.io.counters);
         let notes = returned.leased.count_notes(&self.io.counters);

@@ -195,7 +195,7 @@ impl Connections {
         true
     }
 
-    /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
+    /// Tells last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.slots.having(|extra| extra.is_counted_for(endings));
         self.in_slices(left, |connections, token| {

@@ -9,7 +9,7 @@ use crate::protocol::Closed;
 use std::time::{Duration, Instant};
 
 impl Connections {
-    /// The connection waits for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
+    /// Begins the wait of a connection for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
     pub(super) fn begin_idle(&mut self, slot: u32) {
         let record = self.slots.at(slot);
         if record.has_protocol()
@@ -21,7 +21,7 @@ impl Connections {
         }
     }
 
-    /// A connection that was frozen for a while, and seen like that before, has been idle all the time.
+    /// Goes on with the wait of a connection that was frozen for a while: where it was seen like that before, it has been idle all the time.
     pub(super) fn idle_goes_on(&mut self, slot: u32, before: Option<Seen>) {
         let record = self.slots.at(slot);
         let progress = record.progress(self.kept.bytes(slot).len());
@@ -34,7 +34,7 @@ impl Connections {
         }
     }
 
-    /// The timer of a connection that waits is due.
+    /// Handles the timer of a connection that waits: it is due.
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
         let record = self.slots.at(slot);
         let progress = record.progress(self.kept.bytes(slot).len());

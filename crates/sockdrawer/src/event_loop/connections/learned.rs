@@ -8,7 +8,7 @@ use crate::protocol::Learned;
 use std::net::SocketAddr;
 
 impl Connections {
-    /// The peer is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
+    /// Handles a peer that is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
     pub(super) fn peer_learned(&mut self, slot: u32, Learned { real, answer }: Learned) {
         let (entered, panicked) =
             answer.and_then(|answer| answer.downcast::<Admitted>().ok()).map_or((Ok(None), None), |answer| *answer);
@@ -31,7 +31,7 @@ impl Connections {
         }
     }
 
-    /// The address of the peer, whatever the kernel says.
+    /// Sets the address of the peer, whatever the kernel says.
     pub(super) fn set_remote(&mut self, slot: u32, remote: SocketAddr) {
         self.slots.make_extra(slot).remote = Some(Box::new(remote));
         self.snapshot.iter().for_each(|snapshot| snapshot.came_from(remote));

@@ -142,13 +142,13 @@ impl Moving {
         go
     }
 
-    /// An offer was not sent. Returns those of its connections that do not stay frozen, because no set of theirs does.
+    /// Takes back an offer that was not sent. Returns those of its connections that do not stay frozen, because no set of theirs does.
     fn not_kept(&mut self, ids: &[(u32, u64)]) -> Vec<u64> {
         let mut keeps = |id: &u64| self.frozen.get_mut(id).is_some_and(|one| one.with_set && std::mem::take(&mut one.offered));
         ids.iter().map(|(_, id)| *id).filter(|id| !keeps(id)).collect()
     }
 
-    /// Once no connection is frozen.
+    /// Forgets the notes once no connection is frozen.
     fn forget_notes(&mut self) {
         if self.frozen.is_empty() {
             self.notes.clear();
@@ -434,7 +434,7 @@ impl Connections {
         (moves, stay)
     }
 
-    /// The connection goes on here, and with it the other side of its relay.
+    /// Lets the connection go on here, and with it the other side of its relay.
     fn thaw(&mut self, id: u64) {
         let thawed = self.moving.thaw(&mut self.slots, &mut self.timers, id);
         thawed.into_iter().for_each(|thawed| self.goes_on(thawed));

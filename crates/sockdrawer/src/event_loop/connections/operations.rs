@@ -82,7 +82,7 @@ impl Connections {
         adopted
     }
 
-    /// The tokens of connections that are meant.
+    /// Returns the tokens of the selected connections.
     pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
         let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut chosen = Vec::new();
@@ -105,7 +105,7 @@ impl Connections {
         Traits { id, peer, age, generation, listener, tag: self.slots.extra(slot).and_then(|extra| extra.tag.as_deref()) }
     }
 
-    /// A part of the connections that are meant, and the number of the first that was not looked at.
+    /// Returns a part of the selected connections, and the number of the first that was not looked at.
     fn list(&mut self, selector: &Selector, page: Page) -> (Vec<ConnectionStatus>, Option<u64>) {
         let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut part = Vec::new();
@@ -129,7 +129,7 @@ impl Connections {
         self.traits(slot, uptime, true).status(side, bytes, state, draining)
     }
 
-    /// An event loop that only serves says what it serves, before the protocol can keep it from answering.
+    /// Publishes the connection of an event loop that only serves, before the protocol can keep it from answering.
     pub(super) fn publish(&mut self, slot: u32, peer: &Peer) {
         let Some(snapshot) = self.snapshot.clone() else { return };
         let (id, active) = (self.slots.at(slot).id, self.generations.active);
@@ -170,7 +170,7 @@ impl Connections {
         found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }
 
-    /// An empty tag is none.
+    /// Sets the tag; an empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
         let later = tag.clone();
         if self.moving.offered(self.slots.at(slot)).is_some()
@@ -216,7 +216,7 @@ impl Connections {
         self.move_to(slot, old, new).inspect_err(|_| self.generations.leave(&self.io, new))
     }
 
-    /// The rest of an adoption, once the connection is counted by the generation it moves to.
+    /// Does the rest of an adoption, once the connection is counted by the generation it moves to.
     fn move_to(&mut self, slot: u32, old: u16, new: u16) -> Result<(), String> {
         let remote = self.io.remote(&mut self.slots, slot);
         let record = self.slots.at(slot);
@@ -235,7 +235,7 @@ impl Connections {
         Ok(())
     }
 
-    /// The protocol goes on where another one was: it may speak. Its input is paused as it was, unless it resumes it.
+    /// Tells a protocol that it goes on where another one was: it may speak. Its input is paused as it was, unless it resumes it.
     pub(super) fn tell_restored(&mut self, slot: u32) {
         let record = self.slots.at(slot);
         let held = !record.may_receive();

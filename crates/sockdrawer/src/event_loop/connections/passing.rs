@@ -57,7 +57,7 @@ impl<'c> Pair<'c> {
         Ok(result)
     }
 
-    /// A panic of filters ends this side, and the pair, if it is one still.
+    /// Returns true where the call of filters did not panic. A panic ends this side, and the pair, if it is one still.
     fn is_there<T>(&mut self, called: Result<T, Panicked>, side: u32) -> bool {
         let Err(Panicked(message)) = called else { return true };
         self.connections.scratch.clear();
@@ -175,7 +175,7 @@ impl<'c> Pair<'c> {
         }
     }
 
-    /// The filters refused what the peer sent: the other side is reset. The peer is told, where they say why.
+    /// Resets the other side: the filters refused what the peer sent. The peer is told, where they say why.
     #[cold]
     fn refuse(&mut self, why: &str, says_why: bool) -> Relayed {
         let token = self.connections.slots.token(self.from);
@@ -188,7 +188,7 @@ impl<'c> Pair<'c> {
         Relayed::Over
     }
 
-    /// The first sends no more: looks whether all of it came, and says goodbye to the other. Returns whether the pair is there.
+    /// Ends the output of the first side: looks whether all of it came, and says goodbye to the other. Returns whether the pair is there.
     pub(super) fn says_end(&mut self) -> bool {
         match self.with_filters(self.from, |filters, _| filters.wire_ended()) {
             Ok(Some(Err(refused))) => {
@@ -199,7 +199,7 @@ impl<'c> Pair<'c> {
         }
     }
 
-    /// The filters of the other tell its peer that no more comes. Returns whether the pair is there.
+    /// Has the filters of the other side tell its peer that no more comes. Returns whether the pair is there.
     pub(super) fn says_goodbye(&mut self) -> bool {
         let said = self.with_filters(self.to, |filters, out| filters.goodbye(out));
         self.is_there(said, self.to) && self.connections.send(self.to, true)

@@ -113,7 +113,7 @@ impl Connections {
         self.settle(slot, false);
     }
 
-    /// After the first read, and its offer.
+    /// Goes on after the first read, and its offer.
     #[inline(never)]
     fn received(&mut self, slot: u32, offered: Offered) {
         let full = offered.more_follows;
@@ -224,7 +224,7 @@ impl Connections {
         }
     }
 
-    /// The memory that reading and output need, of an event loop whose connection does not read: it is made again when it goes on.
+    /// Gives back the memory that reading and output need, where the loop's connection does not read: it is made again when it goes on.
     pub(crate) fn give_memory_back(&mut self) {
         if std::mem::take(&mut self.swollen) {
             self.scratch.bytes.shrink_to(PREPARED_BYTES);

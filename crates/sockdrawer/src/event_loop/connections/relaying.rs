@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Result of one read of a relay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relayed {
-    /// All that there was is with the other side.
+    /// The other side has all that there was.
     All,
     /// The buffer was filled: there is probably more.
     More,
@@ -26,7 +26,7 @@ pub(super) enum Relayed {
 }
 
 impl Connections {
-    /// Step::Relay. What the protocols have not taken, or not sent, goes first.
+    /// Does Step::Relay. What the protocols have not taken, or not sent, goes first.
     pub(super) fn start_relaying(&mut self, slot: u32, to: &Handle) {
         if !self.send(slot, false) {
             return;
@@ -78,7 +78,7 @@ impl Connections {
         }
     }
 
-    /// Input that the protocol of this connection left goes to the other, and the end, if it was read already.
+    /// Relays input that the protocol of this connection left, and the end, if it was read already.
     fn relay_kept(&mut self, slot: u32, other: u32) {
         if Pair::of(self, slot, other).pass_kept() == Relayed::Over {
             return;
@@ -88,7 +88,7 @@ impl Connections {
         }
     }
 
-    /// epoll speaks of a connection that is relayed.
+    /// Handles an event of epoll about a connection that is relayed.
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
         // Nearly always: there is input, one read brings it, and the other side takes it.
@@ -232,7 +232,7 @@ impl Connections {
         }
     }
 
-    /// The protocol of a connection that is relayed is gone, for this reason: the other connection ends likewise.
+    /// Ends the other connection of a relay likewise: the protocol of this one is gone, for this reason.
     #[cold]
     pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
         let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));

@@ -60,7 +60,7 @@ impl Connections {
         }
     }
 
-    /// The socket has room: sends the backlog.
+    /// Sends the backlog: the socket has room.
     pub(super) fn flush(&mut self, slot: u32) {
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return;
@@ -104,7 +104,7 @@ impl Connections {
         }
     }
 
-    /// The socket failed.
+    /// Ends a connection whose socket failed.
     #[cold]
     pub(super) fn fail(&mut self, slot: u32, errno: Errno) {
         let flags = self.slots.at(slot).flags;

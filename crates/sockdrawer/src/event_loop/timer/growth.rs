@@ -30,7 +30,7 @@ impl Scene {
         Scene { wheel: Wheel::new(start), slots, start, order }
     }
 
-    /// Spread over the span, other than the slots are.
+    /// Returns a deadline, spread over the span in another order than the slots are.
     fn deadline(&self, slot: u32) -> Instant {
         self.start + SPAN.mul_f64(f64::from(slot.wrapping_mul(2_654_435_769)) / f64::from(u32::MAX)) + TURN
     }
@@ -96,7 +96,7 @@ fn costs(count: u32) -> [f64; 4] {
     [set, scene.moved(), clear, scene.fire()]
 }
 
-/// Into the file that `SOCKDRAWER_TIMERS` names. Without one there are few, and only what they do is looked at.
+/// Writes costs into the file that `SOCKDRAWER_TIMERS` names. Without one there are few timers, and only what they do is looked at.
 #[test]
 fn what_a_timer_costs_among_many() {
     let file = std::env::var_os("SOCKDRAWER_TIMERS");
