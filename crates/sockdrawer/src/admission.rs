@@ -51,13 +51,13 @@ pub trait Admission: Send + Sync + 'static {
         AfterAccept::Keep
     }
 
-    /// The prefix lengths by which the pool counts connections per peer. None, the default: connections per peer are not counted, which
+    /// Returns the prefix lengths by which the pool counts connections per peer. None, the default: connections per peer are not counted, which
     /// costs nothing.
     fn peers(&self) -> Option<Prefixes> {
         None
     }
 
-    /// The policy as data, if it is the default one: such a policy decides without a call, and in other processes too.
+    /// Returns the policy as data, if it is the default one: such a policy decides without a call, and in other processes too.
     #[doc(hidden)]
     fn limits(&self) -> Option<&Limits> {
         None
@@ -81,7 +81,7 @@ pub struct AcceptRequest<'a> {
 }
 
 impl<'a> AcceptRequest<'a> {
-    /// For tests of a policy.
+    /// Makes a request, for tests of a policy.
     pub fn new(
         listener: &'a Address,
         capacity: Capacity,
@@ -133,7 +133,7 @@ pub struct NewPeer<'a> {
 }
 
 impl<'a> NewPeer<'a> {
-    /// For tests of a policy.
+    /// Makes an accepted connection's facts, for tests of a policy.
     pub fn new(listener: &'a Address, address: Option<SocketAddr>, peer_connections: Option<usize>) -> NewPeer<'a> {
         NewPeer { listener, address, peer_connections }
     }
@@ -161,7 +161,7 @@ impl Prefixes {
     /// Each address is a peer of its own.
     pub const ADDRESS: Prefixes = Prefixes { v4: 32, v6: 128 };
 
-    /// The leading bits of the peer's address. An IPv4-mapped IPv6 address counts as IPv4.
+    /// Returns the leading bits of the peer's address. An IPv4-mapped IPv6 address counts as IPv4.
     pub(crate) fn of(self, peer: IpAddr) -> u128 {
         const V4: u128 = 0xffff_0000_0000;
         match peer.to_canonical() {
@@ -181,9 +181,9 @@ impl Prefixes {
 /// Treatment of a connection above a limit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum OnFull {
-    /// It waits in the kernel's accept queue.
+    /// The connection waits in the kernel's accept queue.
     Backpressure,
-    /// It is accepted and turned away.
+    /// The connection is accepted and turned away.
     Reject(Reject),
 }
 
@@ -199,7 +199,7 @@ pub enum Reject {
 }
 
 impl Reject {
-    /// The peer gets this text, then an orderly end: short for [`Reject::Bytes`].
+    /// Makes a [`Reject::Bytes`] of this text: the peer gets it, then an orderly end.
     pub fn text(text: &str) -> Reject {
         Reject::Bytes(text.as_bytes().into())
     }

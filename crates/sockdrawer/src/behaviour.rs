@@ -25,7 +25,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// A behaviour of a service that this library wrote, for a handler or a program.
+    /// Makes a behaviour of a service that this library wrote, for a handler or a program.
     pub(crate) fn of_kind(service: impl Service, kind: Kind) -> Behaviour {
         let service: Arc<dyn AnyService> = Arc::new(Slabs(Arc::new(service)));
         Behaviour::Protocol(Arc::new(Described { recipe: None, kind, service }))
@@ -100,7 +100,7 @@ impl<S: Service> From<Arc<S>> for Behaviour {
     note = "a function that reads and writes a connection is given as `Behaviour::blocking(f)`, an async function as `Behaviour::task(f)`"
 )]
 pub trait IntoBehaviour: Sized {
-    /// The behaviour.
+    /// Makes the behaviour.
     fn into_behaviour(self) -> Behaviour;
 }
 
@@ -129,10 +129,10 @@ pub trait AnyService: Send + Sync {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
     #[doc(hidden)]
     fn kind(&self) -> Kind;
-    /// The name of the service's type.
+    /// Returns the name of the service's type.
     #[doc(hidden)]
     fn name(&self) -> &'static str;
-    /// The recipe from which another process builds the service.
+    /// Returns the recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
     /// Returns the names and versions of the service's states.
@@ -143,13 +143,13 @@ pub trait AnyService: Send + Sync {
     fn learns_peer_address(&self) -> bool {
         false
     }
-    /// The queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the feature
-    /// `tokio`.
+    /// Returns the queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the
+    /// feature `tokio`.
     #[doc(hidden)]
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
-    /// The service, for a layer around it.
+    /// Returns the service, for a layer around it.
     #[doc(hidden)]
     fn service(&self) -> Arc<dyn DynService>;
     /// Returns true where there is a layer around the service.
@@ -519,7 +519,7 @@ struct States<T> {
 }
 
 impl<T> States<T> {
-    /// A table with memory for `capacity` states.
+    /// Makes a table with memory for `capacity` states.
     fn with_capacity(capacity: usize) -> States<T> {
         States { made: Chunks::with_capacity(capacity), free: u32::MAX, live: 0 }
     }
@@ -543,7 +543,7 @@ impl<T> States<T> {
         number
     }
 
-    /// The state is dropped last, because its Drop may panic, and where it is: to move it out would leave a copy of the secrets that it wipes.
+    /// Drops a state, last and in its place: its Drop may panic, and to move it out would leave a copy of the secrets that it wipes.
     fn remove(&mut self, number: u32) {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;

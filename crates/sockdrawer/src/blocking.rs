@@ -54,7 +54,7 @@ pub struct PeerProcess {
     pub gid: u32,
 }
 
-/// Why [`Connection::wait`] returned.
+/// Reason why [`Connection::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wakeup {
@@ -97,19 +97,19 @@ impl Connection {
         self.lease.leased.id
     }
 
-    /// The number of the connection's generation.
+    /// Returns the number of the connection's generation.
     pub fn generation(&self) -> u32 {
         self.lease.leased.generation
     }
 
-    /// The peer of the connection, as a service is given it when it [opens](crate::Service::open) a protocol. What layers know of the peer
+    /// Returns the peer of the connection, as a service is given it when it [opens](crate::Service::open) a protocol. What layers know of the peer
     /// ([`Peer::fact`]), the times and the listener are left out where a protocol delegates later than in
     /// [`opened`](crate::Protocol::opened): it gives its [`Delegate`] what that needs.
     pub fn peer(&self) -> Peer {
         self.lease.peer()
     }
 
-    /// The process at the other end of a Unix socket, as the kernel knows it (`SO_PEERCRED`).
+    /// Returns the process at the other end of a Unix socket, as the kernel knows it (`SO_PEERCRED`).
     ///
     /// # Errors
     /// When this is no Unix socket.
@@ -123,7 +123,7 @@ impl Connection {
         self.lease.leased.is_draining()
     }
 
-    /// The deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
+    /// Returns the deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
     pub fn deadline(&self) -> Option<Instant> {
         self.lease.leased.ends_by()
     }
@@ -299,7 +299,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Delegate {
-    /// A delegate of a closure that reads, writes and may block. A panic in it ends the connection with a reset.
+    /// Makes a delegate of a closure that reads, writes and may block. A panic in it ends the connection with a reset.
     ///
     /// Each thread that has waited keeps one descriptor beside those of its connections.
     pub fn new(call: impl FnOnce(&mut Connection) -> After + Send + 'static) -> Delegate {
@@ -311,7 +311,7 @@ impl Delegate {
         })
     }
 
-    /// A delegate that is given the connection itself, to keep it anywhere: it ends when it is dropped. The loop watches it for its peer's
+    /// Makes a delegate that is given the connection itself, to keep it anywhere: it ends when it is dropped. The loop watches it for its peer's
     /// end meanwhile. Both closures are called on the loop's thread, first `take`, and must be quick; `told` is called at each [`WatchEvent`].
     pub fn watched(
         take: impl FnOnce(Connection) + Send + 'static,
@@ -325,7 +325,7 @@ impl Delegate {
 }
 
 impl Behaviour {
-    /// A blocking handler: it is called for each connection on a thread of its own, and the connection ends when it returns. An error is
+    /// Makes a blocking handler: it is called for each connection on a thread of its own, and the connection ends when it returns. An error is
     /// counted and ends the connection too. In both cases, what was written is delivered.
     ///
     /// ```no_run

@@ -12,7 +12,7 @@ pub(crate) struct Chunks<T> {
 }
 
 impl<T> Chunks<T> {
-    /// A table with memory for `capacity` entries.
+    /// Makes a table with memory for `capacity` entries.
     pub(crate) fn with_capacity(capacity: usize) -> Chunks<T> {
         let mut chunks = Chunks { made: Vec::new(), room: Vec::new(), length: 0 };
         chunks.reserve(capacity);
@@ -26,7 +26,7 @@ impl<T> Chunks<T> {
         self.made.reserve(self.room.len());
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> u32 {
         self.length
     }
@@ -49,7 +49,7 @@ impl<T> Chunks<T> {
         &mut self.made[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// The entry of this number; None if there is none yet.
+    /// Returns the entry of this number; None if there is none yet.
     #[inline(always)]
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut T> {
         Some(&mut self.made.get_mut(number as usize / CHUNK)?[number as usize % CHUNK])

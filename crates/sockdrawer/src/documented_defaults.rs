@@ -30,7 +30,7 @@ fn optional<T>(value: &Option<T>) -> Value {
     if value.is_none() { Value::None } else { Value::Words("a value".to_owned()) }
 }
 
-/// A value that is documented as `[`Name::default`]`, or by a variant.
+/// Makes a value that is documented as `[`Name::default`]`, or by a variant.
 fn named<T: Debug>(value: &T, expected: &T, name: &str) -> Value {
     let is_expected = format!("{value:?}") == format!("{expected:?}");
     Value::Words(if is_expected { format!("[`{name}`]") } else { format!("{value:?}") })
@@ -54,7 +54,7 @@ fn with_commas(number: u64) -> String {
 }
 
 impl Value {
-    /// The ways to write it.
+    /// Returns the ways to write the value.
     fn texts(&self) -> Vec<String> {
         match self {
             Value::Given => Vec::new(),
@@ -69,7 +69,7 @@ impl Value {
     }
 }
 
-/// The documentation of each item that begins with one of these words and stands in this block, by the name of the item.
+/// Returns the documentation of each item that begins with one of these words and stands in this block, by the name of the item.
 fn documented(source: &str, block: &str, begin: &str) -> BTreeMap<String, String> {
     let mut lines = source.lines().skip_while(|line| line.trim() != block);
     let head = lines.next().unwrap_or_else(|| panic!("there is no block {block:?}"));

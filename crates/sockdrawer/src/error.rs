@@ -5,7 +5,7 @@ use crate::net::{Address, AddressError};
 use crate::sys::Errno;
 use std::io;
 
-/// Why a pool could not be started, changed or asked. Each error prints as one line: what failed, why, what to do.
+/// Reason why a pool could not be started, changed or asked. Each error prints as one line: what failed, why, what to do.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -98,7 +98,7 @@ pub enum Error {
     /// A process of the pool refused the change; the pool goes on as it was.
     #[error("a process of the pool refuses: {reason}")]
     InProcess {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The setting cannot be changed in a running pool: start another pool.
@@ -106,7 +106,7 @@ pub enum Error {
     CannotChange {
         /// The name of the setting.
         setting: &'static str,
-        /// Why, and what to do.
+        /// The reason, and advice on what to do.
         reason: String,
     },
     /// The pool was changed since this configuration was copied from it; nothing was done.
@@ -145,27 +145,27 @@ pub enum Error {
     /// The pool was shut down, or gave up after too many restarts.
     #[error("the pool has stopped: {reason}")]
     Stopped {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The pool is on its way from one process to another, which say the configuration of it.
     #[error("the pool cannot be changed now: {reason}")]
     HandingOver {
-        /// Where, or when, it can be.
+        /// The place where, or the time when, it can be changed.
         reason: &'static str,
     },
     /// This process could not take over from the one that it was to replace, which goes on as it was.
     #[error("cannot take over at {}: {reason}", path.display())]
     Upgrade {
-        /// Where the two meet.
+        /// The path at which the two meet.
         path: std::path::PathBuf,
-        /// Why, and what to do.
+        /// The reason, and advice on what to do.
         reason: String,
     },
     /// This process was to be the next build in a rehearsal, which has ended: the other goes on as it was, and knows what would be taken over.
     #[error("a rehearsal at {} has ended: nothing was taken over", path.display())]
     Rehearsed {
-        /// Where the two met.
+        /// The path at which the two met.
         path: std::path::PathBuf,
     },
     /// The system refused a thread, an epoll or an event descriptor.

@@ -36,14 +36,14 @@ impl Behaviour {
     }
 }
 
-/// The behaviour of a recipe made by [`Behaviour::exec`].
+/// Makes the behaviour of a recipe made by [`Behaviour::exec`].
 pub(crate) fn from_options(options: &[u8]) -> Option<Behaviour> {
     words(options)?;
     let recipe = Recipe { name: NAME.to_owned(), options: options.to_vec() };
     Some(Behaviour::of_kind(Elsewhere, Kind::Program).with_recipe(recipe))
 }
 
-/// The program and its arguments, from the options of a recipe.
+/// Returns the program and its arguments, from the options of a recipe.
 pub(crate) fn words(options: &[u8]) -> Option<Vec<OsString>> {
     let words: Vec<Vec<u8>> = codec::decode(options).ok()?;
     (!words.is_empty()).then(|| words.into_iter().map(OsString::from_vec).collect())

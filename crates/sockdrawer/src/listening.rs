@@ -20,7 +20,7 @@ pub struct AcceptQueue {
     pub backlog: u32,
 }
 
-/// The accept queues of all sockets that listen at `address` in this network namespace, whichever process owns them; empty if no socket
+/// Returns the accept queues of all sockets that listen at `address` in this network namespace, whichever process owns them; empty if no socket
 /// listens there.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub fn accept_queues(address: std::net::SocketAddr) -> std::io::Result<Vec<Accep
     Ok(queues.into_iter().map(|(waiting, backlog)| AcceptQueue { waiting, backlog }).collect())
 }
 
-/// The listening sockets that systemd, or another program that speaks
+/// Returns the listening sockets that systemd, or another program that speaks
 /// [its protocol](https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html), passed to this process, with their names and
 /// addresses; empty if it passed none, or passed them to another process than this one, and than the [parent](PARENT) that started
 /// this one. They are closed in programs that this one starts.
@@ -89,7 +89,7 @@ pub fn passed_sockets() -> std::io::Result<Vec<Listening>> {
     names.into_iter().zip(descriptors).enumerate().map(listening).collect()
 }
 
-/// The names of this many sockets: without any, each is `unknown`, as with sd_listen_fds_with_names(3).
+/// Returns the names of this many sockets: without any, each is `unknown`, as with sd_listen_fds_with_names(3).
 fn names_of(count: &str, names: Option<&str>) -> Result<Vec<String>, String> {
     // As many as a process may have descriptors of, by far; fewer than numbers end at.
     let count = count.parse().ok().filter(|count| *count < 1 << 20);

@@ -6,7 +6,7 @@ use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A number that no other thread has at the same time, and not 0.
+/// Returns a number that no other thread has at the same time, and not 0.
 fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
@@ -16,23 +16,23 @@ fn this_thread() -> usize {
 
 /// Notice by which a loop is woken.
 pub(crate) struct Wake {
-    /// Set by the first notice after the loop last looked.
+    /// True where there was a notice after the loop last looked.
     notified: AtomicBool,
     /// The thread that looks at `notified` each time before it waits, so that it need not wake itself. 0: none does.
     reader: AtomicUsize,
-    /// None yet in an event loop that has had nothing to wait for.
+    /// Event descriptor; none yet in an event loop that has had nothing to wait for.
     event: OnceLock<OwnedFd>,
     system: Arc<dyn System>,
 }
 
 impl Wake {
-    /// Without an event, until one is asked for.
+    /// Makes a notice without an event, until one is asked for.
     pub(crate) fn new(system: Arc<dyn System>) -> Arc<Wake> {
         let (notified, reader) = (AtomicBool::new(false), AtomicUsize::new(0));
         Arc::new(Wake { notified, reader, event: OnceLock::new(), system })
     }
 
-    /// Readable after a notice. Made now if it was not.
+    /// Returns the event, which is readable after a notice. It is made now if there was none.
     pub(crate) fn event(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.event.get().is_none() {
             // Another thread's is as good.
@@ -60,7 +60,7 @@ impl Wake {
         self.notified.load(Ordering::Acquire)
     }
 
-    /// To be called before the loop looks: what comes after this is a notice again.
+    /// Forgets the notices. To be called before the loop looks: what comes after this is a notice again.
     pub(crate) fn clear(&self) {
         self.notified.swap(false, Ordering::AcqRel);
     }

@@ -110,7 +110,7 @@ pub(crate) fn program() -> Program {
         .files("result.json, report.html", "a run, in the folder that --out names")
 }
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
     let program = program();
     let own: Vec<Command> = Own::augment_subcommands(Command::new("own")).get_subcommands().cloned().collect();

@@ -51,7 +51,7 @@ pub(crate) struct ScriptArguments {
 }
 
 impl ScriptArguments {
-    /// The first option that was given.
+    /// Returns the first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         first_given([
             ("--send", self.send.is_some()),

@@ -55,7 +55,7 @@ fn version(text: &str) -> Result<TlsVersion, BadValue> {
     }
 }
 
-/// RFC 7301 has a byte for its length.
+/// Parses the name of a protocol: RFC 7301 has a byte for its length.
 fn protocol(text: &str) -> Result<String, BadValue> {
     match text.len() {
         1..=255 => Ok(text.to_owned()),
@@ -120,7 +120,7 @@ impl TlsArguments {
         }
     }
 
-    /// The name that all targets have.
+    /// Returns the name that all targets have.
     fn name(&self, targets: &[&Target], usage: fn(&dyn fmt::Display) -> Failure) -> Result<Option<String>, Failure> {
         if self.sni.is_some() {
             return Ok(self.sni.clone());

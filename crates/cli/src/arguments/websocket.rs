@@ -28,7 +28,7 @@ pub(crate) struct WebSocketArguments {
 }
 
 impl WebSocketArguments {
-    /// The first that was given.
+    /// Returns the first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         first_given([
             ("--header", !self.header.is_empty()),

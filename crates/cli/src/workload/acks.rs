@@ -43,7 +43,7 @@ pub(crate) struct AcksArguments {
 }
 
 impl AcksArguments {
-    /// The first option that was given.
+    /// Returns the first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         first_given([
             ("--ack", self.ack.is_some()),
@@ -54,7 +54,7 @@ impl AcksArguments {
     }
 }
 
-/// The messages that are asked for, or what makes no sense about them.
+/// Returns the messages that are asked for, or the reason why they make no sense.
 pub(crate) fn messages(arguments: &AcksArguments, options: &OperationArguments, connections: usize) -> Result<Messages, Failure> {
     let AcksArguments { ack, batch, window, .. } = arguments;
     let size = options.size.unwrap_or(SIZE);
@@ -90,7 +90,7 @@ pub(crate) fn messages(arguments: &AcksArguments, options: &OperationArguments, 
     Ok(messages)
 }
 
-/// From one message of a connection to its next.
+/// Returns the time from one message of a connection to its next.
 fn interval(options: &OperationArguments, connections: usize) -> Result<Duration, Failure> {
     match (options.interval, options.rate) {
         (Some(interval), _) => Ok(interval),
@@ -123,7 +123,7 @@ impl Told for Messages {
     }
 }
 
-/// The line a ladder starts with.
+/// Returns the line that a ladder starts with.
 pub(crate) fn ladder(ladder: &Ladder) -> String {
     let Ladder { messages, duration, .. } = ladder;
     let Messages { window, .. } = messages;

@@ -93,7 +93,7 @@ impl fmt::Display for Mix {
 }
 
 impl HttpArguments {
-    /// The first option that was given.
+    /// Returns the first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         first_given([
             ("--path", self.path.is_some()),

@@ -58,12 +58,12 @@ impl OperationArguments {
     }
 }
 
-/// The first of these options that was given.
+/// Returns the first of these options that was given.
 pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
     options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
 }
 
-/// The command line of `load` is at fault.
+/// Makes the failure of a faulty command line of `load`.
 pub(crate) fn usage(line: impl fmt::Display) -> Failure {
     Failure::usage_of("sockdrawer load", line)
 }

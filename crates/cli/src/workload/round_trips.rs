@@ -43,7 +43,7 @@ pub(crate) fn round_trips(
     Ok(RoundTrips { interval: interval.unwrap_or(default), question })
 }
 
-/// Whole seconds.
+/// Returns the interval of pings, in whole seconds.
 fn ping_interval(connections: usize) -> Duration {
     let seconds = (connections as f64 / PINGS_PER_SECOND).ceil();
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).clamp(PING_INTERVAL, LONGEST_PING_INTERVAL)

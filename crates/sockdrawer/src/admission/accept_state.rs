@@ -7,8 +7,8 @@ use super::Reject;
 pub(crate) enum AcceptState {
     #[default]
     Open,
-    /// They wait in the kernel.
+    /// New connections wait in the kernel.
     Suspended,
-    /// They are accepted and turned away.
+    /// New connections are accepted and turned away.
     Refusing(Reject),
 }

@@ -55,7 +55,7 @@ impl Limits {
         self
     }
 
-    /// The setting that makes no sense, and why.
+    /// Checks the settings. Returns the setting that makes no sense, and the reason.
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if let Some(rate) = &self.rate {
             if !rate.per_second.is_finite() || rate.per_second <= 0.0 {
@@ -119,7 +119,7 @@ pub struct PerPeer {
 }
 
 impl PerPeer {
-    /// A maximum per address; a connection above it sees an orderly end.
+    /// Makes a maximum per address; a connection above it sees an orderly end.
     pub fn address(max: usize) -> PerPeer {
         PerPeer { max, prefixes: Prefixes::ADDRESS, reject: Reject::Fin }
     }
@@ -144,12 +144,12 @@ pub struct AcceptRate {
 }
 
 impl AcceptRate {
-    /// A maximum rate; connections that come faster wait.
+    /// Makes a maximum rate; connections that come faster wait.
     pub fn new(per_second: f64, burst: u32) -> AcceptRate {
         AcceptRate { per_second, burst, on_excess: OnFull::Backpressure }
     }
 
-    /// The time from one connection to the next.
+    /// Returns the time from one connection to the next.
     pub(crate) fn gap(&self) -> Duration {
         Duration::try_from_secs_f64(1.0 / self.per_second).unwrap_or(Duration::MAX)
     }

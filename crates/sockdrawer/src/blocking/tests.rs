@@ -143,7 +143,7 @@ impl Protocol for Taken {
     }
 }
 
-/// A pool, one of its connections, and the hold on it.
+/// Makes a pool, one of its connections, and the hold on it.
 fn taken() -> (Pool, TcpStream, Lease) {
     taken_over(Arc::new(Kernel))
 }

@@ -277,8 +277,8 @@ impl Acceptor {
         self.watch_sockets(io);
     }
 
-    /// A connection was accepted from this socket, after something had failed, or with a descriptor that is left to the rest of the program: then
-    /// no more are accepted, but for those that wait at a socket on its way out, which were let in.
+    /// Goes on after a connection was accepted from this socket, after something had failed, or with a descriptor that is left to the rest of
+    /// the program: then no more are accepted, but for those that wait at a socket on its way out, which were let in.
     #[cold]
     fn accepted_again(&mut self, io: &Io, index: usize, is_spared: bool) {
         if let Some(Some(held)) = self.held.get_mut(index) {
@@ -340,7 +340,7 @@ impl Acceptor {
         true
     }
 
-    /// A socket that has something, each in turn. They are looked at together, and only when all that had something then have
+    /// Returns a socket that has something, each in turn. They are looked at together, and only when all that had something then have
     /// been accepted from; a single one is not looked at, accepting tells as much.
     fn next_ready(&mut self, io: &Io) -> Result<Option<usize>, Errno> {
         while let Some(index) = self.ready.pop() {

@@ -31,8 +31,8 @@ impl Delegation {
         }
     }
 
-    /// The peer of a connection that waits to be taken has ended or reset it. Half an end leaves an accepted one as it is: the peer may still
-    /// read. For one that was made by connecting it means that nothing will come. Returns whether the connection is over and nothing took it.
+    /// Handles the end or reset of a connection that waits to be taken, by its peer. Half an end leaves an accepted one as it is: the peer may
+    /// still read. For one that was made by connecting it means that nothing will come. Returns whether the connection is over and nothing took it.
     pub(super) fn peer_ended(&self, system: &dyn System, side: Side) -> bool {
         let Delegation::Leased { leased, socket, watched: true, .. } = self else { return false };
         if leased.watcher.tell(WatchEvent::PeerEnded) {

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!([dialer.take(now), dialer.take(now)], first);
     }
 
-    /// However often the rate changes, so many become due as it says for each stretch of time.
+    /// Checks that however often the rate changes, as many become due as it says for each stretch of time.
     #[test]
     fn changes_of_the_rate_bring_no_connect_and_lose_none() {
         for late in [Late::MakeUp, Late::Forget] {

@@ -75,8 +75,8 @@ impl Endings {
         permits().saturating_sub(known)
     }
 
-    /// The last word: connections that have ended in order, and those that were cut or are from now on. `permits` are those in use
-    /// where every connection is meant: a loop that has not answered has some of them.
+    /// Returns the totals: connections that have ended in order, and those that were cut or are from now on. `permits` are those in use where
+    /// every connection is meant: a loop that has not answered has some of them.
     pub(crate) fn tell(&self, permits: impl Fn() -> usize) -> (usize, usize) {
         self.told.store(true, SeqCst);
         let unheard = self.unheard(permits);
@@ -84,8 +84,8 @@ impl Endings {
         (ended, asked - ended + unheard)
     }
 
-    /// A counted connection is gone: in order, or by a reset; something else still holds its permit. `was_cut`: it was counted as that
-    /// before.
+    /// Counts the end of a counted connection: in order, or by a reset. `held`: something else still holds its permit. `was_cut`: it was
+    /// counted as that before.
     pub(super) fn ended(&self, reset: bool, held: bool, was_cut: bool) {
         self.held.fetch_add(usize::from(held), SeqCst);
         match (was_cut, reset) {
@@ -95,7 +95,7 @@ impl Endings {
         }
     }
 
-    /// Connections that were never accepted, and are reset where they wait.
+    /// Counts connections that were never accepted, and are reset where they wait.
     pub(super) fn add_cut(&self, count: usize) {
         self.asked.fetch_add(count, SeqCst);
         self.cut.fetch_add(count, SeqCst);

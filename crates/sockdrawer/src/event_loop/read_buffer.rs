@@ -29,8 +29,8 @@ impl ReadBuffer {
         Ok(())
     }
 
-    /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All
-    /// connections of the loop pay a little for the one that did it, and not each that comes may do it once.
+    /// Makes reads smaller from here on: one brought more than may be kept, and the connection cannot have the rest now. All connections
+    /// of the loop pay a little for the one that did it, and not each that comes may do it once.
     #[cold]
     pub(super) fn read_less(&mut self, bound: usize) {
         self.most = self.most.min(bound.max(LEAST_READ_BYTES));

@@ -88,7 +88,7 @@ impl EventLoop {
         self.acceptor.unplaced.iter().map(|incoming| incoming.socket.as_raw_fd())
     }
 
-    /// A listener has something: one connection is accepted, because looking for a second that is not there costs more than
+    /// Accepts one connection from a listener that has something, because looking for a second that is not there costs more than
     /// accepting one; in a turn with many events that cost is nothing, and the queue should not wait for them all.
     pub(in crate::event_loop) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
@@ -306,7 +306,7 @@ impl EventLoop {
         }
     }
 
-    /// The first after a lack, one that came before its socket had the options that are in force, or one with a descriptor that is left to others.
+    /// Handles a connection that is the first after a lack, came before its socket had the options in force, or has a descriptor left to others.
     #[cold]
     fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
         self.acceptor.accepted_again(&self.connections.io, index, is_spared);

@@ -123,8 +123,8 @@ impl Connections {
 }
 
 impl EventLoop {
-    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
-    /// address each came in.
+    /// Seats those of the arrivals that are this process's from now on; the others are forgotten. Their permits are taken already. Returns
+    /// the address at which each came in.
     pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
         self.connections.timers.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);

@@ -138,8 +138,8 @@ impl Connections {
         }
     }
 
-    /// Input is not read any more. epoll tells the peer's end or reset also where nothing is asked for: then
-    /// what is left is read at once.
+    /// Watches for the end of a connection whose input is not read any more. epoll tells the peer's end or reset also where nothing is
+    /// asked for: then what is left is read at once.
     fn watch_for_end(&mut self, slot: u32) {
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);

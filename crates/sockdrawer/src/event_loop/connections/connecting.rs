@@ -215,7 +215,7 @@ impl Connections {
         None
     }
 
-    /// The layers of a connection that was made have shaken hands, or it ends before that. The one that asked for it is told after this callback.
+    /// Handles the end of a handshake of layers, or of the connection before that. The asker is told after this callback.
     pub(super) fn shook(&mut self, slot: u32, hands: bool) {
         let asked = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut());
         match asked {

@@ -207,9 +207,8 @@ impl Connections {
         });
     }
 
-    /// Time is up. Which connections are cut is decided now and of all at once; their sockets are closed by
-    /// [`Connections::close_cut`]: to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
-    /// is kept for all.
+    /// Decides, now that time is up, and of all at once, which connections are cut; their sockets are closed by [`Connections::close_cut`]:
+    /// to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
         let mut left = self.slots.having(|extra| extra.is_counted_for(endings));
         left.retain(|token| !self.decide_cut(*token));

@@ -482,8 +482,8 @@ impl Connections {
         None
     }
 
-    /// Something happens to a connection that may be frozen: it is not the other process's then, and is offered again later. False where it
-    /// ended, by a note that had come meanwhile.
+    /// Takes back a connection that may be frozen, because something happens to it: it is not the other process's then, and is offered again
+    /// later. Returns false where it ended, by a note that had come meanwhile.
     #[inline]
     pub(super) fn take_back(&mut self, slot: u32) -> bool {
         !self.slots.at(slot).flags.is(Phase::Frozen) || self.thaw_one(slot)
@@ -496,7 +496,7 @@ impl Connections {
         self.slots.at(slot).is_taken()
     }
 
-    /// Something is done to a connection, which goes on here then: now, where this returns true; else later, if it was offered to another process.
+    /// Takes back a connection for an action: now, where this returns true; else `act` is called later, if it was offered to another process.
     #[inline]
     pub(super) fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
         match self.moving.offered(self.slots.at(slot)) {
