@@ -296,7 +296,7 @@ pub(crate) trait Table: Send {
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Returns whether the peer waits for an answer. A panic is an answer that was not given.
     fn owes(&mut self, slot: u32) -> bool;
-    /// Returns whether it is still to be learned who the peer is.
+    /// Returns true where the peer is still to be learned.
     fn awaits_peer(&mut self, slot: u32) -> bool;
     /// Returns the filter, and the bytes it left, that the state lends with its connection.
     fn lend(&mut self, slot: u32) -> Option<Lent>;

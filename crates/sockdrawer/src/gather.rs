@@ -37,7 +37,7 @@ pub(crate) struct Answers<T> {
 }
 
 impl<T> Answers<T> {
-    /// Waits for so long from now on, when all have been asked.
+    /// Sets the time to wait, from now on, when all have been asked.
     pub(crate) fn within(self, time: Duration) -> Answers<T> {
         Answers { until: Some(deadline(Instant::now(), time)), ..self }
     }

@@ -6,7 +6,7 @@ use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Returns a number that no other thread has at the same time, and not 0.
+/// Returns a number that no other thread has while this one runs, and not 0.
 fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };

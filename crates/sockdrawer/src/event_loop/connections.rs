@@ -165,7 +165,7 @@ impl Connections {
         self.generations.refresh(&self.io, &mut self.read).is_ok() && self.generations.active().generation.gives_all_away()
     }
 
-    /// Keeps memory for so many connections ready.
+    /// Keeps memory ready for `capacity` connections.
     pub(crate) fn reserve(&mut self, capacity: usize) {
         self.slots.reserve(capacity);
         self.generations.active().table.reserve(capacity);

@@ -18,7 +18,7 @@ pub(crate) struct Endings {
     pub(crate) until: Instant,
     /// Moment at which protocols that have not been told yet are told, whatever they were doing.
     pub(crate) last_words: Instant,
-    /// Loops that have not said yet which of their connections are meant.
+    /// Number of loops that have not said yet which of their connections are selected.
     silent: AtomicUsize,
     pub(super) asked: AtomicUsize,
     ended: AtomicUsize,
@@ -40,7 +40,7 @@ impl Endings {
         Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, closing, told })
     }
 
-    /// Counts a loop that is being asked which connections are meant; it has answered, or is gone, when the result is dropped.
+    /// Counts a loop that is being asked which connections are selected; it has answered, or is gone, when the result is dropped.
     pub(crate) fn loop_asked(self: &Arc<Endings>) -> Silent {
         self.silent.fetch_add(1, SeqCst);
         Silent(self.clone())

@@ -34,7 +34,7 @@ pub(super) struct LiveGeneration {
 }
 
 impl LiveGeneration {
-    /// Returns whether it is still to be learned who the peer of this state's connection is.
+    /// Returns true where the peer of this state's connection is still to be learned.
     pub(super) fn awaits_peer(&mut self, state: u32) -> bool {
         self.learns_peer_address && self.table.awaits_peer(state)
     }
@@ -58,7 +58,7 @@ pub(super) struct Generations {
     epoch: u64,
     /// The generation in force, or the model, needs the peer's address.
     pub(super) names_peers: bool,
-    /// A service in force may learn who the peer is after the accept.
+    /// A service in force may learn the peer's address after the accept.
     learns_peers: bool,
 }
 
@@ -142,7 +142,7 @@ impl Generations {
         if self.own.is_empty() { self.active } else { self.active_at(slots.own_address(slot)) }
     }
 
-    /// Returns whether the service in force at a listener learns who its peers are only after the accept.
+    /// Returns true where the service in force at a listener learns its peers' addresses only after the accept.
     #[inline]
     pub(super) fn learns_peers_at(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         self.learns_peers && {
@@ -151,7 +151,7 @@ impl Generations {
         }
     }
 
-    /// Returns whether it is still to be learned who the peer of a connection is: it is counted as a connection of none until then.
+    /// Returns true where the peer of a connection is still to be learned: it is counted as a connection of none until then.
     pub(super) fn awaits_peer(&mut self, slots: &mut Slots, slot: u32) -> bool {
         let record = slots.at(slot);
         let (table, state, has_protocol) = (record.table, record.state, record.has_protocol());

@@ -85,7 +85,7 @@ fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
     }
 }
 
-/// Has a loop serve so many connections, one after the other, and counts how many there are at once.
+/// Has a loop serve this many connections, one after the other, and counts how many there are at once.
 fn serve(limiter: &Arc<Limiter>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
     let mut waiter = Waiter::new(limiter.clone(), ear.inbox.wake.clone());

@@ -286,7 +286,7 @@ impl Slots {
         self.extras.remove(&slot).unwrap_or_default()
     }
 
-    /// Returns the tokens of the connections of which few have what is meant.
+    /// Returns the tokens of the connections whose extra is selected; few have one.
     pub(super) fn having(&mut self, is_meant: impl Fn(&Extra) -> bool) -> Vec<u64> {
         let slots: Vec<u32> = self.extras.iter().filter(|(_, extra)| is_meant(extra)).map(|(slot, _)| *slot).collect();
         slots.into_iter().map(|slot| self.token(slot)).collect()

@@ -59,7 +59,7 @@ impl Timers {
         seen.since.elapsed().min(age)
     }
 
-    /// Notes that a connection that came from another process has been idle there for so long.
+    /// Notes that a connection that came from another process has been idle there for this time.
     pub(super) fn was_idle(&mut self, slot: u32, progress: u64, time: Duration) {
         if let Some(since) = Instant::now().checked_sub(time) {
             self.idle.insert(slot, Seen { progress, since });

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A busy turn accepts one connection more from each listener for so many events.
+/// Number of events of a busy turn for which it accepts one connection more from each listener.
 const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 
 /// Maximum number of connections that are accepted at the limit, and end at once, before events are looked at again.
@@ -156,7 +156,7 @@ impl EventLoop {
         self.acceptor.view.asks_after && generations.refresh(io, read).is_ok() && generations.learns_peers_at(listener)
     }
 
-    /// Enters a connection whose peer's address is known. Admission is not asked here where the service learns who the peer is.
+    /// Enters a connection whose peer's address is known. Admission is not asked here where the service learns its peer's address.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
         self.connections.enter(slot, peer);
         let Connections { slots, generations, .. } = &mut self.connections;
@@ -437,7 +437,7 @@ impl EventLoop {
         }
     }
 
-    /// Gives up a socket for good, after accepting what waits in its queue. `retiring` is dropped then.
+    /// Gives up a socket for good, after accepting the connections in its queue. `retiring` is dropped then.
     pub(crate) fn retire_socket(&mut self, socket: &Arc<ListenSocket>, retiring: &Arc<Retiring>) {
         for held in self.acceptor.held.iter_mut().flatten() {
             if Arc::ptr_eq(&held.socket, socket) {
@@ -447,7 +447,7 @@ impl EventLoop {
         self.retire_empty_sockets();
     }
 
-    /// Accepts what waits at retiring sockets and gives up those that are empty. Without permits they stay until there are some; where
+    /// Accepts the connections that wait at retiring sockets and gives up those that are empty. Without permits they stay until there are some; where
     /// more comes than a turn may accept, connections have their turn first.
     pub(super) fn retire_empty_sockets(&mut self) {
         let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
@@ -479,7 +479,7 @@ impl EventLoop {
                     Ok(()) => _ = self.accept(index),
                     Err(room) => match self.acceptor.rejects_without_room(&self.connections.io, index, room) {
                         Some((reject, reason)) => _ = self.acceptor.turn_away(&mut self.connections, index, (&reject, reason)),
-                        // Also while suspended: what waits here has been let in.
+                        // This holds while suspended, too: connections that wait here have been let in.
                         None if room == Capacity::ListenerFull => {
                             let listener = self.acceptor.listener_of(index);
                             self.acceptor.wait_at(&self.connections.io, &listener);

@@ -1,4 +1,4 @@
-//! The end of a listening socket: what waits in its queue is accepted first.
+//! The end of a listening socket: the connections in its queue are accepted first.
 
 use super::{Accepted, Acceptor, State};
 use crate::admission::Reject;

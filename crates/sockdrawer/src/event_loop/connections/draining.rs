@@ -142,7 +142,7 @@ impl Connections {
         true
     }
 
-    /// Asks connections that are meant to end, and counts what comes of it.
+    /// Asks the selected connections to end, and counts their ends.
     pub(crate) fn drain_counted(&mut self, selector: &Selector, endings: &Arc<Endings>) {
         let meant = self.choose(selector);
         self.drain_in_slices(meant, endings);
@@ -162,7 +162,7 @@ impl Connections {
         });
     }
 
-    /// Ends connections that are meant: their protocols may say goodbye, and have this time until all is sent.
+    /// Ends the selected connections: their protocols may say goodbye, and have this time until all is sent.
     pub(crate) fn purge_counted(&mut self, selector: &Selector, within: Duration, endings: &Arc<Endings>) {
         let meant = self.choose(selector);
         let (new, endings) = (self.count_endings(meant, endings), endings.clone());

@@ -22,7 +22,8 @@ use std::time::Instant;
 const MAX_BYTES: usize = 96 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
 const MAX_WAITS: usize = 16 * 1024 * 1024;
-/// Notes that go along with a frozen connection, and their bytes for all of a loop; with one more it goes on here, or so many more wait until it does.
+/// Maximum of notes that go along with a frozen connection, and of their bytes for all of a loop; with one more it goes on here, or more notes, up to
+/// [`MAX_LATER`], wait until it does.
 const MAX_NOTES: usize = 1024;
 const MAX_NOTE_BYTES: usize = 4 * 1024 * 1024;
 const MAX_LATER: usize = 16 * MAX_NOTES;
@@ -47,7 +48,7 @@ impl Moving {
         self.frozen.values().map(|frozen| frozen.token).collect()
     }
 
-    /// Returns the ids of frozen connections, of those that are meant.
+    /// Returns the ids of the frozen connections that are selected.
     fn ids(&self, is_meant: impl Fn(&Frozen) -> bool) -> Vec<u64> {
         self.frozen.iter().filter(|(_, frozen)| is_meant(frozen)).map(|(id, _)| *id).collect()
     }
@@ -297,8 +298,8 @@ impl Connections {
         sent.map(|()| offered)
     }
 
-    /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those of
-    /// which it is still to be learned who their peers are. Only the successor knows all connections of a peer.
+    /// Freezes the connections that can move, of those whose state a successor `reads`: `together` all, which hear notes still, else those
+    /// whose peers are still to be learned. Only the successor knows all connections of a peer.
     pub(crate) fn freeze_first(&mut self, reads: &State, together: bool) {
         if together {
             self.moving.gathered = Some(0);
@@ -569,7 +570,7 @@ impl Connections {
     }
 }
 
-/// Returns why a connection with these flags cannot move now, if it was made for one that is here still, and so many of its bytes wait.
+/// Returns why a connection with these flags cannot move now, if it was made for one that is here still, and `waits` of its bytes wait.
 fn why_one_stays(flags: Flags, extra: Option<&Extra>, is_made: bool, waits: usize) -> Option<&'static str> {
     let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
     if flags.any(Flags::DRAINING.union(Flags::PURGED)) || is_counted {

@@ -26,7 +26,7 @@ fn state(slot: &Slot) -> ConnectionState {
 }
 
 impl Connections {
-    /// Does this to the connections that are meant.
+    /// Does an operation on the selected connections.
     pub(crate) fn apply(&mut self, op: &Op, selector: &Selector) -> Outcome {
         let mut answer = Outcome { connections: self.count(), ..Outcome::default() };
         let done = match op {

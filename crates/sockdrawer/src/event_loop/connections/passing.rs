@@ -65,12 +65,12 @@ impl<'c> Pair<'c> {
         false
     }
 
-    /// Reads once, and sends the other side what came of it.
+    /// Reads once, and sends the other side the result.
     pub(super) fn pass_once(&mut self, most: usize) -> Relayed {
         let Connections { slots, io, kept, read, generations, .. } = &mut *self.connections;
         let (record, kept) = (slots.at(self.from), kept.bytes(self.from));
         let from = kept.len();
-        // A filter that has not taken so many bytes takes none.
+        // A filter that has left more bytes than this takes none.
         if from > generations.at(record.table).max_partial {
             return self.refuse(TOO_LONG, false);
         }
