@@ -73,7 +73,7 @@ static ALLOCATOR: Counting = Counting;
 /// `Ping` is answered by a worker, then by a timer.
 struct Busy(Arc<Stage>);
 
-/// What the test tells the protocols.
+/// Orders of the test to the protocols.
 #[derive(Default)]
 struct Stage {
     /// Jobs wait while this is set, so that all of them are in the queue at once.

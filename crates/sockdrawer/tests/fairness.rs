@@ -1,4 +1,4 @@
-//! What many connections do at once does not keep the others of their loop waiting.
+//! Connections that do much at once do not keep the others of their loop waiting.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// What happens to connections of one loop, in order.
+/// Events of the connections of one loop, in order.
 type Story = Arc<Mutex<Vec<&'static str>>>;
 
 /// Answers what it gets. After `h` it says that it holds its loop up, and does until it is let go; after `t` it has a timer.

@@ -1,5 +1,5 @@
-//! One suite of behaviour over all models. A model leaves a test out only by refusing by name what the test needs, and which it
-//! refuses stands in one table.
+//! Suite of behaviour over all models. A model leaves a test out only by refusing by name what the test needs; one table lists
+//! what each model refuses.
 
 mod common;
 
@@ -121,7 +121,7 @@ for_each_model! {
     ending::the_last_handle_ends_the_pool,
 }
 
-/// What a model refuses: a part of the names of tests, and what the refusal must say.
+/// Refusals of the models: the model, a part of the names of tests, and what the refusal must say.
 const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Fork, "a_pool_that_connects", "make connections"),
     (Model::Fork, "notes_reach_all", "bring notes to connections"),

@@ -271,7 +271,7 @@ fn one_sender_cannot_queue_more_notes_than_the_bound() {
             sent.err()
         });
         assert!(matches!(refused, Some(NotifyError::Full(_))), "{queued} were queued");
-        // One inbox may be read while the next fills.
+        // The loop may read one inbox while the next fills.
         assert!(queued - heard <= 2 * BOUND, "{} wait after {heard}", queued - heard);
         // More than the loop reads in one turn, so that it has looked into its inbox meanwhile.
         service.hear(BOUND / 4);

@@ -7,10 +7,10 @@ use sockdrawer::{Config, Context, Input, Local, Peer, Pool, Protocol, Service, S
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: u32 = 500;
-/// Each asks so often: 1,000 times a second together.
+/// Interval between the questions of one connection: together, all connections ask 1,000 times per second.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// How late each question was asked, in each loop.
+/// Delays with which questions were asked, in each loop.
 #[derive(Default)]
 struct Lags(Vec<Duration>);
 

@@ -1,4 +1,4 @@
-//! What the tests of running pools share.
+//! Tools that the tests of running pools share.
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
@@ -144,12 +144,12 @@ pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     stream.read_to_end(&mut bytes).map(|_| bytes)
 }
 
-/// What the server says to a connection that it ends at once; a reset may come before `connect` returns.
+/// Returns the bytes that the server sends to a connection that it ends at once; a reset may come before `connect` returns.
 pub(crate) fn turned_away(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<Vec<u8>> {
     read_all(&mut try_connect_from(source, at)?)
 }
 
-/// The peer was cut off, and is told so.
+/// Asserts that the connection was reset: the peer was cut off, and is told so.
 #[track_caller]
 pub(crate) fn assert_reset(stream: &mut TcpStream) {
     assert_eq!(read_all(stream).expect_err("a reset").kind(), std::io::ErrorKind::ConnectionReset);
@@ -209,12 +209,12 @@ pub(crate) fn percentile(durations: &mut [Duration], share: f64) -> Duration {
     durations[((durations.len() - 1) as f64 * share) as usize]
 }
 
-/// Whether this run may take longer, for numbers worth more.
+/// Returns true where this run may take longer, for numbers worth more.
 pub(crate) fn is_long() -> bool {
     std::env::var_os("SOCKDRAWER_LONG").is_some()
 }
 
-/// Random numbers that are the same in each run.
+/// Random numbers, equal in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -243,15 +243,15 @@ pub(crate) fn play(name: &str, role: &str) -> Player {
     Player(child)
 }
 
-/// What [`play`] asked this process to do, if it did.
+/// Returns what [`play`] asked this process to do, if it did.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// What a child says begins with this; the rest is from the test harness.
+/// Beginning of each line that a child says; the other lines are from the test harness.
 const SAYS: &str = "says: ";
 
-/// In a child: tells the parent something.
+/// Tells the parent something, in a child.
 pub(crate) fn say(what: &str) {
     println!("\n{SAYS}{what}");
     std::io::stdout().flush().expect("the parent listens");
@@ -303,7 +303,7 @@ pub(crate) fn without_place(message: &str) -> String {
     message.split_once(", at ").expect("it says where").0.to_owned()
 }
 
-/// One line, byte by byte: what follows it stays in the pipe. Empty at the end.
+/// Reads one line, byte by byte, so that the bytes after it stay in the pipe. Returns an empty line at the end.
 fn read_line(from: &mut impl Read) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -354,7 +354,7 @@ fn in_its_own_process(name: &str) -> Result<(), Failed> {
     if ended.status.success() { Ok(()) } else { Err(said.into()) }
 }
 
-/// So many connections that are served.
+/// Returns `count` connections that are served.
 pub(crate) fn many(at: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
     clients.iter_mut().for_each(|client| assert!(echoes(client, b"hello")));
@@ -373,13 +373,13 @@ pub(crate) fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
 }
 
-/// Whether it lives: one that has ended and was not reaped yet does not.
+/// Returns true where the process lives; a process that has ended and was not reaped yet does not.
 pub(crate) fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
 }
 
-/// Children of all threads of a process.
+/// Returns the children of all threads of a process.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -392,7 +392,7 @@ pub(crate) struct Holding {
     pub(crate) lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
-/// Of [`Holding`].
+/// Protocol of [`Holding`].
 pub(crate) struct Held {
     holds: mpsc::Sender<()>,
     lets_go: Arc<Mutex<mpsc::Receiver<()>>>,

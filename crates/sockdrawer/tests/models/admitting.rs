@@ -143,7 +143,7 @@ pub(crate) fn a_peer_has_as_many_as_it_may(bench: &Bench) -> Outcome {
     there.into_iter().for_each(Client::end);
     assert_settled(&pool);
     let Counts { rejected, rejected_per_peer, rejected_pool_full, .. } = pool.status().counts;
-    // One at a time is a limit of the pool.
+    // The model that serves one connection at a time has that as a limit of the pool.
     let [of_peer, of_pool] = if bench.side_by_side() { [10, 0] } else { [0, 10] };
     assert_eq!((rejected, rejected_per_peer, rejected_pool_full), (10, of_peer, of_pool));
     Ok(())
@@ -183,7 +183,7 @@ pub(crate) fn rejects_are_counted_by_their_reasons(bench: &Bench) -> Outcome {
     assert_eq!((counts.rejected_pool_full, counts.rejected_listener_full), (3, listener_full));
     assert_eq!((counts.rejected_too_fast, counts.rejected_refusing), (5, 6 + 7));
     assert_eq!((counts.rejected_per_peer, counts.rejected_by_policy), (0, 0));
-    // What a process had counted that is gone is counted still.
+    // The counts of a process that is gone are kept.
     assert!(crash_loop(&pool, 0));
     assert!(pool.wait(PATIENCE, |status| status.restarts == 1));
     assert_eq!(pool.status().counts.rejected, counts.rejected);

@@ -1,4 +1,4 @@
-//! What a test of the suite is given: a model, and pools that run under it.
+//! Bench of a test of the suite: a model, and pools that run under it.
 
 use crate::common::{PATIENCE, address, address_of_its_own, connect, read, read_all};
 use crate::services::{Actor, Frame, SIZE, frame, parts};
@@ -39,12 +39,12 @@ impl Bench {
         Ok((pool, at))
     }
 
-    /// Whether connections run beside each other. Else each waits for the end of the one before.
+    /// Returns true where connections run beside each other. Otherwise each waits for the end of the one before.
     pub(crate) fn side_by_side(&self) -> bool {
         self.model != Model::Single
     }
 
-    /// As many connections at once as the model can have, at most `wanted`.
+    /// Returns how many connections the model can have at once, at most `wanted`.
     pub(crate) fn crowd(&self, wanted: usize) -> usize {
         if self.side_by_side() { wanted } else { 1 }
     }
@@ -54,7 +54,7 @@ impl Bench {
         pool.notify(&Selector::Before(0), [])
     }
 
-    /// Whether jobs run elsewhere than their connections.
+    /// Returns true where jobs run elsewhere than their connections.
     pub(crate) fn has_workers(&self) -> bool {
         matches!(self.model, Model::Prefork | Model::Loops | Model::Tasks)
     }
@@ -98,7 +98,7 @@ impl Client {
         self.0.shutdown(Shutdown::Write).expect("it stands");
     }
 
-    /// What comes until the orderly end.
+    /// Returns the bytes that come until the orderly end.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         read_all(&mut self.0).expect("an orderly end")

@@ -48,14 +48,14 @@ pub(crate) fn settings_are_for_new_connections(bench: &Bench) -> Outcome {
     old.end();
     let mut new = Client(connect(at));
     new.0.write_all(part).expect("it stands");
-    // How it sees its end is not the matter here.
+    // The way in which the client sees its end is not the matter here.
     let _ = read_all(&mut new.0);
     assert_settled(&pool);
     assert_eq!(pool.status().counts.too_long, 1);
     Ok(())
 }
 
-/// One connection that must go well. It may be of any version.
+/// Makes one connection that must go well, with any version of the service.
 fn visit(at: SocketAddr) -> Result<(), String> {
     let told = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(at).map_err(told)?;
@@ -66,7 +66,7 @@ fn visit(at: SocketAddr) -> Result<(), String> {
     if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
 }
 
-/// ... to a path.
+/// Makes one connection to a path that must go well, with any version of the service.
 fn visit_path(path: &Path) -> Result<(), String> {
     let told = |error: std::io::Error| error.to_string();
     let mut stream = UnixStream::connect(path).map_err(told)?;

@@ -1,4 +1,4 @@
-//! What breaks in one place stays there.
+//! A failure in one place stays there.
 
 use crate::bench::{Bench, Client, Outcome};
 use crate::common::{PATIENCE, connect_from, read_all, turned_away};

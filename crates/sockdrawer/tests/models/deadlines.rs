@@ -17,7 +17,7 @@ const MUCH: usize = 10_000_000;
 const PIECE: usize = 32 * 1024;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a peer does while its connection is ended.
+/// Behaviour of a peer while its connection is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     /// It reads nothing of what it asked for until the pool has said how the end went.
@@ -26,7 +26,7 @@ enum Peer {
     Idle,
 }
 
-/// How a connection ended, as its peer saw it.
+/// End of a connection, as its peer saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     /// Every byte, and then the end.
@@ -62,7 +62,8 @@ pub(crate) fn connections_that_wait_at_the_deadline_are_reset_and_counted(bench:
     let took = began.elapsed();
     let reset = waiting.iter_mut().map(is_reset).filter(|reset| *reset).count();
     assert_eq!(reset, WAITING);
-    // Of a helper that has no CPU at the deadline only what it holds is known, and that is cut with it; so is what a process holds that has none.
+    // Where a helper has no CPU at the deadline, only what it holds is known, and that is cut with it; so are the connections of
+    // a process that has no CPU.
     let is_late = (drained.asked, drained.cut) == (1, 1) || drained.cut == WAITING + 1;
     if !is_late || !matches!(bench.model, Model::Fork | Model::Prefork) {
         assert_eq!(drained, Drained { asked: WAITING + 1, ended: 1, cut: WAITING, silent: 0 });
@@ -165,7 +166,7 @@ fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
     Ok(())
 }
 
-/// What the pool says, how long that took, and what each peer saw.
+/// Ends the connections of these peers and returns what the pool says, how long that took, and what each peer saw.
 fn ended(pool: &Pool, at: SocketAddr, peers: &[Peer], within: Duration, end: End) -> (Drained, Duration, Vec<Seen>) {
     let (ready, over) = (Barrier::new(peers.len() + 1), Barrier::new(peers.len() + 1));
     thread::scope(|scope| {

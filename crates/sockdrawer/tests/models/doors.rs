@@ -38,7 +38,7 @@ fn of(at: SocketAddr) -> Selector {
     Selector::Listener(at.into())
 }
 
-/// Those of one address are listed and ended, also when its sockets were replaced since; the others stay.
+/// Checks that the connections of one address are listed and ended, also when its sockets were replaced since; the others stay.
 pub(crate) fn connections_are_chosen_by_their_listener(bench: &Bench) -> Outcome {
     let (pool, first) = bench.start(bench.actor())?;
     let other = second(&pool)?;
@@ -78,7 +78,8 @@ fn waiting(pool: &Pool, at: SocketAddr, wanted: usize) -> Vec<thread::JoinHandle
     clients
 }
 
-/// One that is suspended stays so when its sockets are replaced, until it is resumed. Who waited at the old ones has been let in.
+/// Checks that a suspended listener stays suspended when its sockets are replaced, until it is resumed. Clients that waited at
+/// the old sockets have been let in.
 pub(crate) fn a_suspended_listener_is_replaced(bench: &Bench) -> Outcome {
     let (pool, first) = bench.start(bench.actor())?;
     let other = second(&pool)?;

@@ -17,7 +17,7 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// One session, open until `wanted` were open at once.
+    /// Holds one session open until `wanted` sessions were open at once.
     fn one(&self, at: SocketAddr, wanted: usize) {
         let client = Client::served(at);
         let mut open = self.open.lock().expect("no panic");

@@ -33,7 +33,7 @@ pub(crate) fn connections_are_listed_as_they_are(bench: &Bench) -> Outcome {
         let one = listed.iter().find(|one| one.peer == Some(local)).expect("each is listed");
         let bytes = ((number + 1) * SIZE) as u64;
         assert_eq!((one.generation, one.side, one.bytes_in, one.bytes_out), (1, Side::Accepted, bytes, bytes));
-        // What it is doing a process of its own does not say.
+        // A connection in a process of its own does not say what it is doing.
         let state = if bench.model == Model::Fork { ConnectionState::Delegated } else { ConnectionState::Idle };
         assert!(one.state == state && !one.draining && one.age < 2 * PATIENCE, "{one:?}");
     }

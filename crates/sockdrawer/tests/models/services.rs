@@ -1,5 +1,5 @@
-//! What the pools of the suite run. They may run in other processes: they tell what they see to their clients alone, and each has a
-//! recipe.
+//! Services that the pools of the suite run. They may run in other processes: they tell what they see to their clients alone, and
+//! each has a recipe.
 
 use sockdrawer::{
     Build, CannotRestore, CannotSave, Closed, Context, Input, Job, JobError, JobResult, Note, Peer, Protocol, Recipe, Saved,
@@ -68,7 +68,7 @@ impl Service for Mute {
     }
 }
 
-/// One connection of [`Mute`].
+/// Protocol of one connection of [`Mute`].
 pub(crate) struct Silence {
     letter: u8,
     /// Bytes of a frame that is not whole.
@@ -167,10 +167,11 @@ pub(crate) fn parts(frame: Frame) -> (u8, u32) {
     (letter, u32::from_le_bytes([a, b, c, d]))
 }
 
-/// Bytes of the pattern repeat after so many: no power of two, so that what is missing or doubled shows.
+/// Number of bytes after which the pattern repeats: no power of two, so that what is missing or doubled shows.
 pub(crate) const PERIOD: usize = 251;
 
-/// What the order `w` makes, from this place on. Copied by the block: byte by byte, a build for tests would do little else.
+/// Returns the bytes that the order `w` makes, from this place on. Copies whole blocks: byte by byte, a build for tests would do
+/// little else.
 pub(crate) fn pattern(from: usize, count: usize) -> Vec<u8> {
     let begin = from % PERIOD;
     let period: Vec<u8> = (0..PERIOD).map(|place| place as u8).collect();
@@ -225,7 +226,7 @@ impl Service for Actor {
     }
 }
 
-/// One connection of [`Actor`].
+/// Protocol of one connection of [`Actor`].
 pub(crate) struct Play {
     version: u32,
     sum: u64,

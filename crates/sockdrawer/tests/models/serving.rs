@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-/// What a loop reads at once.
+/// Maximum number of bytes that a loop reads at once.
 const READ: u64 = 256 * 1024;
 
-/// One connection to a mirror: so many random bytes there and back, then the end. How many.
+/// Makes one connection to a mirror, sends random bytes there and back until the end, and returns their number.
 fn visit(at: SocketAddr, seed: u64) -> u64 {
     let mut random = Random(seed);
     let mut stream = connect(at);

@@ -1,4 +1,4 @@
-//! What connections are called, what they are doing, and which of them an operation means by that.
+//! Tags of connections, their states, and the operations that choose connections by them.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::PATIENCE;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn a_job_has_a_result(bench: &Bench) -> Outcome {
     let (pool, at) = bench.start(bench.actor())?;
     let mut client = Client::served(at);
-    // What follows a job waits for it.
+    // Orders that follow a job wait for it.
     for number in 0..50 {
         client.order(b'j', number);
         client.order(b'v', 0);

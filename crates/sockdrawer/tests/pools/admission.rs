@@ -265,7 +265,7 @@ fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
     for round in 0..20 {
         assert!(turned_away(1), "round {round}: it has {MOST}");
         assert!(echoes(&mut client(2), b"hello"), "another peer is let in");
-        // One goes, in order or by a reset that the server hears of; then there is room for just one.
+        // A client leaves, in order or by a reset that the server hears of; then there is room for just one.
         let closed = pool.status().counts.closed;
         let leaves = there.pop().expect("it has some");
         if round % 2 == 0 {

@@ -1,4 +1,4 @@
-//! What `Pool::adopt` says of the connections that it does not move.
+//! Answers of `Pool::adopt` about the connections that it does not move.
 
 use crate::common::{PATIENCE, connect, echoes, read, start};
 use sockdrawer::{CannotRestore, CannotSave, Config, Context, Input, Peer, Protocol, Saved, Saver, Selector, Service, Step};

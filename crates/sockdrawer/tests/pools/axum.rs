@@ -41,7 +41,7 @@ fn returns(socket: &mut TcpStream, message: &[u8]) -> bool {
     socket.write_all(&frame).is_ok() && read(socket, answer.len()) == Some(answer)
 }
 
-/// What the plain route says.
+/// Returns the answer of the plain route.
 fn greeting(at: SocketAddr) -> String {
     let mut client = connect(at);
     client.write_all(b"GET / HTTP/1.1\r\nHost: pool\r\nConnection: close\r\n\r\n").expect("open");
@@ -61,7 +61,7 @@ impl Scene {
     fn nobody_is_lost(&mut self, message: &str) {
         let lost = self.sockets.iter_mut().filter_map(|socket| (!returns(socket, message.as_bytes())).then_some(())).count();
         assert_eq!(lost, 0, "{message}");
-        // Those of the plain route end by themselves.
+        // Connections of the plain route end by themselves.
         assert!(self.pool.wait(PATIENCE, |status| status.connections == SOCKETS), "{message}: {:#?}", self.pool.status());
         assert_eq!(self.pool.connections(&Selector::Generation(1)).len(), SOCKETS, "{message}");
     }

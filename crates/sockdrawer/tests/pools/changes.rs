@@ -1,4 +1,4 @@
-//! What a start or a change may ask for, and what it leaves behind: odd numbers are refused in one line or do no harm.
+//! Settings that a start or a change may ask for, and what they leave behind: odd numbers are refused in one line or do no harm.
 
 use crate::common::{Echo, PATIENCE, Stops, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{

@@ -102,7 +102,7 @@ fn serve(place: &Path, address: &str, loops: usize) -> Pool {
     try_serve(place, address, loops).expect("it takes over")
 }
 
-/// ... where the one before it may refuse.
+/// Starts a new build of the room, which takes over; the build before it may refuse.
 fn try_serve(place: &Path, address: &str, loops: usize) -> Result<Pool, Error> {
     let upgrade = Upgrade::at(place).replaces("any").stand_by(Duration::ZERO).begin()?;
     let room = upgrade.start("chat", example::config(address).loops(loops))?;

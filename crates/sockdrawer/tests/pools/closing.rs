@@ -1,4 +1,4 @@
-//! What is written before a close arrives, whatever the peer does meanwhile, and no closed connection stays.
+//! Bytes that are written before a close arrive, whatever the peer does meanwhile, and no closed connection stays.
 
 use crate::common::{self, PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
 use sockdrawer::{

@@ -1,5 +1,5 @@
-//! What a program writes to configure a pool: addresses as text, the number that a connect pool keeps, settings by a closure; and what it
-//! is told where that is wrong.
+//! Settings of a pool as a program writes them: addresses as text, the number that a connect pool keeps, settings by a closure;
+//! and the errors where they are wrong.
 
 use crate::common::*;
 use sockdrawer::changing::How;
@@ -57,7 +57,7 @@ fn a_wrong_address_is_told_by_the_first_that_could_use_it() {
     // An empty path is no address either, whoever wrote it.
     let empty = refused(Config::accept(Echo).listen(Address::Unix("".into())));
     assert!(empty.starts_with("listeners: the address \"unix:\" is empty"), "{empty}");
-    // What else is wrong comes later.
+    // Other errors are reported after this one.
     assert_eq!(refused(wrong().loops(0)), NO_PORT);
 }
 
@@ -149,7 +149,7 @@ fn a_running_connect_pool_keeps_more_or_fewer() {
     kept(0);
     keep(1).expect("again");
     kept(1);
-    // What is refused leaves the number as it was.
+    // A refused change leaves the number as it was.
     let limited = pool.update(|config| config.limit(9)).expect_err("it has no limit");
     assert!(matches!(limited, Error::Invalid { setting: "limit", .. }), "{limited}");
     let unsaid = pool.update(|config| config.connecting(|connecting| connecting.keep = None)).expect_err("how many?");

@@ -236,7 +236,7 @@ fn the_list_shows_it_with_its_bytes_and_generation() {
     let mut stream = scene.given(b"abc!");
     assert_eq!(read(&mut stream, 3).as_deref(), Some(&b"abc"[..]));
     assert!(echoes(&mut stream, b"12345"));
-    // What is sent may arrive before it is counted.
+    // Bytes that are sent may arrive before they are counted.
     assert!(scene.pool.wait(PATIENCE, |_| scene.wait_away(1)[0].bytes_out == 8));
     let away = &scene.wait_away(1)[0];
     assert_eq!((away.bytes_in, away.generation), (9, 1));
@@ -357,7 +357,7 @@ fn the_end_of_a_pool_ends_what_is_away_and_waits_for_its_threads() {
         });
         let mut stream = connect(at);
         stream.write_all(b"!").expect("it stands");
-        // One that is counted may still wait for a thread, and then comes back without its code having begun.
+        // A delegated connection that is counted may still wait for a thread, and then comes back without its code having begun.
         began.recv_timeout(PATIENCE).expect("a thread has it");
         drop(pool);
         assert_eq!(told.try_recv(), Ok(Err(ErrorKind::ConnectionAborted)), "its thread has ended");
@@ -512,7 +512,7 @@ fn nothing_is_lost_count_of_while_all_happens_at_once() {
     });
 }
 
-/// One connection of a client, which may be ended at any point; how often its delegate answered.
+/// Talks over one connection of a client, which may be ended at any point; returns how often its delegate answered.
 fn talk(at: SocketAddr, client: usize, round: usize) -> usize {
     let mut stream = connect(at);
     let mut answered = 0;

@@ -291,7 +291,7 @@ fn a_thread_is_refused_at_a_full_inbox_or_waits() {
     });
 }
 
-/// What its connection has heard of its end.
+/// Service whose connections keep what they have heard of their end.
 #[derive(Clone, Default)]
 struct Farewell(Group, Arc<Mutex<Vec<Closed>>>);
 

@@ -113,7 +113,7 @@ fn a_method_that_waits_says_so_in_a_callback_and_works_in_a_job() {
 
 type Change = fn(Config) -> Config;
 
-/// What waits for loops when it changes, and the setting that is named; and a change that waits for none.
+/// Changes that wait for loops, each with the setting that is named; and a change that waits for none.
 const CHANGES: [(&str, Change); 4] = [
     ("loops", |config| config.loops(3)),
     ("listen", |config| config.listen("127.0.0.1:0")),

@@ -100,7 +100,7 @@ struct Open {
 }
 
 impl Open {
-    /// One session: greeted, open until at least `wanted` sessions were open at once, ended.
+    /// Runs one session: it is greeted, stays open until at least `wanted` sessions were open at once, and ends.
     fn session(&self, at: SocketAddr, wanted: &AtomicUsize) {
         let mut stream = connect(at);
         let mut greeting = [0; 2];
@@ -182,7 +182,7 @@ fn a_limit_changes_under_load() {
     assert_empty(&pool);
 }
 
-/// How a connection without a permit ends.
+/// Returns how a connection without a permit ends.
 fn turned_away(at: SocketAddr) -> Result<Vec<u8>, ErrorKind> {
     common::turned_away(Ipv4Addr::LOCALHOST, at).map_err(|error| error.kind())
 }
@@ -238,7 +238,7 @@ fn a_target_that_refuses_is_paused_also_at_the_limit() {
     }
 }
 
-/// What a client that came while there was no permit sends at once, and gets back.
+/// Bytes that a client that came while there was no permit sends at once, and gets back.
 const EARLY: &[u8] = b"early";
 
 #[test]
@@ -273,7 +273,7 @@ fn a_permit_that_a_loop_waited_for_does_not_lie_there_when_its_socket_moves() {
     let elsewhere = Address::Tcp(([127, 0, 0, 2], 0).into());
     let elsewhere = Config::accept(pool.config().behaviour).listen(elsewhere).loops(2).limit(1);
     pool.reconfigure(elsewhere).expect("another address");
-    // One loop is left, which empties the sockets of both.
+    // A single loop is left, which empties the sockets of both.
     pool.reconfigure(pool.config().loops(1)).expect("one loop");
     pool.reconfigure(pool.config().limit(1 + WAITING)).expect("room for all");
     for stream in &mut waiting {

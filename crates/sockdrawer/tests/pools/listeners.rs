@@ -261,7 +261,7 @@ fn connections_on_their_way_to_a_loop_survive_its_death() {
     let path = folder.path();
     let ((lets_go, waits), (holds, held)) = (mpsc::channel(), mpsc::channel());
     let service = Holding { holds, lets_go: Arc::new(Mutex::new(waits)) };
-    // One socket, held by loop 0, which gives every other connection to loop 1.
+    // The path has one socket, held by loop 0, which gives every other connection to loop 1.
     let pool = Pool::start(Config::accept(service).listen(Address::Unix(path.clone())).loops(2)).expect("the path is free");
     let (mut holder, others) = connection_in_loop_1(&pool, &path);
     let before = pool.status().counts.accepted;

@@ -189,7 +189,7 @@ fn a_slow_subscriber_ends_and_the_others_lose_nothing() {
 #[test]
 fn a_new_build_of_the_broker_has_the_subscriptions() {
     let place = std::env::temp_dir().join(format!("sockdrawer-recipes-{}", std::process::id()));
-    // What an earlier run with this pid left.
+    // An earlier run with this pid may have left a file here.
     let _ = std::fs::remove_file(&place);
     let build = |address: &str| -> Pool {
         let upgrade = Upgrade::at(&place).replaces("any").stand_by(Duration::ZERO).begin().expect("it meets the one before it");

@@ -67,7 +67,7 @@ fn a_refused_change_leaves_the_workers_as_they_were() {
         let mut client = connect(at);
         assert!(echoes(&mut client, b"1"));
         assert!(pool.reconfigure(refused(pool.config().workers(workers))).is_err());
-        // Those that were started for the change leave again.
+        // Workers that were started for the change leave again.
         assert!(pool.wait(PATIENCE, |status| status.workers == 4), "{workers}: {:#?}", pool.status());
         assert!(pool.wait(PATIENCE, |_| worker_threads() == 4), "{workers}: {} threads", worker_threads());
         assert!(echoes(&mut client, b"2"), "{workers}: a job is run");
@@ -371,7 +371,7 @@ fn a_pool_that_serves_nobody_is_refused() {
         assert!(refused(config().listen(crate::common::any_port()).limit(0)).contains("suspend the pool"));
     }
     let (pool, _) = start(Config::accept(Echo).loops(1));
-    // One that runs may be between two addresses, or let nobody in for a while.
+    // A running pool may be between two addresses, or let nobody in for a while.
     pool.update(|config| config.limit(0)).expect("nobody comes in");
     pool.update(|config| listening(config, |listeners| listeners.clear())).expect("they can be removed");
     pool.update(|config| config.limit(9).listen(crate::common::any_port())).expect("it can listen again");

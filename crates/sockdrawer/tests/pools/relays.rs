@@ -254,7 +254,7 @@ fn a_relayed_connection_is_not_told_that_there_is_room() {
         let service = script(move |call, cx, side| {
             match call {
                 Call::Opened if side == Side::Connected => cx.pause(),
-                // What was not taken goes to the other at once, and is more than its high-water mark.
+                // Input that was not taken goes to the other side at once, and is more than its high-water mark.
                 Call::Received(input) if input.bytes().len() > MUCH / 2 => {
                     cx.connect(&target, PATIENCE);
                     cx.pause();
@@ -337,7 +337,7 @@ fn a_relay_stands_under_changes() {
     });
 }
 
-/// How a connection ends while it is told what came of its connect.
+/// End of a connection while it is told what came of its connect.
 #[derive(Clone, Copy, Debug)]
 enum AtConnected {
     Panic,

@@ -15,7 +15,7 @@ struct Naming {
 
 struct Said(u8);
 
-/// What a service says of a peer that it wanted to know and does not.
+/// Byte that a service says of a peer that it wanted to know and does not.
 const MISSED: u8 = 255;
 
 impl Service for Naming {

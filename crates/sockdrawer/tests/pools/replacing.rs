@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 32;
 
-/// What clients saw.
+/// Counts of what clients saw, and the flag that stops them.
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,

@@ -1,4 +1,4 @@
-//! How often parts that die are replaced, after which pauses, and the end of a pool in which too many die.
+//! Replacement of parts that die: how often, after which pauses, and the end of a pool in which too many die.
 
 use crate::common::{Echo, PATIENCE, connect, echoes, in_time, start};
 use sockdrawer::testing::crash;

@@ -1,4 +1,4 @@
-//! What is special to the model `single`: one connection at a time, each to its end, in the order in which they came.
+//! Properties of the model `single` alone: one connection at a time, each to its end, in the order in which they came.
 
 use crate::common::{Echo, PATIENCE, assert_empty, connect, echoes, read, read_all, reset, start};
 use sockdrawer::{
@@ -56,7 +56,7 @@ fn clients_are_served_one_after_another_in_the_order_in_which_they_came() {
     assert_eq!(read_all(&mut first).expect("an orderly end"), b"");
     drop(first);
     for (number, mut other) in others.into_iter().enumerate() {
-        // One that lingers holds up the next, until its client closes.
+        // A connection that lingers holds up the next, until its client closes.
         assert_eq!(read_all(&mut other).expect("an orderly end"), [50 + number as u8]);
     }
     let expected: Vec<u8> = std::iter::once(100).chain(50..100).collect();

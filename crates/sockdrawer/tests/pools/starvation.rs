@@ -6,7 +6,7 @@ use sockdrawer::{Config, observe::Event};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How long the server has no descriptors.
+/// Time during which the server has no descriptors.
 const STARVED: Duration = Duration::from_secs(5);
 
 /// The server is a process of its own: its limit is nobody else's.

@@ -1,4 +1,4 @@
-//! What breaks in one place stays there: a panic ends one connection, a dead loop is replaced, a stuck one is left aside.
+//! A failure in one place stays there: a panic ends one connection, a dead loop is replaced, a stuck one is left aside.
 
 use crate::common::{
     self, Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start,
@@ -552,7 +552,7 @@ fn a_loop_that_is_busy_for_longer_than_it_is_asked_is_not_taken_for_empty() {
     });
 }
 
-/// Of the panic of a protocol: what is written to stderr, and what an observer is told.
+/// Returns what the panic of a protocol writes to stderr, and what an observer is told of it.
 fn panics_once(name: &str, role: &str) -> (String, String) {
     let mut server = play(name, role);
     let told = server.hear();

@@ -52,7 +52,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-/// One connection, as the pool sees it.
+/// Returns the status of the only connection, as the pool sees it.
 fn only(pool: &Pool) -> sockdrawer::observe::ConnectionStatus {
     let mut all = pool.connections(&Selector::All);
     assert_eq!(all.len(), 1, "{all:?}");

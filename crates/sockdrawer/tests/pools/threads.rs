@@ -1,5 +1,5 @@
-//! What is special to the model `threads`: each connection has a thread, which is used again, ends when it is idle, and is never
-//! one more than the limit.
+//! Properties of the model `threads` alone: each connection has a thread, which is used again and ends when it is idle; there is
+//! never one thread more than the limit.
 
 use crate::common::{Echo, PATIENCE, Stops, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
@@ -152,7 +152,7 @@ impl Protocol for Once {
     }
 }
 
-/// One connection from its first to its last byte.
+/// Makes one connection, from its first to its last byte.
 fn visit(at: SocketAddr) {
     let mut stream = connect(at);
     stream.write_all(b"visit").expect("it stands");

@@ -31,7 +31,7 @@ fn at(path: &Path, options: ListenOptions) -> Config {
     Config::accept(Echo).loops(2).listen_with(Address::Unix(path.to_owned()), options)
 }
 
-/// One exchange over a connection of its own.
+/// Makes one exchange over a connection of its own.
 fn visit(path: &Path) -> std::io::Result<()> {
     exchange(&mut UnixStream::connect(path)?)
 }
@@ -66,7 +66,8 @@ fn a_path_has_the_mode_and_the_owner_that_are_asked_for() {
     }
 }
 
-/// Those of other users, which root alone can set; without the right to, the error says what to do, and no file is left behind.
+/// Checks owners that are other users, which root alone can set; without the right to, the error says what to do, and no file is
+/// left behind.
 #[test]
 fn an_owner_that_may_not_be_set_is_refused_and_leaves_no_path() {
     let folder = Folder::new("owner");
@@ -186,7 +187,7 @@ fn a_path_that_was_removed_is_there_again_after_a_replacement() {
     std::fs::remove_file(&path).expect("it is there");
     reconfigure(&pool, |options| options.mode = Some(0o600)).expect("the path is free");
     visit(&path).expect("it listens");
-    // What a program that died left there is no obstacle, and one that listens is left alone.
+    // A path that a program that died left there is no obstacle, and a socket that listens is left alone.
     std::fs::remove_file(&path).expect("it is there");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("it is free"));
     reconfigure(&pool, |options| options.mode = Some(0o660)).expect("nothing listens there");

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 /// Lines that are not heard by all yet, at most: a loop whose inbox is full would lose some, which is no matter of upgrades.
 const AHEAD: usize = 30;
-/// Lines between two upgrades, at least.
+/// Minimum number of lines between two upgrades.
 const BETWEEN: usize = 50;
 
-/// What all members have heard.
+/// Counts of what all members have heard.
 #[derive(Default)]
 struct Heard {
-    /// How many lines, of all together.
+    /// Number of lines that all members together have heard.
     lines: AtomicUsize,
-    /// How many each has heard that has heard the last.
+    /// Number of lines heard, for each member that has heard the last line.
     ended: Mutex<Vec<usize>>,
     lost: AtomicUsize,
 }
@@ -112,7 +112,7 @@ pub(super) fn hears_all(place: &std::path::Path, members: usize, upgrades: usize
     let (told, hears) = mpsc::sync_channel(1);
     let began = Instant::now();
     let said = std::thread::scope(|scope| {
-        // What is not read would hold the room up.
+        // Lines that are not read would hold the room up.
         scope.spawn(move || while listener.hear() != "talker: end" {});
         let talks = scope.spawn(|| talk(&mut talker, members, &heard, &told));
         for upgrade in 0..upgrades {

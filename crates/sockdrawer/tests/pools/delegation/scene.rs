@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// What runs on a connection that is away.
+/// Code that runs on a connection that is away.
 pub(crate) type Call = dyn Fn(&mut Connection) -> After + Send + Sync;
 
 /// Echoes, until a `!`: what follows is left to a delegate. What the delegate's note says is sent, and it echoes again.
@@ -21,7 +21,7 @@ pub(crate) struct Giving {
     pub(crate) handle: Option<Handle>,
 }
 
-/// What a connection's protocol told the test.
+/// Report of a connection's protocol to the test.
 pub(crate) enum Told {
     Opened(Handle),
     Note(String),

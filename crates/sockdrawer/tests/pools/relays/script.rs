@@ -92,7 +92,7 @@ impl Protocol for Script {
     }
 }
 
-/// What the two connections of a proxy do, up to the relay.
+/// Acts for the two connections of a proxy, up to the relay.
 pub(crate) fn joins(call: Call<'_, '_>, cx: &mut Context<'_>, side: Side, target: &Address) -> Step {
     match call {
         Call::Opened => {
