@@ -222,11 +222,11 @@ fn a_handshake_that_fails_is_followed_by_a_pause_as_a_connect_is() {
         let pool = Pool::start(config).expect("starts");
         assert!(pool.wait(PATIENCE, |status| status.counts.connects >= MANY), "{:?}", pool.status());
         let took = began.elapsed();
-        // Of several that fail at once the next begin together, after a pause for each that failed.
+        // Where several connects fail at once, the next begin together, after a pause for each that failed.
         assert!(took >= pauses / connections.pow(2) as u32, "{took:?} for {says:?}");
         drop((pool, server));
     }
-    // Who is let in and hung up comes again at once, with no pause that grows.
+    // A connection that is let in and hung up comes again at once, with no pause that grows.
     let (server, at) = start(Config::accept(Doorman(b"y")).loops(1));
     let pool = Pool::start(Config::connect(Layer::new(Greeted, Echo), Connecting::to([at]).keep(1)).loops(1)).expect("starts");
     assert!(pool.wait(PATIENCE, |status| status.counts.connects >= 1000), "{:?}", pool.status());
@@ -300,7 +300,7 @@ fn who_may_have_more_connections_makes_them_at_the_rate() {
     for (late, total, limit) in [(Late::Forget, None, 10), (Late::MakeUp, Some(10), 1_000), (Late::Forget, Some(10), 1_000)] {
         let (pool, _dues, _server) = paced(late, total, limit);
         assert!(pool.wait(PATIENCE, |status| status.counts.connected == 10), "{:?}", pool.status());
-        // What was due meanwhile is not: there was nothing to do.
+        // Connects that were due meanwhile are not due any more: there was nothing to do.
         let since = Instant::now();
         assert!(pool.wait(PATIENCE, |_| since.elapsed() > 50 * GAP));
         let began = Instant::now();
@@ -311,7 +311,7 @@ fn who_may_have_more_connections_makes_them_at_the_rate() {
         }
         let mut status = pool.status();
         while status.counts.connected < 60 {
-            // One may have been under way in each loop.
+            // A connect may have been under way in each loop.
             let most = 12 + due_in(began.elapsed());
             assert!(status.counts.connects <= most, "{late:?}: {} after {:?}", status.counts.connects, began.elapsed());
             assert!(began.elapsed() < PATIENCE, "{status:?}");

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a job takes.
+/// Duration of a job.
 const SLOW: Duration = Duration::from_millis(30);
 
 /// Answers each request, after a slow job, with the number of jobs that began before it in its process.
@@ -46,7 +46,7 @@ impl Protocol for Slow {
     }
 }
 
-/// How many times as fast ten workers are may be off by so much.
+/// Maximum deviation from ten of the speed of ten workers as a multiple of the speed of a single one, as a share of ten.
 const PRECISION: f64 = 0.05;
 
 fn main() {
@@ -98,7 +98,7 @@ fn run(model: Model, workers: usize, jobs: u32, first: u32) -> Result<Duration, 
     let mut clients: Vec<_> = (0..jobs).map(|_| connect(at)).collect();
     assert!(pool.wait(common::PATIENCE, |status| status.connections == clients.len()), "{:#?}", pool.status());
     let began = Instant::now();
-    // One loop hears of them in the order in which they came.
+    // A single loop hears of the requests in the order in which they came.
     clients.iter_mut().for_each(|client| client.write_all(b"?").expect("it stands"));
     let order: Vec<u32> = clients
         .iter_mut()

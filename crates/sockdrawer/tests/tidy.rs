@@ -29,10 +29,10 @@ const SYS: &str = "crates/sockdrawer/src/sys/";
 const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
-/// What may be longer: the file, the function in it (empty for the file itself), its limit and the reason.
+/// Files and functions that may be longer: the file, the function in it (empty for the file itself), its limit and the reason.
 const LONG: &[(&str, &str, usize, &str)] = &[];
 
-/// Where `unsafe` may stand outside `sys/`, and why.
+/// Files in which `unsafe` may stand outside `sys/`, and why.
 const UNSAFE: &[(&str, &str)] = &[(
     "crates/sockdrawer/tests/allocations.rs",
     "GlobalAlloc, the only way to count what a thread allocates, is unsafe to implement",
@@ -46,7 +46,7 @@ const CIRCLES: &[(&str, &str)] = &[
     ("sockdrawer::event_loop: slot, slots, timer", "the timer's list runs through the slots"),
 ];
 
-/// What each part of the library may not import.
+/// Parts of the library, each with the parts that it may not import.
 const LAYERS: &[(&str, &[&str])] = &[
     ("sys", &["event_loop", "model", "pool", "upgrade"]),
     ("config", &["event_loop", "model", "pool", "upgrade"]),

@@ -224,7 +224,7 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
         assert_eq!(add(client, 1).0, number as u8 + 1);
     }
     assert_eq!(last.status().connections, 5, "all count for the limit of the last");
-    // One in the middle ends first, and the first last.
+    // A build in the middle ends first, and the first build last.
     for at in [1, 2, 3, 0] {
         stays[at].write_all(b"close").expect("it stands");
     }
@@ -310,7 +310,7 @@ fn a_unix_path_is_passed_on_and_removed_by_the_last() {
     let (mut client, before) = (UnixStream::connect(&path.0).expect("it listens"), inode());
     client.set_read_timeout(Some(PATIENCE)).expect("a time");
     assert_eq!(add(&mut client, 3), (1, 3));
-    // One that begins and gives up leaves the path alone.
+    // A build that begins and gives up leaves the path alone.
     let unready = place.upgrade().begin().expect("it begins");
     let other_mode = config(build(2)).listen_with(Address::Unix(path.0.clone()), with_mode(Some(0o600)));
     let pool = unready.start("sums", other_mode).expect("it starts");
@@ -380,7 +380,7 @@ fn a_pool_that_is_changed_meanwhile_is_not_taken_over_and_one_successor_waits_fo
     old.reconfigure(old.config().limit(8)).expect("it is its own again");
     assert_eq!(add(&mut connect(at), 1), (1, 1));
     assert!(old.wait(PATIENCE, |status| status.connections == 0));
-    // One that takes too long is not waited for.
+    // A build that takes too long is not waited for.
     let within = Duration::from_secs(1);
     let slow = place.upgrade().within(within).begin().expect("it begins");
     let pool = slow.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
@@ -417,7 +417,7 @@ fn a_second_start_by_mistake_is_told_what_to_do() {
         refused.ends_with(&format!("pid {pid} serves here; start it with SOCKDRAWER_REPLACES={pid} to replace it")),
         "{refused}"
     );
-    // One that goes away before it is ready leaves nothing behind.
+    // A build that goes away before it is ready leaves nothing behind.
     drop(place.upgrade().begin().expect("it begins"));
     assert_eq!(add(&mut client, 1), (1, 2));
     assert_eq!(add(&mut connect(at), 1), (1, 1));

@@ -50,7 +50,7 @@ impl Protocol for Messages {
     }
 }
 
-/// One of the ways to come and go.
+/// Comes and goes in one of several ways.
 fn vanish(at: SocketAddr, random: &mut Random) {
     let mut stream = connect(at);
     let sent = match random.below(7) {
@@ -79,7 +79,7 @@ fn connections_that_vanish_leave_nothing_behind() {
         }
     });
     let all_came = pool.wait(common::PATIENCE, |status| {
-        // One whose reset is there before it was accepted is not accepted at all, or is and counts.
+        // A connection whose reset is there before it was accepted is not accepted at all, or is and counts.
         status.listeners.iter().all(|listener| listener.queued == 0)
     });
     assert!(all_came, "{:#?}", pool.status());

@@ -91,7 +91,7 @@ pub(crate) fn a_bound_of_generations_is_kept(bench: &Bench) -> Outcome {
     let line = "2 generations live, the oldest holds 1 connection: let them be adopted, drain or purge them";
     assert_eq!(refused.to_string(), line);
     assert_eq!((old.version(), pool.status().generation), (1, 2), "nothing was done, and nobody was ended");
-    // What needs no new generation is not held up, and a wider bound is one of these.
+    // A change of the limit needs no new generation, so it is not held up.
     pool.reconfigure(pool.config().limit(50))?;
     let reader = thread::spawn(move || old.rest());
     assert_eq!(pool.purge(&Selector::Before(2), PATIENCE).asked, 1);

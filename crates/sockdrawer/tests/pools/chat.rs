@@ -97,7 +97,7 @@ fn a_guest_who_does_not_read_is_shown_out_and_holds_up_no_other() {
     drop(deaf);
 }
 
-/// A build that has the room.
+/// Starts a build that has the room.
 fn serve(place: &Path, address: &str, loops: usize) -> Pool {
     try_serve(place, address, loops).expect("it takes over")
 }

@@ -42,7 +42,7 @@ const HAVE_HALF: u8 = b'+';
 const ANSWER: u8 = b'=';
 const GOODBYE: u8 = b'.';
 
-/// What the server saw.
+/// Times and counts of what the server saw.
 #[derive(Default)]
 struct Seen {
     /// When each connection was asked to end.
@@ -106,7 +106,7 @@ impl Protocol for Serving {
     }
 }
 
-/// What the clients saw.
+/// Counts of what the clients saw.
 #[derive(Default)]
 struct Told {
     answered: AtomicUsize,
@@ -385,7 +385,7 @@ impl Protocol for Stays {
     }
 }
 
-/// Those that still connect are none that can be asked: they go on.
+/// Checks that a drain leaves connections that still connect: they cannot be asked, and go on.
 fn a_drain_of_so_many_leaves_those_that_connect() {
     const EACH: usize = 20;
     let (_server, at) = start(Config::accept(Stays).loops(1));

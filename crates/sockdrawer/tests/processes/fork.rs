@@ -1,4 +1,4 @@
-//! What is special to the model `fork`: each connection is a process, and leaves nothing behind; the rest is the suite's.
+//! Properties of the model `fork` alone: each connection is a process, and leaves nothing behind; the suite tests the rest.
 
 use crate::common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
 use rustix::process::{Pid, Signal, kill_process};
@@ -234,7 +234,7 @@ type Opened = Arc<Mutex<(File, std::process::Child)>>;
 /// Says what it sees from a child.
 struct Look(Opened);
 
-/// Of the service before this in the same helper.
+/// File and process of the service that was built before this one in its helper.
 static STARTED: Mutex<Option<Opened>> = Mutex::new(None);
 
 impl Look {
@@ -279,7 +279,7 @@ impl Protocol for Looking {
     }
 }
 
-/// Of a line of /proc/PID/maps.
+/// Returns the length in bytes of the range in a line of /proc/PID/maps.
 fn length(line: &str) -> u64 {
     let (from, to) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')).expect("a range");
     let number = |text| u64::from_str_radix(text, 16).expect("a number");
@@ -300,7 +300,7 @@ fn a_child_has_its_connection_and_what_its_service_opened() {
         let mut client = connect(at);
         client.write_all(b"look").expect("it stands");
         let seen = String::from_utf8(read_all(&mut client).expect("an orderly end")).expect("text");
-        // One page, which is its own.
+        // A child has one socket and one page of shared memory, which is its own.
         assert!(["1 4096", "1 16384", "1 65536"].contains(&seen.as_str()), "{seen}");
         drop(others);
     }
@@ -325,7 +325,7 @@ fn a_service_waits_for_its_own_processes() {
 }
 
 fn a_connection_ends_with_its_program() {
-    // What it leaves behind has the connection, too: in its group, and out of it.
+    // A process that the program leaves behind has the connection, too: in its group, and out of it.
     for left_behind in ["sleep 1000 & echo hi", "setsid sleep 3 & echo hi"] {
         let (pool, at) = start(Behaviour::exec("sh", ["-c", left_behind]));
         for served in 1..=3 {
@@ -402,7 +402,7 @@ fn shut_down_at_the_limit(behaviour: impl sockdrawer::IntoBehaviour, stuck: bool
     let began = Instant::now();
     let drained = pool.shutdown(Drain::within(WITHIN));
     let took = began.elapsed();
-    // Of a helper that has no CPU at the deadline only what it holds is known, and that is cut with it.
+    // Where a helper has no CPU at the deadline, only what it holds is known, and that is cut with it.
     assert!(drained.ended == 0 && [LIMIT, 2 * LIMIT].contains(&drained.cut), "{drained:?}");
     assert!(took < WITHIN + Duration::from_secs(5), "{took:?}");
     for client in &mut clients {

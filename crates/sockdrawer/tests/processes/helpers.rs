@@ -1,4 +1,4 @@
-//! What goes wrong among processes, in both models that have some: they are killed, stopped, out of descriptors, refuse, and hang.
+//! Failures among processes, in both models that have some: they are killed, stopped, out of descriptors, refuse, and hang.
 
 use crate::common::{PATIENCE, Stops, address, children, connect, echoes, is_long, lives, many, raise_descriptors};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
@@ -226,7 +226,7 @@ fn a_process_without_descriptors() {
     clients.clear();
     for address in pool.addresses() {
         let sockdrawer::Address::Tcp(at) = address else { panic!("{address} is no TCP address") };
-        // One for each socket, as far as chance has it.
+        // Each socket gets a connection, as far as chance has it.
         drop(many(at, 32));
     }
 }
@@ -441,13 +441,13 @@ fn a_program_that_is_no_helper() {
     assert!(victim.wait().expect("it ends").success());
 }
 
-/// What a process has open.
+/// Returns the names of all that a process has open.
 fn open(pid: u32) -> Vec<String> {
     let list = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     list.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()).map(|path| path.display().to_string()).collect()
 }
 
-/// Memory of its own, in KiB.
+/// Returns the memory of its own that a process has, in KiB.
 fn memory(pid: u32) -> usize {
     let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it lives");
     let dirty = smaps.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("the kernel says so");

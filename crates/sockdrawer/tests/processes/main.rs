@@ -32,7 +32,7 @@ fn main() {
         return helpers::be_killed();
     }
     common::run_tests(&[
-        // Those that take longest first.
+        // The tests that take longest begin first.
         ("upgrades", upgrades::TESTS),
         ("helpers", helpers::TESTS),
         ("draining", draining::TESTS),

@@ -23,13 +23,13 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 const FIRST: usize = 20_000;
 const PORTS: usize = 16_384;
 const EIGHTH: usize = PORTS / 8;
-/// Connects at a time, where two costs are compared.
+/// Number of connects at a time, where two costs are compared.
 const STEP: usize = 64;
 
-/// What the connections of a pool noted.
+/// Notes that the connections of a pool made.
 #[derive(Clone, Default)]
 struct Notes {
-    /// The CPU time of the loop when each stood.
+    /// CPU time of the loop when each connection stood.
     stood: Vec<Duration>,
     failed: Vec<i32>,
 }
@@ -44,7 +44,7 @@ impl Client {
         self.0.1.notify_all();
     }
 
-    /// Of so many connects, when they are over.
+    /// Waits until `count` connects are over, and returns their notes.
     fn notes_of(&self, count: usize) -> Notes {
         let notes = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = |notes: &mut Notes| notes.stood.len() + notes.failed.len() < count;
@@ -73,7 +73,7 @@ impl Protocol for Stays {
     }
 }
 
-/// Of the loop: the kernel's part of a connect on loopback, both ends of it, is with the caller.
+/// Returns the CPU time of the loop: the kernel's part of a connect on loopback, both ends of it, is with the caller.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -132,7 +132,7 @@ fn stays_flat(target: &str, source: Option<&str>) {
     assert!(median <= 1.5, "{target} from {source:?}: {times:?}");
 }
 
-/// One after the other: a process may have descriptors for one of them only.
+/// Tests one target after the other: a process may have descriptors for one of them only.
 fn the_last_port_costs_what_the_first_one_did() {
     for (target, source) in [("127.0.0.1:9000", None), ("127.0.0.1:9000", Some("127.0.0.2")), ("[::1]:9000", Some("::1"))] {
         alone(move || stays_flat(target, source));

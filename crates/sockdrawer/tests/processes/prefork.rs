@@ -1,4 +1,4 @@
-//! What is special to the model `prefork`: processes come, go and die; the rest is the suite's.
+//! Properties of the model `prefork` alone: processes come, go and die; the suite tests the rest.
 
 use crate::common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use rustix::process::{Pid, Signal, kill_process};
@@ -55,7 +55,7 @@ impl Protocol for Echo {
     }
 }
 
-/// What is in this test's file happens to processes of the recipe `fragile` that are started.
+/// Returns the path of this test's file: what is in it happens to processes of the recipe `fragile` that are started.
 fn fate() -> PathBuf {
     std::env::temp_dir().join(format!("sockdrawer-fragile-{}", std::process::id()))
 }
@@ -181,7 +181,7 @@ fn a_process_that_does_not_turn_keeps_nothing() {
         let mut config = Config::accept(Echo).processes(2).limit(2);
         config.stuck_after = Duration::from_millis(500);
         let (pool, at) = start(config);
-        // One in each.
+        // Each process gets one connection.
         let (goes, mut stays) = loop {
             let mut both = many(at, 2);
             if pool.status().processes.iter().all(|process| process.connections == 1) {
@@ -319,7 +319,7 @@ fn a_pool_that_ends_refuses_while_it_waits() {
     assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 9), "{:#?}", pool.status());
     let ending = pool.clone();
     let ending = std::thread::spawn(move || ending.shutdown(Drain::within(PATIENCE)));
-    // Those that come in meanwhile are accepted and told to go; none is left in a queue of which nobody accepts.
+    // Clients that come in meanwhile are accepted and told to go; none is left in a queue from which nobody accepts.
     while let Ok(late) = TcpStream::connect(at) {
         drop(late);
     }
@@ -327,7 +327,7 @@ fn a_pool_that_ends_refuses_while_it_waits() {
     assert_eq!(ending.join().expect("no panic").cut, 0);
 }
 
-/// One after the other: each has to go before the next is let in.
+/// Checks that clients that wait are served one after the other: each has to go before the next is let in.
 fn who_waits_is_served_before_the_end() {
     let (pool, at) = start(Config::accept(Echo).processes(2));
     pool.suspend();

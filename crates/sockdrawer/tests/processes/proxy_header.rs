@@ -94,7 +94,7 @@ fn proxied(at: SocketAddr, source: Option<SocketAddr>) -> TcpStream {
     client
 }
 
-/// Whether it is served, under that name.
+/// Returns true where the client is served, under that name.
 fn is_named(client: &mut TcpStream, name: SocketAddr) -> bool {
     let name = format!("[{name}]");
     read(client, name.len()).is_some_and(|read| read == name.as_bytes())
@@ -110,7 +110,7 @@ fn is_turned_away(mut client: TcpStream) -> bool {
     read_all(&mut client).expect("an orderly end").is_empty()
 }
 
-/// Whether each connection is counted once, wherever it is.
+/// Asserts that each connection is counted once, wherever it is.
 fn assert_books(pool: &Pool) {
     let balance = |status: &Status| {
         let counts = status.counts;
@@ -164,7 +164,7 @@ fn limits_per_peer() {
         assert!(is_turned_away(proxied(at, Some(real(1)))), "{model}");
         assert!(is_turned_away(proxied(at, Some(real(2)))), "{model}");
         clients.push(served(at, 3));
-        // What the proxy sends for itself counts for the proxy.
+        // Connections that the proxy makes for itself count for the proxy.
         for _ in 0..2 {
             let mut own = proxied(at, None);
             let name = own.local_addr().expect("it has one");
@@ -353,7 +353,7 @@ fn halves(at: SocketAddr, last: u8, count: usize) -> Vec<(TcpStream, Vec<u8>)> {
     (0..count).map(half).collect()
 }
 
-/// How many are served when their headers are whole; the others are turned away.
+/// Completes the headers and returns how many clients are served then; the others are turned away.
 fn completed(halves: &mut [(TcpStream, Vec<u8>)], last: u8) -> usize {
     halves.iter_mut().for_each(|(client, rest)| client.write_all(rest).expect("it stands"));
     let served = |(client, _): &mut (TcpStream, Vec<u8>)| is_named(client, real(last));

@@ -24,7 +24,7 @@ fn echo(model: Model) -> Config {
     Config::accept(Behaviour::from(Echo).with_recipe(recipe)).model(model).loops(1).processes(1)
 }
 
-/// For how long the threads of this process and of the pool's others ran or could have: to wait for a CPU is not to sleep.
+/// Returns for how long the threads of this process and of the pool's others ran or could have: to wait for a CPU is not to sleep.
 fn awake(pool: &Pool) -> Duration {
     let processes = pool.status().processes;
     let folders = std::iter::once(std::process::id()).chain(processes.iter().map(|process| process.pid));
@@ -36,7 +36,7 @@ fn awake(pool: &Pool) -> Duration {
     Duration::from_nanos(times.sum())
 }
 
-/// How much of a second that begins with an exchange, or with nothing, they were awake.
+/// Returns how much of a second that begins with an exchange, or with nothing, the threads were awake.
 fn awake_after(pool: &Pool, exchange: impl FnOnce()) -> Duration {
     let before = awake(pool);
     exchange();

@@ -68,7 +68,7 @@ impl Protocol for Mark {
     }
 }
 
-/// Who may have been hit: how often an attack on each part began, and was over. Parts are named by numbers.
+/// Attacks that may have hit a client: how often an attack on each part began, and was over. Parts are named by numbers.
 #[derive(Default)]
 struct Attacks(Mutex<HashMap<u64, (u64, u64)>>);
 
@@ -83,12 +83,12 @@ impl Attacks {
         attack.1 = attack.0;
     }
 
-    /// Those that were over by now can hit nobody who comes later.
+    /// Returns how many attacks on each part are over by now: they can hit no client that comes later.
     fn over(&self) -> HashMap<u64, u64> {
         self.0.lock().expect("no panic").iter().map(|(part, (_, over))| (*part, *over)).collect()
     }
 
-    /// Whether one of these parts was attacked since; None: any part.
+    /// Returns true where one of these parts was attacked since; `None` stands for any part.
     fn since(&self, over: &HashMap<u64, u64>, parts: Option<&[u64]>) -> bool {
         let attacks = self.0.lock().expect("no panic");
         let attacked = |(part, (begun, _)): (&u64, &(u64, u64))| *begun > over.get(part).copied().unwrap_or_default();
@@ -113,13 +113,13 @@ struct Scene {
 const HELPER: u64 = 0;
 const THREADS: u64 = 1 << 40;
 
-/// One of a process's loops.
+/// Returns the number that names a loop of a process.
 fn loop_of(pid: u64, index: u64) -> u64 {
     (1 << 41) + (index << 32) + pid
 }
 
 impl Scene {
-    /// The parts that a connection depends on.
+    /// Returns the parts that a connection depends on.
     fn parts(&self, pid: u32, index: u32) -> Vec<u64> {
         match self.model {
             Model::Fork => vec![u64::from(pid), HELPER],
@@ -228,7 +228,7 @@ impl Scene {
                 (Some(index as u64), self.hit(index as u64, Part::Loop, index))
             }
         };
-        // What a process had replaced in it is not counted any more when it is gone.
+        // Parts that a process had replaced are not counted any more when the process is gone.
         let same = |now: &Status| now.processes.iter().all(|one| status.processes.iter().any(|before| before.pid == one.pid));
         let more = usize::from(done);
         let whole = self.pool.wait(PATIENCE, |now| (now.restarts >= status.restarts + more || !same(now)) && self.is_whole(now));

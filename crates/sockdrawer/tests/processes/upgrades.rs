@@ -48,7 +48,7 @@ fn of(model: Model, number: u8) -> Config {
     let config = Config::accept(build(number)).model(model);
     match model {
         Model::Loops => config.loops(2),
-        // Of two loops each: none has all connections of its process.
+        // Each process has two loops, so that no loop has all connections of its process.
         Model::Prefork => config.processes(3).loops(2),
         _ => config,
     }
@@ -132,7 +132,7 @@ fn a_limit_holds_over_the_processes_of_both() {
     next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");
     assert!(new.wait(PATIENCE, |status| status.listeners[0].queued == 1));
     assert_eq!((new.status().connections, new.status().listeners[0].connections), (4, 4), "there is no room");
-    // One that moved ends, and then those that stayed: each leaves room for one.
+    // A connection that moved ends, and then those that stayed: each leaves room for one.
     for _ in 0..3 {
         drop(clients.pop());
         assert_eq!(answer(&mut next, b'a'), (2, 5));
@@ -253,7 +253,7 @@ fn a_helper_that_hangs() {
     let (began, refused) = (Instant::now(), upgrade.ready().expect_err("it hangs").to_string());
     assert!(refused.contains("a loop of it hangs: its code has not returned for 1.5s"), "{refused}");
     drop(new);
-    // One socket in so many is of the loop that hangs.
+    // Only some of the sockets belong to the loop that hangs.
     let served = (0..40).filter(|_| {
         let mut client = connect(at);
         client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");

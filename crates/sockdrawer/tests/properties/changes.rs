@@ -136,7 +136,7 @@ impl Changer<'_> {
         assert!(matches!(done, Ok(()) | Err(Error::NoSuchListener { .. })), "{done:?}");
     }
 
-    /// One comes or goes.
+    /// Adds or removes an address.
     fn address(&mut self) {
         let lane = self.scene.lane;
         self.change(|config, random| {
@@ -191,7 +191,7 @@ impl Changer<'_> {
     }
 }
 
-/// Whether another's change came first.
+/// Returns true where another's change came first.
 fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Conflict { .. })
 }

@@ -1,4 +1,4 @@
-//! One client. It is sure of each byte it gets.
+//! Client that is sure of each byte it gets.
 
 use crate::common::{PATIENCE, connect, read, read_all, reset};
 use crate::reference::Served;
@@ -20,7 +20,7 @@ pub(crate) struct Client {
     pub(crate) key: u64,
 }
 
-/// What became of one that waited.
+/// Outcome for a client that waited.
 pub(crate) enum Outcome {
     Answered(Vec<u8>),
     /// After these bytes.
@@ -65,7 +65,7 @@ impl Client {
         assert!(bytes.into_iter().eq((0..count).map(pattern)), "every byte of a flood");
     }
 
-    /// What comes until the orderly end.
+    /// Returns the bytes that come until the orderly end.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         read_all(&mut self.stream).expect("an orderly end")
@@ -98,7 +98,7 @@ impl Client {
         assert_eq!(self.rest(), answer(b'd', served.origin, served.sum + u64::from(served.half)));
     }
 
-    /// Whether it is served still; anything but an answer or an end is wrong.
+    /// Returns true where the client is served still; anything but an answer or an end is wrong.
     pub(crate) fn lives(&mut self, served: &Served) -> bool {
         let sent = self.stream.write_all(&request(b'a', 1)[if served.half { HALF } else { 0 }..]).is_ok();
         let Some(flood) = read(&mut self.stream, served.owed).filter(|_| sent) else { return false };
@@ -108,7 +108,7 @@ impl Client {
         true
     }
 
-    /// What became of one that has something to read.
+    /// Returns the outcome for a client that has something to read.
     pub(crate) fn outcome(&mut self) -> Outcome {
         let mut bytes = vec![0; ANSWER];
         let mut count = 0;

@@ -14,7 +14,7 @@ const CHANGERS: u64 = 3;
 const CHANGES: usize = 12;
 const VISITORS: usize = 4;
 
-/// What a case left to count.
+/// Counts that a case leaves.
 pub(crate) struct Tally {
     pub(crate) accepted: u64,
     pub(crate) lost: u64,
@@ -31,7 +31,7 @@ fn config(model: Model) -> Config {
     }
 }
 
-/// One case. The seed says what each thread asks for, not how they meet.
+/// Runs one case. The seed says what each thread asks for, not how they meet.
 pub(crate) fn case(model: Model, lane: u8, seed: u64) -> Tally {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let pool = Pool::start(config(model).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))).expect("the pool starts");
@@ -107,7 +107,7 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
     assert_eq!((status.counts.panics, status.restarts > 0 && !scene.crashes), (0, false), "{status:#?}");
     if !scene.crashes {
         let (accepted, rejected) = (status.counts.accepted, status.counts.rejected);
-        // One that was lost was not accepted; it may also have been turned away.
+        // A connection that was lost was not accepted; it may also have been turned away.
         assert!((connected - lost..=connected).contains(&accepted), "{connected} connected, {lost} lost: {status:#?}");
         assert!((turned_away..=turned_away + early + lost).contains(&rejected), "{turned_away} turned away: {status:#?}");
     }

@@ -16,15 +16,15 @@ pub(crate) const KEPT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 /// The version of a service that must never be in force.
 pub(crate) const FORBIDDEN: u32 = 1 << 31;
 
-/// By what the service keeps handles; other cases of this process have some too.
+/// Next key of a handle that the service keeps; other cases of this process have some too.
 static KEYS: AtomicU64 = AtomicU64::new(1 << 40);
 
-/// What all threads of a case share.
+/// State that all threads of a case share.
 #[derive(Default)]
 pub(crate) struct Scene {
     /// Cases of other lanes run at the same time.
     pub(crate) lane: u8,
-    /// Where it listens, or listened a moment ago. The first stays.
+    /// Addresses at which the pool listens, or listened a moment ago. The first stays.
     pub(crate) ports: Mutex<Vec<SocketAddr>>,
     /// The newest generation that was in force when a change returned.
     pub(crate) floor: AtomicU32,
@@ -34,21 +34,22 @@ pub(crate) struct Scene {
     pub(crate) rejects: bool,
     /// Loops die, and connections with them.
     pub(crate) crashes: bool,
-    /// Notes sent to those who stay.
+    /// Number of notes sent to clients that stay.
     pub(crate) notes: AtomicU64,
-    /// Of all clients: connections that stood, that were served, and that were turned away.
+    /// Number of connections of all clients that stood; the next two fields count those that were served, and those that were
+    /// turned away.
     pub(crate) connected: AtomicU64,
     pub(crate) served: AtomicU64,
     pub(crate) turned_away: AtomicU64,
-    /// Of those that may be ended: ended before they were served, or turned away.
+    /// Number of connections that may be ended that ended before they were served, or were turned away.
     pub(crate) ended_early: AtomicU64,
-    /// Reset before they were heard of, where they may be turned away, or accepted by a loop that died.
+    /// Number of connections reset before they were heard of, where they may be turned away, or accepted by a loop that died.
     pub(crate) lost: AtomicU64,
-    /// By what the handles of connections that are gone are kept.
+    /// Keys of the handles of connections that are gone.
     pub(crate) gone: Mutex<Vec<u64>>,
 }
 
-/// How a connection was when it was looked at.
+/// State of a connection when it was looked at.
 enum Seen {
     Answer(u8, Origin, u64),
     /// In order, before an answer began.

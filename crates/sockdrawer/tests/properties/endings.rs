@@ -10,7 +10,7 @@ use sockdrawer::{Drain, Drained, Model};
 use std::thread;
 
 impl Tested {
-    /// Those that are meant, with what is known of them; they are served no more.
+    /// Takes the connections that are meant, with what is known of them; they are served no more.
     fn take_meant(&mut self, whom: Whom) -> Vec<(Client, crate::reference::Served)> {
         let meant = self.before.meant(whom).into_iter().map(|place| self.before.served[place].clone());
         meant.collect::<Vec<_>>().into_iter().map(|served| (self.take_named(served.name), served)).collect()

@@ -10,14 +10,14 @@ use sockdrawer::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// What is said to who is turned away for want of room, and where nobody is let in.
+/// Bytes for a client that is turned away for want of room; `CLOSED` is for one that comes where nobody is let in.
 const FULL: &[u8] = b"full";
 pub(crate) const CLOSED: &[u8] = b"closed";
 
 /// More than any case has, and faster than it comes.
 const PLENTY: usize = 1_000_000;
 
-/// What happens above a limit.
+/// Policy above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     Wait,
@@ -46,7 +46,7 @@ impl Policy {
         }
     }
 
-    /// What is read by who is turned away.
+    /// Returns the bytes that a client reads that is turned away.
     pub(crate) fn farewell(self) -> &'static [u8] {
         if self == Policy::Bytes { FULL } else { b"" }
     }

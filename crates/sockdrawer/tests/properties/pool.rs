@@ -25,20 +25,20 @@ const POOL: &str = "tested";
 
 pub(crate) struct Tested {
     pub(super) pool: Option<Pool>,
-    /// Where each place listens, or listened last.
+    /// Address at which each place listens, or listened last.
     addresses: [Option<SocketAddr>; PLACES],
-    /// Those that are served, by their names in the reference.
+    /// Clients that are served, by their names in the reference.
     pub(super) clients: BTreeMap<u64, Client>,
     pub(super) waiting: Vec<Client>,
-    /// By what the handles of those that are gone are kept.
+    /// Keys of the handles of connections that are gone.
     pub(super) gone: Vec<u64>,
     notes: u64,
-    /// How many others of its peer the newest connection found, where the policy is one of this program.
+    /// Number of other connections of its peer that the newest connection found, where the policy is one of this program.
     of_peer: Arc<AtomicUsize>,
     pub(super) before: Reference,
 }
 
-/// The asked address of a place; each has an address of its own, so that ports need not differ.
+/// Returns the asked address of a place; each has an address of its own, so that ports need not differ.
 fn asked(lane: u8, place: usize) -> Address {
     Address::Tcp((asked_ip(lane, place), 0).into())
 }
@@ -87,7 +87,7 @@ fn readiness(intake: Intake) -> Readiness {
     }
 }
 
-/// Whether the pool says of its addresses what the reference says of them.
+/// Returns true where the pool says of its addresses what the reference says of them.
 fn same_places(status: &Status, reference: &Reference) -> bool {
     let mut places = reference.places.iter();
     status.listeners.len() == reference.places.len()
@@ -287,7 +287,7 @@ impl Tested {
         }
     }
 
-    /// What a connection is noted comes after what it was sent before.
+    /// Reads the note of a connection, which comes after what the client was sent before.
     fn hear(&mut self, place: usize, note: &[u8]) {
         let (client, served) = self.client(place);
         client.read_flood(served.owed);
@@ -383,10 +383,11 @@ impl Tested {
         listeners(config).retain(|listening| listening.address != gone);
     }
 
-    /// Those that waited and are served now, or are turned away: which, the kernel decides, but how many is certain.
+    /// Looks at the clients that waited and are served now, or are turned away: the kernel decides which, but their number is
+    /// certain.
     fn welcome(&mut self, after: &Reference) {
         let mut newcomers: Vec<_> = after.served.iter().filter(|one| !self.clients.contains_key(&one.name)).collect();
-        // Who was turned away as soon as it came has been seen.
+        // A client that was turned away as soon as it came has been seen.
         let left = if after.running { after.waiting } else { 0 };
         while self.waiting.len() > left {
             let ready = Client::ready(&self.waiting);

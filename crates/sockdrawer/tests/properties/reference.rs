@@ -10,10 +10,10 @@ use std::ops::RangeInclusive;
 const MAX_CLIENTS: usize = 8;
 /// Addresses that may be listened on.
 pub(crate) const PLACES: usize = 3;
-/// Bytes of a flood: more than the high-water mark and the kernel's buffers together.
+/// Number of bytes of a flood: more than the high-water mark and the kernel's buffers together.
 const FLOOD: usize = 300_000;
 
-/// Whether connections are taken, by the pool or at a place.
+/// Intake of connections, by the pool or at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intake {
     Open,
@@ -42,15 +42,15 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom {
     All,
-    /// Those of generations before the one in force.
+    /// Connections of generations before the one in force.
     Old,
-    /// Those of the generation in force.
+    /// Connections of the generation in force.
     New,
-    /// One of them, counted around.
+    /// A single served connection, by its place, counted around.
     One(usize),
 }
 
-/// One step. Connections are named by their place among the served ones, counted around.
+/// Step of a case. Connections are named by their place among the served ones, counted around.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Start,
@@ -60,7 +60,7 @@ pub(crate) enum Step {
     /// To an address that is not, or not any more.
     ConnectNowhere,
     Close(usize),
-    /// One that waits in the kernel goes away.
+    /// A client that waits in the kernel goes away.
     CloseWaiting,
     /// A request, whole or the rest of one, and its answer, after what was not read yet.
     Check(usize),
@@ -82,7 +82,7 @@ pub(crate) enum Step {
     Replace(usize),
     /// New sockets at the same address.
     Renew(usize),
-    /// What happens above the limits, and who says so.
+    /// Policy above the limits, and the part that decides it.
     Admission(Policy, By),
     Limit(Option<usize>),
     /// The limit of an address.
@@ -146,10 +146,10 @@ pub(crate) struct Reference {
     pub(crate) ghosts: usize,
     /// Connections that waited and are to be turned away by this step.
     pub(crate) turned_away: usize,
-    /// What they are told.
+    /// Bytes that the clients to be turned away are told.
     pub(crate) farewell: &'static [u8],
     pub(crate) restarts: usize,
-    /// How many were ever served and places listened on: the next name.
+    /// Number of connections ever served and of places ever listened on: the next name.
     pub(crate) names: u64,
 }
 
@@ -179,35 +179,36 @@ impl Reference {
         }
     }
 
-    /// How many were let in at a place.
+    /// Returns how many connections were let in at a place.
     pub(crate) fn served_at(&self, place: &Place) -> usize {
         self.served.iter().filter(|one| one.place == place.name).count()
     }
 
-    /// How many a pool may say there are at a place: a loop that waits for a permit of the pool may have one of the place.
+    /// Returns how many connections a pool may count at a place: a loop that waits for a permit of the pool may have one of the
+    /// place.
     pub(crate) fn may_count(&self, place: &Place) -> RangeInclusive<usize> {
         let here = self.served_at(place);
         let waiting = if self.waiting_at.name == place.name { self.waiting + self.ghosts } else { 0 };
         here..=here + waiting
     }
 
-    /// How many may be let in at a place.
+    /// Returns how many more connections may be let in at a place.
     fn free_at(&self, place: &Place) -> usize {
         let free = |limit: Option<usize>, taken| limit.map_or(usize::MAX, |limit| limit.saturating_sub(taken));
         free(self.limit, self.served.len()).min(free(place.limit, self.served_at(place)))
     }
 
-    /// Whether nobody is taken at a place.
+    /// Returns true where no connection is taken at a place.
     fn is_shut(&self, place: &Place) -> bool {
         self.intake == Intake::Suspended || place.intake == Intake::Suspended
     }
 
-    /// Whether all are turned away at a place that is not shut.
+    /// Returns true where all connections are turned away at a place that is not shut.
     fn refuses(&self, place: &Place) -> bool {
         self.intake == Intake::Refusing || place.intake == Intake::Refusing
     }
 
-    /// The place where they wait, as it is now.
+    /// Returns the place where clients wait, as it is now.
     fn waiting_place(&self) -> Place {
         let now = self.places.iter().find(|place| place.name == self.waiting_at.name);
         *now.unwrap_or(&self.waiting_at)
@@ -254,17 +255,17 @@ impl Reference {
         Origin { version: self.version, generation: self.generation }
     }
 
-    /// Whether loops can be changed to this number.
+    /// Returns true where the pool can be changed to this number of loops.
     pub(crate) fn has_loops(&self, loops: usize) -> bool {
         loops == 1 || loops > 1 && self.model != Model::Threads
     }
 
-    /// Whether the model has such a policy: processes share neither code nor the count of each peer.
+    /// Returns true where the model has such a policy: processes share neither code nor the count of each peer.
     pub(crate) fn has_policy(&self, by: By) -> bool {
         self.model != Model::Prefork || matches!(by, By::Limits | By::Rate)
     }
 
-    /// Whether this step makes sense now, and its outcome is certain.
+    /// Returns true where this step makes sense now, and its outcome is certain.
     pub(crate) fn allows(&self, step: &Step) -> bool {
         if !self.running {
             return matches!(step, Step::Start | Step::ConnectNowhere);
@@ -305,13 +306,14 @@ impl Reference {
         self.served[self.nth(number)].owed == 0
     }
 
-    /// Whether all who wait now are served before the pool ends.
+    /// Returns true where all clients that wait now are served before the pool ends.
     fn serves_at_the_end(&self) -> bool {
         let at = self.waiting_place();
         self.limit != Some(0) && at.limit != Some(0) && self.policy == Policy::Wait && !self.refuses(&at)
     }
 
-    /// Who waits does so at one place only: it is certain then who is served when that place is removed.
+    /// Returns true where a client may connect: clients wait at one place only, so that it is certain which are served when that
+    /// place is removed.
     fn may_connect(&self, number: usize) -> bool {
         let place = self.place(number);
         let without_room = self.free_at(&place) == 0 && self.policy == Policy::Wait && !self.refuses(&place);
@@ -325,7 +327,7 @@ impl Reference {
         !self.orphaned && (self.policy == Policy::Wait || elsewhere)
     }
 
-    /// What the step leaves behind.
+    /// Returns the state that the step leaves behind.
     pub(crate) fn after(mut self, step: &Step) -> Reference {
         self.turned_away = 0;
         match *step {

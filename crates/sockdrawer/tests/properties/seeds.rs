@@ -1,4 +1,4 @@
-//! How many cases are run, from which seed, and what is said of one that fails.
+//! Cases that are run: their number, their first seed, and the report of one that fails.
 
 use crate::common::BROKEN;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// How many cases, where another number is asked for.
+/// Environment variable for the number of cases, where another number is asked for.
 const CASES: &str = "SOCKDRAWER_CASES";
-/// The seed of the first case; the next have the numbers after it.
+/// Environment variable for the seed of the first case; the next have the numbers after it.
 const SEED: &str = "SOCKDRAWER_SEED";
 
-/// Cases that run at once: most of the time they wait for the kernel. Each lane has addresses of its own.
+/// Number of cases that run at once: most of the time they wait for the kernel. Each lane has addresses of its own.
 const LANES: u8 = 4;
 
 /// An address that no other lane listens on, nor another process that runs these tests: who has removed an address must not find
@@ -60,12 +60,12 @@ pub(crate) fn run(cases: u64, case: impl Fn(u8, u64) + Sync) {
     });
 }
 
-/// How to see a case again.
+/// Returns the command that runs a case again.
 pub(crate) fn again(test: &str, seed: u64) -> String {
     format!("to see it again: {SEED}={seed} {CASES}=1 cargo test -p sockdrawer --all-features --test properties -- {test}")
 }
 
-/// A runner that draws what this seed says, once.
+/// Returns a runner that draws what this seed says, once.
 pub(crate) fn runner(seed: u64) -> TestRunner {
     // Without any, the state machine trips over itself.
     let shrinks = if BROKEN { 1 } else { 300 };

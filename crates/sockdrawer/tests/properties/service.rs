@@ -1,4 +1,4 @@
-//! What the pools under test run: it says which version of it answers, so that a client sees which generation it has.
+//! Service that the pools under test run: it says which version of it answers, so that a client sees which generation it has.
 
 use sockdrawer::{
     Behaviour, Build, CannotRestore, CannotSave, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service,

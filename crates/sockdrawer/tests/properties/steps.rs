@@ -57,7 +57,7 @@ fn admission() -> impl Strategy<Value = Step> {
     (policy, by).prop_map(|(policy, by)| Step::Admission(policy, by))
 }
 
-/// What is shut is soon open again, or nothing would happen.
+/// Draws an intake: a shut one is soon open again, or nothing would happen.
 fn intake() -> impl Strategy<Value = Intake> {
     prop_oneof![4 => Just(Intake::Open), 2 => Just(Intake::Suspended), 1 => Just(Intake::Refusing)]
 }

@@ -4,7 +4,7 @@ use crate::Finding;
 use crate::source::File;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many files beside each other may form a circle: a reader takes them in together.
+/// Maximum number of files beside each other that may form a circle: a reader takes them in together.
 const FILES: usize = 3;
 
 /// The modules of one folder: what each of them, with all below it, imports from its neighbours.
@@ -66,7 +66,7 @@ fn is_module(modules: &BTreeMap<String, &File>, name: &str) -> bool {
     modules.contains_key(name) || modules.keys().any(|other| other.strip_prefix(name).is_some_and(|rest| rest.starts_with("::")))
 }
 
-/// What the module imports outside tests, as full paths.
+/// Returns what the module imports outside tests, as full paths.
 fn imports(name: &str, file: &File, modules: &BTreeMap<String, &File>) -> Vec<String> {
     let tests = file.test_items();
     let (package, _) = name.split_once("::").unwrap_or((name, ""));

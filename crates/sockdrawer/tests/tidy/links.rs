@@ -3,7 +3,7 @@
 use super::{Finding, finding};
 use crate::source::File;
 
-/// What a relative link may point to.
+/// Target of a relative link.
 pub(crate) enum Target {
     Missing,
     /// A folder, or a file that has no headings.

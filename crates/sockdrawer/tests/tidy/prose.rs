@@ -1,4 +1,4 @@
-//! How a comment begins: with its subject, or a verb, so that it makes sense when it is read alone.
+//! Beginnings of comments: a comment begins with its subject, or a verb, so that it makes sense when it is read alone.
 
 use crate::Finding;
 use crate::source::File;

@@ -1,4 +1,4 @@
-//! What the documents show is what the code is.
+//! Documents show the code as it is.
 
 const README: &str = include_str!("../../../../README.md");
 const EVENTS_AND_COUNTERS: &str = include_str!("../../../../docs/reference/events-and-counters.md");

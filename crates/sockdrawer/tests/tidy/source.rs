@@ -1,14 +1,14 @@
 //! Rust text as tokens and comments, enough for the rules: strings and comments cannot be mistaken for code. Not a parser: it
 //! knows nothing of macros' insides beyond their tokens, and nothing of what a name resolves to.
 
-/// One file of the workspace.
+/// File of the workspace.
 pub(crate) struct File {
-    /// Relative to the workspace, with `/`.
+    /// Path relative to the workspace, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
-    /// Of Rust files. A string or character literal is the token `"`.
+    /// Tokens of a Rust file. A string or character literal is the token `"`.
     pub(crate) tokens: Vec<Token>,
-    /// Of Rust files.
+    /// Comments of a Rust file.
     pub(crate) comments: Vec<Comment>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Token {
     pub(crate) line: usize,
 }
 
-/// One line of a comment.
+/// Line of a comment.
 pub(crate) struct Comment {
     pub(crate) text: String,
     pub(crate) line: usize,
@@ -152,7 +152,7 @@ impl File {
 }
 
 impl Path {
-    /// Whether it is `root` or something in it.
+    /// Returns true where the path is `root` or something in it.
     pub(crate) fn is_under(&self, root: &str) -> bool {
         self.text.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     }

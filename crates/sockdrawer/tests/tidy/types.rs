@@ -76,7 +76,8 @@ fn finding(name: &str, what: impl Into<String>) -> Finding {
     Finding { path: name.to_owned(), line: 1, what: what.into() }
 }
 
-/// Those above the maximum that are not known to be so far above it, and those known that are less by now.
+/// Returns findings for the counts above the maximum that are not known to be so far above it, and for the known ones that are
+/// less by now.
 fn above(what: &str, maximum: usize, counts: &BTreeMap<String, usize>, known: &[(&str, usize)]) -> Vec<Finding> {
     let listed = |name: &str| known.iter().find(|(of, _)| *of == name).map_or(maximum, |(_, count)| *count);
     let more = counts.iter().filter(|(name, count)| **count > listed(name));

@@ -33,12 +33,12 @@ fn serve(place: &Place, name: &str, number: u8) -> Result<Pool, sockdrawer::Erro
     upgrade.ready().map(|()| pool)
 }
 
-/// One connection for each thing that may go along, in the order in which they came.
+/// Returns a connection for each thing that may go along, in the order in which they came.
 fn clients(pool: &Pool) -> Vec<TcpStream> {
     let mut clients = Vec::new();
     for number in 0..6 {
         let mut client = narrow(address(pool));
-        // One is accepted before the next comes: their records have this order.
+        // Each connection is accepted before the next comes: their records have this order.
         assert_eq!(add(&mut client, number), (1, number));
         clients.push(client);
     }
@@ -63,7 +63,7 @@ fn tcp_socket() -> OwnedFd {
     socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket")
 }
 
-/// What became of the clients in another build.
+/// Checks what became of the clients in another build.
 fn go_on(clients: &mut [TcpStream], pool: &Pool) {
     assert_eq!(add(&mut clients[0], 1), (2, 1));
     assert_eq!((add(&mut clients[1], 1), pool.connections(&Selector::tag("77")).len()), ((2, 2), 1));
@@ -81,7 +81,7 @@ fn blobs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade/blobs")
 }
 
-/// Of all versions that are kept.
+/// Returns the folders of a conversation, of all versions that are kept.
 fn folders(conversation: &str) -> Vec<PathBuf> {
     let versions = std::fs::read_dir(blobs()).expect("a folder");
     versions.map(|version| version.expect("a folder").path().join(conversation)).collect()
@@ -92,7 +92,7 @@ fn conversations_are_recorded_where_that_is_asked_for() {
     let Ok(version) = std::env::var("SOCKDRAWER_RECORD") else { return };
     for conversation in ["moves", "refused", "look", "replace"] {
         let folder = blobs().join(&version).join(conversation);
-        // What is there is of an earlier try.
+        // An earlier try may have left files there.
         let _ = std::fs::remove_dir_all(&folder);
         record(conversation, &folder);
     }
@@ -140,7 +140,7 @@ fn play(socket: &OwnedFd, folder: &Path, side: Side, say: impl Fn(&Packet)) -> V
             say(&packet);
             continue;
         }
-        // Of those there may be more or fewer.
+        // Packets of the kind `LEFT` may be more or fewer than were recorded.
         while packet.kind != LEFT && !heard.contains(&packet.kind) {
             let Some((bytes, descriptors)) = receive(socket) else { panic!("it ended before {}", file.display()) };
             heard.push(proxy::read(from, &bytes).kind);
@@ -272,7 +272,7 @@ fn a_predecessor_of_an_earlier_build_is_understood() {
     }
 }
 
-/// What this build makes of the answers of an earlier one.
+/// Returns what this build makes of the answers of an earlier one.
 fn asked<T>(folder: &Path, ask: impl FnOnce(&Place) -> T) -> T {
     let place = Place::new("blobs-asked");
     let (proxy, (listening, at)) = (Proxy::at(&place.0), listening());

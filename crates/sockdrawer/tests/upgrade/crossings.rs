@@ -252,7 +252,7 @@ fn a_limit_of_a_peer_holds_over_both() {
     assert!(turned_away(), "it has four still, some of them on their way");
     assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2), "{:#?}", new.status());
     assert!(turned_away(), "two of them stayed");
-    // One that stayed ends, then one that moved: each leaves room for one.
+    // A connection that stayed ends, then one that moved: each leaves room for one.
     for at_end in [0, 2] {
         drop(clients.remove(at_end));
         assert!(new.wait(PATIENCE, |status| status.connections == 3), "{:#?}", new.status());
@@ -267,7 +267,7 @@ fn a_limit_of_a_peer_holds_over_both() {
     assert_eq!(many_sums(at, 4).len(), 4);
 }
 
-/// Whether this process has a socket that listens at this port.
+/// Returns true where this process has a socket that listens at this port.
 fn listens(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("a list");
     let listening = |line: &str| {

@@ -1,4 +1,4 @@
-//! What one of the two processes does at a bad moment, or has too much of: none of it costs a connection, a byte, a note or a permit.
+//! Bad moments of one of the two processes, and excesses: none of them costs a connection, a byte, a note or a permit.
 
 use super::common::{PATIENCE, address, any_port, connect, hear, play, read, read_all, role, say, tcp};
 use super::place::{Place, config, id_of, many_sums, moved};
@@ -155,7 +155,7 @@ fn a_note_for_a_connection_that_a_kept_note_ended_goes_to_no_other() {
     let mut clients = lines(&old, 40);
     let (all, pool) = (handles.clone(), old.clone());
     let act = move || {
-        // Of a slot in the middle.
+        // This handle is that of a slot in the middle.
         let handle = all.lock().expect("no panic")[5].clone();
         handle.notify(Arc::<[u8]>::from(&b"end"[..])).expect("few notes");
         handle.notify(Note::value(1_u32)).expect("few notes");
@@ -220,7 +220,7 @@ fn many_notes_that_come_meanwhile_are_told_once_each() {
 fn numbers_are_not_given_twice_by_two_processes() {
     let place = Place::new("numbers");
     let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    // One connect stands in its queue, and most others wait for the kernel to try again.
+    // A single connect stands in the target's queue, and most others wait for the kernel to try again.
     rustix::net::listen(&target, 0).expect("it listens");
     let at = Address::Tcp(target.local_addr().expect("bound"));
     let serve = |number, model: Model, limit| {
@@ -503,7 +503,7 @@ fn a_loop_that_hangs_at_the_commit_stops_no_other_from_accepting() {
         assert!(refused.ends_with(why), "{refused}");
         drop(new);
         let began = Instant::now();
-        // One socket in so many is of the loop that hangs.
+        // Only some of the sockets belong to the loop that hangs.
         let served = (0..40).filter(|_| {
             let mut client = connect(at);
             client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");

@@ -15,7 +15,7 @@ pub(crate) struct Joins {
     pub(crate) refuses: Option<Side>,
 }
 
-/// One side of a relay. A client's knows where to connect to, until it is joined.
+/// Side of a relay. A client's side knows where to connect to, until it is joined.
 pub(crate) struct End(Option<Address>);
 
 pub(crate) fn joins(target: Address) -> Joins {

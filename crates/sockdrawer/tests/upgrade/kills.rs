@@ -36,7 +36,7 @@ enum Act {
     Stop(Side),
 }
 
-/// What is done at which packet, before it is passed on or after that.
+/// Act on a process at a packet, before the packet is passed on or after that.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     act: Act,
@@ -57,7 +57,7 @@ pub(crate) fn kill_at_each_packet(name: &str, model: Model) {
     // A test that failed has said so.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let sides = [Side::Predecessor, Side::Successor].map(Act::Kill);
-    // How often, for `ci/long upgrade kills`.
+    // The variable says how often, for `ci/long upgrade kills`.
     let told = std::env::var("SOCKDRAWER_TIMES").ok().and_then(|times| times.parse().ok());
     each_packet(name, model, &sides, &[false, true], told.unwrap_or(if is_long() { 20 } else { 1 }));
 }
@@ -149,18 +149,18 @@ fn helpers(of: u32) -> Vec<OwnedFd> {
     started.filter_map(|pid| pidfd(pid).ok()).collect()
 }
 
-/// What clients saw that came meanwhile.
+/// Counts and times of what clients saw that came meanwhile.
 #[derive(Default)]
 struct Visits {
     refused: AtomicUsize,
-    /// Since when another process has served, once one was killed.
+    /// Time since when another process has served, once one was killed.
     killed: Mutex<Option<Instant>>,
     served: Mutex<Option<Duration>>,
     over: AtomicBool,
 }
 
 impl Case {
-    /// Whether there was such a packet.
+    /// Runs the case and returns true where there was such a packet.
     fn is_met(self, name: &str, worker: usize) -> bool {
         let what = if matches!(self.act, Act::Kill(_)) { "kill" } else { "stop" };
         let (place, proxied) = (Place::new(&format!("{what}-{worker}")), Place::new(&format!("{what}-{worker}-proxy")));
@@ -234,12 +234,12 @@ impl Case {
         }
     }
 
-    /// How many of the connections from before are lost.
+    /// Returns how many of the connections from before are lost.
     fn costs(self, before: &HashSet<u64>, packets: &[Packet]) -> usize {
         let all = |kind| packets.iter().filter(|one| one.kind == kind).flat_map(|one| &one.ids).collect::<HashSet<_>>();
         match self.act {
             Act::Stop(_) => 0,
-            // Those that it was told were its own.
+            // Connections are lost that the successor was told were its own.
             Act::Kill(Side::Successor) => all(YOURS).into_iter().filter(|id| before.contains(id)).count(),
             // All but those that it had let go of, or offered last: a machine that is too slow for an offer has it taken back.
             Act::Kill(Side::Predecessor) => {
@@ -271,7 +271,7 @@ impl Case {
 }
 
 impl Visits {
-    /// One client after the other, until it is over.
+    /// Connects one client after the other, until the case is over.
     fn go_on(&self, at: SocketAddr) {
         while !self.over.load(SeqCst) {
             let killed = *self.killed.lock().expect("no panic");

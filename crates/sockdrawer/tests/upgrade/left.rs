@@ -1,4 +1,4 @@
-//! What is left of upgrades: nothing.
+//! Upgrades leave nothing behind.
 
 use super::common::{PATIENCE, any_port, is_long, play, role};
 use super::place::{Place, config, many_sums, moved};

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 const LIMIT: usize = 500;
 const CLIENTS: usize = 600;
-/// Connections that come between two upgrades, at least.
+/// Minimum number of connections that come between two upgrades.
 const COME: u64 = 200;
-/// One client in so many is one that cannot move.
+/// Number of clients among which there is one that cannot move.
 const STAYS: u64 = 20;
 
-/// What the services of all builds count, which are in one process: a connection that moves is counted once.
+/// Counts of the services of all builds, which are in one process: a connection that moves is counted once.
 #[derive(Clone, Default)]
 struct Places(Arc<Mutex<Counted>>);
 
@@ -175,7 +175,7 @@ impl Chain<'_> {
         assert!(come, "at most {} were open; {:#?}", self.places.counted().most, next.status());
     }
 
-    /// What the newest build says of all, until it is over.
+    /// Returns the maximum of what the newest build says of all connections, until it is over.
     fn look(&self, is_over: impl Fn() -> bool) -> usize {
         let mut most = 0;
         while !is_over() {

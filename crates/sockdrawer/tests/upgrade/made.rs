@@ -213,7 +213,7 @@ struct Asking {
     handles: Arc<Mutex<Vec<Handle>>>,
     own: Option<Handle>,
     is_connecting: bool,
-    /// How many were restored whose connect was under way.
+    /// Number of restored connections whose connect was under way.
     wrong: Arc<AtomicUsize>,
 }
 

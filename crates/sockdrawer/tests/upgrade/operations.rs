@@ -1,4 +1,4 @@
-//! What is done by the pool of the new build is done to the connections that stayed before it, too.
+//! Operations of the new build's pool reach the connections that stayed before it, too.
 
 use super::common::{PATIENCE, address, any_port, assert_reset, connect, hear, play, read_all, role, say};
 use super::place::{Place, config, id_of, many_sums};
@@ -21,7 +21,7 @@ struct Scene {
     moved: Vec<TcpStream>,
 }
 
-/// So many connections stay, and so many move.
+/// Returns a scene in which `stay` connections stay and `moves` connections move.
 fn scene(name: &str, stay: usize, moves: usize) -> Scene {
     let place = Place::new(name);
     let (old, at) = place.serve(config(build(1)).listen(any_port()));
@@ -70,7 +70,7 @@ fn what_stayed_is_listed_and_found() {
     assert!(stay.iter().chain(&moved).all(|client| peers.contains(&client.local_addr().ok())));
     let id = id_of(&old, &stay[0]);
     assert_eq!(ids(&new, &Selector::Id(id)), HashSet::from([id]));
-    // What stayed there is older than all generations here.
+    // Connections that stayed there are older than all generations here.
     assert_eq!(ids(&new, &Selector::Before(1)), stayed);
     assert_eq!(ids(&new, &!Selector::Before(1)).len(), 4);
     assert_eq!((ids(&new, &Selector::Generation(1)).len(), ids(&new, &!Selector::Generation(1))), (4, stayed));

@@ -37,7 +37,7 @@ fn connections_that_were_made_go_on_and_none_is_made_twice() {
         moved_out(&old, &new);
         peers.iter_mut().for_each(|peer| assert_eq!(add(peer, 1), (2, 2)));
         assert_eq!((new.status().connections, new.status().counts.connected), (10, 10), "there are enough");
-        // Those that end are replaced, up to the total.
+        // Connections that end are replaced, up to the total.
         drop(peers.split_off(4));
         peers.extend((0..total.map_or(6, |total| total - 10)).map(|_| target.accept().expect("another").0));
         peers.iter_mut().skip(4).for_each(|peer| assert_eq!(add(peer, 3), (2, 3)));

@@ -41,7 +41,7 @@ pub(crate) struct Packet {
     pub(crate) from: Side,
     pub(crate) kind: usize,
     pub(crate) bytes: Bytes,
-    /// Of the connections that are offered, or the successor's.
+    /// Identifiers of the connections that are offered, or the successor's.
     pub(crate) ids: Vec<u64>,
 }
 

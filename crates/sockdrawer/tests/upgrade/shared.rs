@@ -117,7 +117,7 @@ fn asked(mut client: impl Read + Write) -> std::io::Result<u8> {
     Ok(told[1])
 }
 
-/// How many connections the queue of a Unix socket takes that nothing is accepted from.
+/// Returns how many connections the queue of a Unix socket takes that nothing is accepted from.
 fn room(path: &Path) -> usize {
     let address = SocketAddrUnix::new(path).expect("a path");
     let mut waiting: Vec<OwnedFd> = Vec::new();

@@ -103,7 +103,7 @@ impl Protocol for Sum {
 }
 
 impl Sum {
-    /// What is told, of which build, and the sum.
+    /// Returns the message of this kind, with the build and the sum.
     fn told(&self, what: u8) -> [u8; 6] {
         let [a, b, c, d] = self.sum.to_le_bytes();
         [what, self.build, a, b, c, d]
@@ -127,7 +127,7 @@ pub(crate) fn answer(client: &mut TcpStream, what: u8) -> (u8, u32) {
     (told[1], u32::from_le_bytes(told[2..].try_into().expect("4 bytes")))
 }
 
-/// ... where the connection may be lost.
+/// Adds a number and returns the build and the sum; `None` where the connection is lost.
 pub(crate) fn try_add(client: &mut TcpStream, number: u32) -> Option<(u8, u32)> {
     client.write_all(&message(b'a', number)).ok()?;
     let told = read(client, 6)?;

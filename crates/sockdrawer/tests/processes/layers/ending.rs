@@ -1,4 +1,4 @@
-//! How connections under layers end, and how they begin.
+//! Ends of connections under layers, and their beginnings.
 
 use super::models::{echo, echo_async, under};
 use super::records::Client;
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-/// What a handler's reads come to, told to the test.
+/// Result of a handler's read, which is told to the test.
 type Read5 = Result<usize, ErrorKind>;
 
 fn readers(told: &mpsc::Sender<Vec<Read5>>) -> [(Model, Behaviour); 2] {

@@ -1,4 +1,4 @@
-//! What layers know of the peer reaches handlers, delegates and async code.
+//! Facts that layers know of the peer reach handlers, delegates and async code.
 
 use super::models::{runtime, under};
 use super::records::{Client, Depth};
@@ -133,7 +133,7 @@ pub(crate) fn counted_in_every_model() {
             };
             assert!(pool.wait(PATIENCE, counted), "{model} {:?}", pool.status().counts);
         }
-        // Of two layers each is counted.
+        // Each of two layers is counted.
         let (pool, at) = start(Config::accept(under(telling(), 2)));
         says(at, b"HI");
         is_told(at, 2);

@@ -116,7 +116,7 @@ fn is_echoed(pool: &Pool, at: SocketAddr, depth: usize) {
     assert_empty(pool);
     let (received, sent) = counts(&pool.status());
     assert_eq!(sent - before.1, client.counts.1, "wire bytes are counted, each once");
-    // Of an outer layer's goodbye it is not certain: the handler has ended by the inner one's.
+    // Bytes of an outer layer's goodbye are not certain to be counted: the handler has ended by the inner one's.
     assert!((least..=client.counts.0).contains(&(received - before.0)), "{received}, {before:?}, {:?}", client.counts);
 }
 

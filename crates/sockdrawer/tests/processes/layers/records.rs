@@ -19,7 +19,7 @@ const MOST: usize = 16 * 1024;
 #[derive(Clone, Copy)]
 pub(crate) struct Recording;
 
-/// What the filter knows: how many layers there are to the socket.
+/// Number of layers down to the socket, which the filter knows.
 pub(crate) struct Depth(pub(crate) usize);
 
 /// The filter of either end.
@@ -116,12 +116,12 @@ impl Filter for Records {
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     layers: Vec<Records>,
-    /// What each layer has not decoded, then plain bytes.
+    /// Bytes that each layer has not decoded, then plain bytes.
     kept: Vec<Vec<u8>>,
-    /// How many layers, from the socket, have had the peer's goodbye.
+    /// Number of layers, from the socket, that have had the peer's goodbye.
     ended: usize,
     random: Random,
-    /// Wire bytes that were sent and received.
+    /// Numbers of wire bytes that were sent and received.
     pub(crate) counts: (u64, u64),
 }
 
@@ -142,13 +142,13 @@ impl Client {
             client.send(b"HI");
             assert_eq!(client.read(2).expect("an answer"), b"OK");
             client.layers.push(Records { established: true, resumed: false, sent: 0, received: 0 });
-            // What follows the answer is the new layer's.
+            // Bytes that follow the answer are the new layer's.
             client.kept.push(Vec::new());
         }
         client
     }
 
-    /// The wire bytes of what is written at layer `depth`.
+    /// Returns the wire bytes of what is written at layer `depth`.
     fn through(&mut self, depth: usize, mut out: Output) -> Vec<u8> {
         for layer in self.layers[..depth].iter_mut().rev() {
             let mut wire = Output::default();
