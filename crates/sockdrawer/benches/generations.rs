@@ -41,12 +41,12 @@ impl Scene {
         scene
     }
 
-    /// Each was answered, and so belongs to the generation that is in force now.
+    /// Connects `count` clients. Each was answered, and so belongs to the generation that is in force now.
     fn connect(&mut self, count: usize) {
         self.clients.extend(many(address(&self.pool), count));
     }
 
-    /// Every client asks, then every client reads: how many echoes there were.
+    /// Lets every client ask, then every client read; returns how many echoes there were.
     fn turn(&mut self) -> u32 {
         for client in &mut self.clients {
             client.write_all(b"Ping").expect("takes 4 bytes");

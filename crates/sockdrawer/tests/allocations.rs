@@ -23,7 +23,7 @@ thread_local! {
 }
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Where the first few came from.
+/// Backtraces of the first few allocations.
 static TRACES: Mutex<Vec<Backtrace>> = Mutex::new(Vec::new());
 
 fn count() {
@@ -79,7 +79,7 @@ struct Stage {
     /// Jobs wait while this is set, so that all of them are in the queue at once.
     hold_jobs: Mutex<bool>,
     released: Condvar,
-    /// All timers are set to this, so that they are due at once.
+    /// Time to which all timers are set, so that they are due at once.
     timers_at: Mutex<Option<Instant>>,
     /// Gives its handle and is not counted.
     is_special: AtomicBool,
@@ -200,7 +200,7 @@ impl Server {
         common::assert_empty(&self.pool);
     }
 
-    /// Everything happens at once, once.
+    /// Does everything at once, once.
     fn warm_up(&self) {
         self.hold_jobs();
         *self.stage.timers_at.lock().expect("no panic") = Some(Instant::now() + Duration::from_millis(300));

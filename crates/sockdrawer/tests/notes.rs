@@ -18,7 +18,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const MESSAGE: usize = 64;
 const MESSAGES: usize = 100;
 
-/// Message `number`, of which no byte can be wrong unseen.
+/// Returns message `number`, of which no byte can be wrong unseen.
 fn message(number: usize) -> [u8; MESSAGE] {
     std::array::from_fn(|index| ((number * MESSAGE + index).wrapping_mul(2_654_435_761) >> 8) as u8)
 }
@@ -53,7 +53,7 @@ impl Protocol for Relay {
     }
 }
 
-/// The clients, in a process of their own, because both ends would need more descriptors than one may have.
+/// Runs the clients, in a process of their own, because both ends would need more descriptors than one may have.
 fn listen() {
     let at: SocketAddr = hear().expect("told").parse().expect("an address");
     let count: usize = hear().expect("told").parse().expect("a number");

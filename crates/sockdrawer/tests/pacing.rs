@@ -53,7 +53,7 @@ impl Protocol for Asks {
     }
 }
 
-/// The median and the 99th percentile of how late so many questions were asked.
+/// Returns the median and the 99th percentile of how late so many questions were asked.
 fn lags(loops: usize, questions: u64) -> (Duration, Duration) {
     let (_server, at) = start(Config::accept(Echo).loops(1));
     let connecting = Connecting::to([at]).keep(CONNECTIONS as usize).total(CONNECTIONS.into());

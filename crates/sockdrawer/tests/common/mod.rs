@@ -65,7 +65,7 @@ pub(crate) fn raise_descriptors() {
     RAISED.call_once(|| _ = sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed"));
 }
 
-/// A free port, once it is bound.
+/// Returns an address with a free port, once it is bound.
 pub(crate) fn any_port() -> Address {
     raise_descriptors();
     Address::Tcp(([127, 0, 0, 1], 0).into())
@@ -82,7 +82,8 @@ pub(crate) fn tcp(address: &Address) -> SocketAddr {
     }
 }
 
-/// An address at which no other test listens, of this process and of others. It is not tried: a process that is forked at that moment would keep the socket.
+/// Returns an address at which no other test listens, of this process and of others. It is not tried: a process that is forked at
+/// that moment would keep the socket.
 pub(crate) fn address_of_its_own() -> SocketAddr {
     static ADDRESSES: AtomicU16 = AtomicU16::new(0);
     let (process, number) = (std::process::id(), ADDRESSES.fetch_add(1, Ordering::Relaxed));
@@ -91,12 +92,12 @@ pub(crate) fn address_of_its_own() -> SocketAddr {
     SocketAddr::from((ip, 10_000 + number / 256))
 }
 
-/// A connection whose reads fail when they take too long.
+/// Returns a connection whose reads fail when they take too long.
 pub(crate) fn connect(at: SocketAddr) -> TcpStream {
     connect_from(Ipv4Addr::LOCALHOST, at)
 }
 
-/// The same from an address of 127.0.0.0/8: the server knows clients by it.
+/// Connects like [`connect`], from an address of 127.0.0.0/8: the server knows clients by it.
 pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
     try_connect_from(source, at).expect("the server listens")
 }
@@ -127,7 +128,7 @@ pub(crate) fn echoes(stream: &mut TcpStream, bytes: &[u8]) -> bool {
     stream.write_all(bytes).is_ok() && read(stream, bytes.len()).is_some_and(|back| back == bytes)
 }
 
-/// The next `count` bytes; None when the connection ends before or nothing comes.
+/// Returns the next `count` bytes; `None` when the connection ends before or nothing comes.
 pub(crate) fn read(stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; count];
     stream.read_exact(&mut bytes).ok().map(|()| bytes)
@@ -138,7 +139,7 @@ pub(crate) fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index.wrapping_mul(2_654_435_761) >> 8) as u8).collect()
 }
 
-/// All bytes until the end, which must be an orderly one.
+/// Returns all bytes until the end, which must be an orderly one.
 pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).map(|_| bytes)
@@ -195,7 +196,7 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count() - 1
 }
 
-/// The last number of an IPv4 address, by which tests tell their clients apart.
+/// Returns the last number of an IPv4 address, by which tests tell their clients apart.
 pub(crate) fn last_octet(peer: &Peer) -> u8 {
     match peer.remote().map(|remote| remote.ip()) {
         Some(IpAddr::V4(ip)) => ip.octets()[3],
@@ -203,7 +204,7 @@ pub(crate) fn last_octet(peer: &Peer) -> u8 {
     }
 }
 
-/// The duration below which `share` of all are.
+/// Returns the duration below which `share` of all are.
 pub(crate) fn percentile(durations: &mut [Duration], share: f64) -> Duration {
     durations.sort_unstable();
     durations[((durations.len() - 1) as f64 * share) as usize]
@@ -257,7 +258,7 @@ pub(crate) fn say(what: &str) {
     std::io::stdout().flush().expect("the parent listens");
 }
 
-/// In a child: what the parent tells next; None at its end.
+/// Returns what the parent tells next, in a child; `None` at its end.
 pub(crate) fn hear() -> Option<String> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("text");
@@ -268,7 +269,7 @@ pub(crate) fn hear() -> Option<String> {
 pub(crate) struct Player(pub(crate) Child);
 
 impl Player {
-    /// The next thing it says.
+    /// Returns the next thing that the child says.
     pub(crate) fn hear(&mut self) -> String {
         let stdout = self.0.stdout.as_mut().expect("a pipe");
         loop {
@@ -298,7 +299,7 @@ impl Player {
     }
 }
 
-/// The text of a panic, without where it was.
+/// Returns the text of a panic, without where it was.
 pub(crate) fn without_place(message: &str) -> String {
     message.split_once(", at ").expect("it says where").0.to_owned()
 }

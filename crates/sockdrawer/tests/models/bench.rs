@@ -14,7 +14,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A pool of this model, of several parts where it has any.
+    /// Returns a configuration of a pool of this model, of several parts where it has any.
     pub(crate) fn config(&self, behaviour: impl sockdrawer::IntoBehaviour) -> Config {
         self.of_model(Config::accept(behaviour))
     }

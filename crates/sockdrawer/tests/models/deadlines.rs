@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// More than the kernel takes for a peer that does not read.
+/// Number of bytes that is more than the kernel takes for a peer that does not read.
 const MUCH: usize = 10_000_000;
 /// A slow reader takes so much at a time, then pauses. A hundred of them leave the machine time for others.
 const PIECE: usize = 32 * 1024;

@@ -17,12 +17,12 @@ fn second(pool: &Pool) -> Result<SocketAddr, sockdrawer::Error> {
     }
 }
 
-/// The same with new sockets at the first address.
+/// Returns the configuration with new sockets at the first address.
 fn replaced(config: Config) -> Config {
     config.listeners(|listeners| listeners[0].options.freebind = !listeners[0].options.freebind)
 }
 
-/// The same without the address at `index`.
+/// Returns the configuration without the address at `index`.
 fn without(config: Config, index: usize) -> Config {
     config.listeners(|listeners| drop(listeners.remove(index)))
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The letters and numbers of all that is left to read.
+/// Returns the letters and numbers of all that is left to read.
 fn answers(client: &mut Client) -> Vec<(u8, u32)> {
     let rest = client.rest();
     rest.chunks(SIZE).map(|bytes| crate::services::parts(bytes.try_into().expect("whole answers"))).collect()

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// All services, as other processes build them.
+/// Recipes of all services, as other processes build them.
 pub(crate) const RECIPES: [(&str, Build); 3] = [
     (Mute::NAME, |_| Ok(Mute.into())),
     (Mirror::NAME, |_| Ok(Mirror.into())),
@@ -110,7 +110,7 @@ impl Protocol for Silence {
     }
 }
 
-/// Where a connection panics when it is told to; the first two when its peer's address says so.
+/// Place where a connection panics when it is told to; the first two when its peer's address says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Open,
@@ -141,7 +141,7 @@ impl At {
         At::Drop,
     ];
 
-    /// From where a client connects to be panicked upon in `open` or `opened`.
+    /// Returns the address from which a client connects to be panicked upon in `open` or `opened`.
     pub(crate) fn source(self) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, 0, 100 + self as u8)
     }

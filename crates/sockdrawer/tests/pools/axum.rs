@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SOCKETS: usize = 1000;
 
-/// A WebSocket with an answer to its upgrade.
+/// Returns a WebSocket with an answer to its upgrade.
 fn upgraded(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
     let request = "GET /echo HTTP/1.1\r\nHost: pool\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -56,7 +56,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// All are there, for their clients and for the pool.
+    /// Asserts that all connections are there, for their clients and for the pool.
     #[track_caller]
     fn nobody_is_lost(&mut self, message: &str) {
         let lost = self.sockets.iter_mut().filter_map(|socket| (!returns(socket, message.as_bytes())).then_some(())).count();

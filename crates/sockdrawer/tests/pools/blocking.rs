@@ -31,7 +31,7 @@ fn started(model: Model) -> (Pool, SocketAddr) {
     start(Config::accept(Behaviour::blocking(echo)).model(model))
 }
 
-/// Both models, each in time.
+/// Runs the test for both models, each in time.
 fn each(test: fn(Model)) {
     in_time(move || [Model::Single, Model::Threads].into_iter().for_each(test));
 }

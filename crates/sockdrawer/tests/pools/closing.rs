@@ -47,7 +47,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Asks, sends one more byte within 1 ms before or after the answer's first bytes, and reads all; how many answers were whole.
+/// Asks, sends one more byte within 1 ms before or after the answer's first bytes, and reads all; returns how many answers were
+/// whole.
 fn ask_and_disturb(answer: usize, connections: usize, seed: u64) -> usize {
     let (pool, at) = start(Config::accept(answering(answer, Closing::PeerMaySend)).loops(2));
     let expected = pattern(answer);

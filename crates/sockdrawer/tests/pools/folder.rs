@@ -20,7 +20,7 @@ impl Folder {
         self.0.join("socket")
     }
 
-    /// The names in it.
+    /// Returns the names in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).expect("it is there");
         entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned()).collect()

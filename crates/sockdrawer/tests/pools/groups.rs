@@ -108,7 +108,7 @@ fn member(at: SocketAddr, topic: u8) -> TcpStream {
     stream
 }
 
-/// Three digits each, from 0 on.
+/// Returns numbers of three digits each, from 0 on.
 fn numbers(from: usize, to: usize) -> Vec<u8> {
     (from..to).flat_map(|number| format!("{:03}", number % 1000).into_bytes()).collect()
 }

@@ -159,7 +159,7 @@ fn the_end_of_a_predecessor_leaves_its_successor_the_path() {
     }
 }
 
-/// A listener in the mode in which std and most parents make them: blocking.
+/// Returns a listener in the mode in which std and most parents make them: blocking.
 fn blocking_listener() -> (Config, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let at = listener.local_addr().expect("bound");
@@ -239,7 +239,7 @@ fn every_loop_accepts_however_many_there_are() {
     }
 }
 
-/// A connection in loop 1; others may come to be in loop 0.
+/// Returns a connection in loop 1; others may come to be in loop 0.
 fn connection_in_loop_1(pool: &Pool, path: &Path) -> (UnixStream, Vec<UnixStream>) {
     let mut others = Vec::new();
     loop {

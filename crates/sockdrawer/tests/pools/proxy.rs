@@ -30,7 +30,7 @@ impl Scene {
         Scene { backend, pool, at }
     }
 
-    /// A client and the backend's side of it.
+    /// Returns a client and the backend's side of it.
     fn pair(&self) -> (TcpStream, TcpStream) {
         let client = connect(self.at);
         let (backend, _) = self.backend.accept().expect("the proxy connects");
@@ -316,7 +316,7 @@ fn redis_is_served_through_it() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
 }
 
-/// A listener whose accept queue is full, so that a connect to it hangs, and what fills it.
+/// Returns a listener whose accept queue is full, so that a connect to it hangs, and what fills it.
 fn full() -> (TcpListener, SocketAddr, TcpStream) {
     let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     rustix::net::listen(&full, 0).expect("it listens");

@@ -78,7 +78,7 @@ fn a_refused_change_leaves_the_workers_as_they_were() {
     say("as they were");
 }
 
-/// A pool of two loops that lets one connection in, which it has; twelve more wait for it, at both loops.
+/// Returns a pool of two loops that lets one connection in, which it has; twelve more wait for it, at both loops.
 fn crowded(config: Config) -> (Pool, TcpStream, Vec<TcpStream>) {
     let (pool, at) = start(config.loops(2));
     let mut first = connect(at);
@@ -88,12 +88,12 @@ fn crowded(config: Config) -> (Pool, TcpStream, Vec<TcpStream>) {
     (pool, first, others)
 }
 
-/// The loop that has, or has not, a connection.
+/// Returns the loop that has, or has not, a connection.
 fn loop_with(status: &Status, connections: usize) -> usize {
     status.loops.iter().position(|one| one.connections == connections).expect("there is one")
 }
 
-/// Each is answered and goes, whatever their order.
+/// Returns true where each client is answered and goes, whatever their order.
 fn all_are_served(mut waiting: Vec<TcpStream>) -> bool {
     let until = Instant::now() + PATIENCE;
     waiting.iter().for_each(|client| client.set_nonblocking(true).expect("a socket"));
@@ -188,7 +188,7 @@ fn a_loop_that_turns_again_while_it_is_found_stuck_goes_on_accepting() {
     assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
 }
 
-/// Two connections, the second in the other loop.
+/// Returns two connections, the second in the other loop.
 fn one_in_each_loop(pool: &Pool, at: SocketAddr) -> (TcpStream, TcpStream) {
     let served = || {
         let mut client = connect(at);

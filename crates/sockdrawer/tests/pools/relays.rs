@@ -147,7 +147,7 @@ fn a_side_that_closes_its_socket_after_its_end_is_no_failure() {
     });
 }
 
-/// Blocking code that takes a byte.
+/// Delegates to blocking code that takes a byte.
 fn delegate() -> Step {
     Step::Delegate(Delegate::new(|connection| {
         // It may have ended meanwhile.

@@ -20,7 +20,7 @@ struct Once {
 }
 
 impl Once {
-    /// With what lets a waiting loop go on, and what tells that one waits.
+    /// Returns the service with what lets a waiting loop go on, and what tells that one waits.
     fn new() -> (Arc<Once>, mpsc::Sender<()>, mpsc::Receiver<()>) {
         let ((go, go_on), (waits, waiting)) = (mpsc::channel(), mpsc::channel());
         let (go_on, waits) = (Mutex::new(go_on), Mutex::new(waits));

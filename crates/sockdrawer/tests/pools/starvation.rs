@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Time during which the server has no descriptors.
 const STARVED: Duration = Duration::from_secs(5);
 
-/// The server is a process of its own: its limit is nobody else's.
+/// Runs the server in a process of its own: its limit is nobody else's.
 fn serve() {
     let (pool, at) = start(Config::accept(Echo).loops(2).observer(|event: &Event| {
         if let Event::AcceptStarved { errno } = event {
@@ -32,7 +32,7 @@ fn counts(server: &mut Player) -> [u64; 3] {
     numbers.try_into().expect("three numbers")
 }
 
-/// CPU time a process has used, from the ticks of 10 ms that proc(5) gives.
+/// Returns the CPU time that a process has used, from the ticks of 10 ms that proc(5) gives.
 fn cpu_time(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     // The name, in parentheses, may hold spaces; utime and stime are the 12th and 13th behind it.

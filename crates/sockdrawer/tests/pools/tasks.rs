@@ -169,7 +169,7 @@ fn notes_reach_a_task_in_order_and_end_with_its_connection() {
     assert_empty(&pool);
 }
 
-/// A handler that gives its connections to the test.
+/// Returns a handler that gives its connections to the test.
 fn moved() -> (Behaviour, mpsc::Receiver<Connection>) {
     let (gives, takes) = mpsc::channel();
     let behaviour = Behaviour::task(move |connection, _info: Info| {

@@ -112,7 +112,7 @@ fn what_has_no_file_has_no_mode_and_no_owner() {
     assert_eq!(folder.names(), [""; 0]);
 }
 
-/// While clients connect all the time, `change` is done `times` times, each after some visits. What failed.
+/// Does `change` `times` times, each after some visits, while clients connect all the time; returns what failed.
 fn under_churn(path: &Path, times: usize, mut change: impl FnMut(usize)) -> (u64, Vec<String>) {
     let (stop, visits, failures) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -45,7 +45,7 @@ const GOODBYE: u8 = b'.';
 /// Times and counts of what the server saw.
 #[derive(Default)]
 struct Seen {
-    /// When each connection was asked to end.
+    /// Times at which each connection was asked to end.
     asked: Mutex<Vec<Instant>>,
     /// Connections that were asked, or ended, in a request.
     cut: AtomicUsize,
@@ -175,7 +175,7 @@ impl Protocol for Client {
     }
 }
 
-/// The clients, in a process of their own, because both ends would need more descriptors than one may have.
+/// Runs the clients, in a process of their own, because both ends would need more descriptors than one may have.
 fn be_clients() {
     raise_descriptors();
     let at: SocketAddr = hear().expect("told").parse().expect("an address");
@@ -409,7 +409,7 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
     pool.kill(&Selector::All);
 }
 
-/// Two who ask for fewer at the same time, one of them slowly, have both what they ask for.
+/// Checks that two callers that ask for fewer at once, one of them slowly, have both what they ask for.
 fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
     const ALL: usize = 600;
     for loops in [1, 2] {

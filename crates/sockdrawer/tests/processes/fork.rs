@@ -86,7 +86,7 @@ fn helper(pool: &Pool) -> u32 {
     pool.status().processes[0].pid
 }
 
-/// Children of a process, and how many of them are zombies.
+/// Returns the number of children of a process, and how many of them are zombies.
 fn children(pid: u32) -> (usize, usize) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let states: Vec<String> =

@@ -368,7 +368,7 @@ fn permits_that_a_killed_process_lost() {
     drop(many(at, 10));
 }
 
-/// A program with a pool of its own; it lives until its standard input ends, or somebody kills it.
+/// Runs a program with a pool of its own; it lives until its standard input ends, or it is killed.
 pub(crate) fn be_killed() {
     let asked = std::env::args().nth(2).expect("a model");
     let model = BOTH.into_iter().find(|model| model.to_string() == asked).expect("one of both");

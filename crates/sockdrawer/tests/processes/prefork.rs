@@ -218,7 +218,7 @@ fn a_process_that_does_not_turn_keeps_nothing() {
     }
 }
 
-/// The process that has a connection.
+/// Returns the process that has a connection.
 fn pid_of(client: &mut TcpStream) -> u32 {
     client.write_all(b"pid").expect("written");
     let answer = crate::common::read(client, 4).expect("an answer");
@@ -270,7 +270,7 @@ fn a_drain_counts_what_a_stopped_process_has() {
     drop(clients);
 }
 
-/// Pool of the recipe `fragile`, one of whose two processes was just killed, and what it told.
+/// Returns a pool of the recipe `fragile`, one of whose two processes was just killed, and what it told.
 fn fragile(how: &str, restarts: Restarts) -> (Pool, SocketAddr, Arc<Mutex<Vec<String>>>) {
     std::fs::write(fate(), b"").expect("a file");
     let events = Arc::new(Mutex::new(Vec::new()));

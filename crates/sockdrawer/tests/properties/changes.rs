@@ -109,7 +109,7 @@ impl Changer<'_> {
         });
     }
 
-    /// New sockets at an address, also at the one that stays.
+    /// Takes new sockets at an address, also at the one that stays.
     fn renew(&mut self) {
         self.change(|config, random| {
             let options = &mut some_listener(config, random).options;
@@ -117,14 +117,14 @@ impl Changer<'_> {
         });
     }
 
-    /// As many as stay have room, and others to come and go.
+    /// Limits an address: as many clients as stay have room, and others to come and go.
     fn limit_at(&mut self) {
         self.change(|config, random| {
             some_listener(config, random).limit = [Some(STAYING + 1), Some(STAYING + 3), None][random.below(3) as usize];
         });
     }
 
-    /// Another may have removed it meanwhile. Nobody is turned away where all must be served.
+    /// Changes the intake of an address. Another may have removed it meanwhile. Nobody is turned away where all must be served.
     fn intake_at(&mut self) {
         let addresses = self.pool.addresses();
         let address = &addresses[self.random.below(addresses.len() as u64) as usize];

@@ -16,7 +16,7 @@ const HALF: usize = 4;
 
 pub(crate) struct Client {
     stream: TcpStream,
-    /// By what the service keeps its handle.
+    /// Key by which the service keeps its handle.
     pub(crate) key: u64,
 }
 
@@ -44,12 +44,12 @@ impl Client {
         self.request(b'h', self.key);
     }
 
-    /// The first bytes of what [`Client::add`] sends.
+    /// Sends the first bytes of what [`Client::add`] sends.
     pub(crate) fn half(&mut self) {
         self.stream.write_all(&request(b'a', 1)[..HALF]).expect("it stands");
     }
 
-    /// The request to add a number, or what is left of it.
+    /// Sends the request to add a number, or what is left of it.
     pub(crate) fn add(&mut self, number: u64, half: bool) {
         let sent = if half { HALF } else { 0 };
         self.stream.write_all(&request(b'a', number)[sent..]).expect("it stands");
@@ -121,7 +121,7 @@ impl Client {
         Outcome::Answered(bytes)
     }
 
-    /// The first that has something to read.
+    /// Returns the first client that has something to read.
     pub(crate) fn ready(clients: &[Client]) -> usize {
         let mut asked: Vec<_> = clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)).collect();
         let patience = Timespec::try_from(PATIENCE).expect("not for ever");

@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-/// From where those connect that may be ended at any time.
+/// Address from which clients connect that may be ended at any time.
 pub(crate) const VICTIMS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// From where those connect that stay.
+/// Address from which clients connect that stay.
 pub(crate) const KEPT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
 /// The version of a service that must never be in force.
@@ -67,7 +67,7 @@ struct Visitor<'a> {
 }
 
 impl Scene {
-    /// The address that stays.
+    /// Returns the address that stays.
     fn home(&self) -> SocketAddr {
         self.ports.lock().expect("no panic")[0]
     }
@@ -76,7 +76,7 @@ impl Scene {
         self.over.load(SeqCst)
     }
 
-    /// None: nobody listens there any more.
+    /// Connects; `None` where nobody listens there any more.
     fn try_connect(&self, at: SocketAddr) -> Option<TcpStream> {
         let connected = TcpStream::connect(at);
         if connected.as_ref().is_err_and(|error| error.kind() != ErrorKind::ConnectionRefused) {
@@ -203,7 +203,7 @@ impl<'a> Visitor<'a> {
         Seen::Answer(letter, origin, number)
     }
 
-    /// An exchange. False: its loop died.
+    /// Makes an exchange. Returns false where its loop died.
     fn add(&mut self) -> bool {
         let sent = self.stream.write_all(&request(b'a', 3)).is_ok();
         loop {
@@ -224,7 +224,7 @@ impl<'a> Visitor<'a> {
         }
     }
 
-    /// The same for one that may be ended. False: it was.
+    /// Makes an exchange over a connection that may be ended. Returns false where it was.
     fn suffers(&mut self) -> bool {
         // The system tells of a reset once: who hears it while writing reads an end.
         let sent = self.stream.write_all(&request(b'a', 3)).is_ok();
@@ -248,7 +248,7 @@ impl<'a> Visitor<'a> {
         }
     }
 
-    /// Every note that was sent to those who stay.
+    /// Hears every note that was sent to clients that stay.
     fn hear_the_rest(&mut self) {
         let (sent, until) = (self.scene.notes.load(SeqCst), Instant::now() + PATIENCE);
         while self.notes < sent && self.add() {
@@ -268,7 +268,7 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// A note for those who stay.
+/// Returns a note for clients that stay.
 pub(crate) fn note() -> [u8; ANSWER] {
     answer(b'n', Origin::default(), 0)
 }

@@ -6,7 +6,7 @@ use sockdrawer::Model;
 use sockdrawer::testing::private_network;
 use std::process::Command;
 
-/// Says that this process is to be the one in a network of its own.
+/// Environment variable that says that this process is to be the one in a network of its own.
 const ALONE: &str = "SOCKDRAWER_ORACLE";
 
 /// The private network is for a process that has one thread yet: this program is started again for it.
@@ -37,7 +37,7 @@ fn alone(name: &str, model: Model, cases: u64) {
     }
 }
 
-/// `PassiveOpens` of this network: handshakes that listening sockets completed.
+/// Returns `PassiveOpens` of this network: handshakes that listening sockets completed.
 fn passive_opens() -> u64 {
     let text = std::fs::read_to_string("/proc/self/net/snmp").expect("/proc is mounted");
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);

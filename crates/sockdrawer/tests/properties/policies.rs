@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 const FULL: &[u8] = b"full";
 pub(crate) const CLOSED: &[u8] = b"closed";
 
-/// More than any case has, and faster than it comes.
+/// Number that is more than any case has, and a rate that is faster than it comes.
 const PLENTY: usize = 1_000_000;
 
 /// Policy above a limit.

@@ -125,13 +125,13 @@ impl Tested {
         self.learn_addresses();
     }
 
-    /// Where the pools of a lane meet, one after the other.
+    /// Returns where the pools of a lane meet, one after the other.
     fn place(&self) -> Upgrade {
         let name = format!("sockdrawer-properties-{}-{}", std::process::id(), self.before.lane);
         Upgrade::at(std::env::temp_dir().join(name)).replaces("any").stand_by(Duration::ZERO)
     }
 
-    /// Another pool takes over all that there is, and no client notices.
+    /// Lets another pool take over all that there is; no client notices.
     fn upgrade(&mut self) {
         let (old, before) = (self.pool().clone(), self.addresses);
         let upgrade = self.place().begin().expect("it begins");
@@ -198,13 +198,13 @@ impl Tested {
         self.before = after.clone();
     }
 
-    /// The client of the n-th served connection before this step, and what the reference knows of it.
+    /// Returns the client of the n-th served connection before this step, and what the reference knows of it.
     fn client(&mut self, number: usize) -> (&mut Client, crate::reference::Served) {
         let served = self.before.served[self.before.nth(number)].clone();
         (self.clients.get_mut(&served.name).expect("it is served"), served)
     }
 
-    /// The same, which is served no more.
+    /// Takes the client of a connection that is served no more.
     fn take(&mut self, number: usize) -> Client {
         let name = self.before.served[self.before.nth(number)].name;
         self.take_named(name)
@@ -411,7 +411,7 @@ impl Tested {
         assert!(self.pool().wait(PATIENCE, condition), "{what}: {:#?}", self.pool().status());
     }
 
-    /// The pool says of itself what the reference says of it.
+    /// Asserts that the pool says of itself what the reference says of it.
     pub(crate) fn compare(&self, reference: &Reference) {
         if !reference.running {
             return;

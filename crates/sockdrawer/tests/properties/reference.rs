@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// Which served connections a step means.
+/// Served connections that a step means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom {
     All,
@@ -219,12 +219,12 @@ impl Reference {
         number % self.served.len()
     }
 
-    /// The n-th of the places that are listened on, counted around.
+    /// Returns the n-th of the places that are listened on, counted around.
     pub(crate) fn place(&self, number: usize) -> Place {
         self.places[number % self.places.len()]
     }
 
-    /// The same, to be changed.
+    /// Returns the n-th place, to be changed.
     fn place_mut(&mut self, number: usize) -> &mut Place {
         let count = self.places.len();
         &mut self.places[number % count]
@@ -239,18 +239,18 @@ impl Reference {
         }
     }
 
-    /// The places of those that are meant.
+    /// Returns the places of the connections that are meant.
     pub(crate) fn meant(&self, whom: Whom) -> Vec<usize> {
         (0..self.served.len()).filter(|place| self.takes(whom, *place)).collect()
     }
 
-    /// The generations with connections, and the one in force.
+    /// Returns the generations with connections, and the one in force.
     pub(crate) fn generations(&self) -> Vec<(u32, usize)> {
         let count = |id: u32| self.served.iter().filter(|one| one.origin.generation == id).count();
         (1..=self.generation).map(|id| (id, count(id))).filter(|(id, count)| *count > 0 || *id == self.generation).collect()
     }
 
-    /// Who answers new connections.
+    /// Returns the version and the generation that answer new connections.
     pub(crate) fn origin(&self) -> Origin {
         Origin { version: self.version, generation: self.generation }
     }
@@ -460,7 +460,7 @@ impl Reference {
         self.served.iter_mut().for_each(|one| one.origin = origin);
     }
 
-    /// Serves who may be served now and turns away who may not wait.
+    /// Serves the clients that may be served now and turns away those that may not wait.
     fn promote(&mut self) {
         let at = self.waiting_place();
         if !self.running || !self.orphaned && self.is_shut(&at) {

@@ -30,7 +30,7 @@ fn asked(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// The seeds of so many cases, or of as many as the environment says.
+/// Returns the seeds of `cases` cases, or of as many as the environment says.
 pub(crate) fn seeds(cases: u64) -> impl Iterator<Item = u64> {
     let first = asked(SEED).unwrap_or_else(|| RandomState::new().hash_one(0) >> 16);
     let cases = asked(CASES).unwrap_or(cases);

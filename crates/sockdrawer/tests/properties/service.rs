@@ -12,14 +12,14 @@ pub(crate) const REQUEST: usize = 9;
 /// Bytes of an answer: a letter, the version and the generation that answer, and a number.
 pub(crate) const ANSWER: usize = 17;
 
-/// All services, as other processes build them.
+/// Recipes of all services, as other processes build them.
 pub(crate) const RECIPES: [(&str, Build); 2] = [("even", built), ("odd", built)];
 
 fn built(options: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>> {
     Ok(behaviour(u32::from_le_bytes(options.try_into()?)))
 }
 
-/// The service of this version. Versions take turns between two types, so that the type changes with each.
+/// Returns the service of this version. Versions take turns between two types, so that the type changes with each.
 pub(crate) fn behaviour(version: u32) -> Behaviour {
     if version.is_multiple_of(2) { Speaker::<false>(version).into() } else { Speaker::<true>(version).into() }
 }
@@ -27,7 +27,7 @@ pub(crate) fn behaviour(version: u32) -> Behaviour {
 /// Handles of all connections that ever said hello, in this process.
 static HANDLES: LazyLock<Mutex<HashMap<u64, Handle>>> = LazyLock::new(Mutex::default);
 
-/// The handle of who said hello with this number, if it did so in this process.
+/// Returns the handle of the connection that said hello with this number, if it did so in this process.
 pub(crate) fn handle(name: u64) -> Option<Handle> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
 }
@@ -43,7 +43,7 @@ pub(crate) fn request(letter: u8, number: u64) -> [u8; REQUEST] {
     bytes
 }
 
-/// Who answers: a version of the service, under a generation.
+/// Origin of an answer: a version of the service, under a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) version: u32,
@@ -58,14 +58,14 @@ pub(crate) fn answer(letter: u8, origin: Origin, number: u64) -> [u8; ANSWER] {
     bytes
 }
 
-/// The letter, the origin and the number of an answer.
+/// Returns the letter, the origin and the number of an answer.
 pub(crate) fn parts(bytes: [u8; ANSWER]) -> (u8, Origin, u64) {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let number = u64::from_le_bytes(bytes[9..].try_into().expect("eight bytes"));
     (bytes[0], Origin { version: word(1), generation: word(5) }, number)
 }
 
-/// The byte at this place of a flood.
+/// Returns the byte at this place of a flood.
 pub(crate) fn pattern(place: usize) -> u8 {
     (place % 251) as u8
 }
@@ -82,7 +82,7 @@ struct Speaker<const ODD: bool>(u32);
 struct Speaking<const ODD: bool> {
     version: u32,
     sum: u64,
-    /// By what its handle is kept, once it said hello.
+    /// Key by which its handle is kept, once it said hello.
     key: Option<u64>,
 }
 

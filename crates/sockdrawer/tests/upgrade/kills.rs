@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 70;
 const RELAYS: usize = CONNECTIONS / 2;
 /// Held by what starts process after process, and by what measures times beside that: one of them at a time.
 pub(crate) static ALONE: Mutex<()> = Mutex::new(());
-/// More packets than an upgrade of so many takes.
+/// Number of packets that is more than an upgrade of so many connections takes.
 const PACKETS: usize = 30;
 /// Longer than the predecessor waits for an answer.
 const STOPPED: Duration = Duration::from_millis(1300);

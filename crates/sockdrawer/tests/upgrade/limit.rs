@@ -27,7 +27,7 @@ struct Places(Arc<Mutex<Counted>>);
 struct Counted {
     open: usize,
     most: usize,
-    /// When places were freed that are free still, and how long others were.
+    /// Times at which places were freed that are free still, and how long others were.
     freed: VecDeque<Instant>,
     used: Vec<Duration>,
 }

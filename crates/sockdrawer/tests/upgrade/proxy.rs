@@ -45,7 +45,7 @@ pub(crate) struct Packet {
     pub(crate) ids: Vec<u64>,
 }
 
-/// All bytes of a packet.
+/// Bytes of a whole packet.
 #[derive(Clone)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 

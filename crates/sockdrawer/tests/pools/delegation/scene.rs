@@ -102,7 +102,7 @@ impl Scene {
         Scene { pool, at, told, events }
     }
 
-    /// A connection whose delegate was told all that follows the `!`.
+    /// Returns a connection whose delegate was told all that follows the `!`.
     pub(crate) fn given(&self, first: &[u8]) -> TcpStream {
         let mut stream = connect(self.at);
         stream.write_all(first).expect("it stands");
@@ -152,7 +152,7 @@ pub(crate) fn line(connection: &mut Connection) -> String {
     String::from_utf8(line).expect("text")
 }
 
-/// Until the pool or the peer ends it: waits, and echoes.
+/// Waits and echoes until the pool or the peer ends the connection.
 pub(crate) fn echo_until_asked(connection: &mut Connection) -> After {
     let mut bytes = [0; 4096];
     while let Ok(Wakeup::Input) = connection.wait() {

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
-/// A proxy whose clients have records, and little room in the kernel between it and them.
+/// Returns a proxy whose clients have records, and little room in the kernel between it and them.
 fn narrow(
     does: impl Fn(Call<'_, '_>, &mut Context<'_>, Side, &Address) -> Step + Send + Sync + 'static,
 ) -> (Pool, TcpListener, End) {

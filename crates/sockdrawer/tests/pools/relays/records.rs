@@ -158,7 +158,7 @@ impl End {
         End { stream: self.stream.try_clone().expect("a socket"), records: self.records }
     }
 
-    /// The bytes as this end sends them.
+    /// Returns the bytes as this end sends them.
     pub(crate) fn wire(&self, plain: &[u8]) -> Vec<u8> {
         if self.records { plain.chunks(777).flat_map(record).collect() } else { plain.to_vec() }
     }
@@ -179,7 +179,7 @@ impl End {
         Some(plain)
     }
 
-    /// The plain bytes of the next record; None: a goodbye.
+    /// Returns the plain bytes of the next record; `None` stands for a goodbye.
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut length = [0; 2];
         self.stream.read_exact(&mut length).expect("a record");
@@ -189,7 +189,7 @@ impl End {
         (length != [0, 0]).then_some(bytes)
     }
 
-    /// All until the end, which has to be one in order.
+    /// Returns all bytes until the end, which has to be one in order.
     pub(crate) fn hear_all(&mut self) -> Vec<u8> {
         if !self.records {
             return read_all(&mut self.stream).expect("an orderly end");

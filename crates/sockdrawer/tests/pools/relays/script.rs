@@ -43,7 +43,7 @@ impl Script {
         Script { stays: true, ..self }
     }
 
-    /// Why the connections of this side have ended so far.
+    /// Returns why the connections of this side have ended so far.
     pub(crate) fn ends(&self, side: Side) -> Vec<Closed> {
         self.ends.lock().expect("no panic").iter().filter(|(of, _)| *of == side).map(|(_, why)| *why).collect()
     }
@@ -108,21 +108,21 @@ pub(crate) fn joins(call: Call<'_, '_>, cx: &mut Context<'_>, side: Side, target
     }
 }
 
-/// A backend, and where it is.
+/// Returns a backend, and where it is.
 pub(crate) fn backend() -> (TcpListener, Address) {
     let backend = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let target = backend.local_addr().expect("it is bound").into();
     (backend, target)
 }
 
-/// The backend's side of a connection.
+/// Returns the backend's side of a connection.
 pub(crate) fn accept(backend: &TcpListener) -> TcpStream {
     let (stream, _) = backend.accept().expect("it is connected to");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
     stream
 }
 
-/// A backend that is connected to by no more than one: all further connects are under way until they take too long.
+/// Returns a backend that is connected to by no more than one: all further connects are under way until they take too long.
 pub(crate) fn full_backend() -> (TcpListener, Address, TcpStream) {
     let (backend, target) = backend();
     rustix::net::listen(&backend, 0).expect("it listens");
@@ -130,7 +130,7 @@ pub(crate) fn full_backend() -> (TcpListener, Address, TcpStream) {
     (backend, target, one)
 }
 
-/// The loops sleep: one that epoll tells of something for ever turns all the time.
+/// Asserts that the loops sleep: one that epoll tells of something for ever turns all the time.
 #[track_caller]
 pub(crate) fn assert_sleeps(pool: &Pool) {
     let before = pool.status().counts.turns;

@@ -7,7 +7,7 @@ use sockdrawer::{Behaviour, Config, Drain, Drained, Pool, Selector};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-/// A runtime with one thread: what blocks there blocks all.
+/// Returns a runtime with one thread: what blocks there blocks all.
 fn single_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

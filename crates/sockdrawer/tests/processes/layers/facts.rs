@@ -18,7 +18,7 @@ fn told(peer: &Peer) -> String {
     format!("{depth:?} {:?} {:?}", peer.remote(), peer.listener().map(ToString::to_string))
 }
 
-/// A handler that says who its peer is.
+/// Returns a handler that says who its peer is.
 pub(crate) fn teller() -> Behaviour {
     let recipe = Recipe { name: "teller".to_owned(), options: Vec::new() };
     Behaviour::blocking(|connection| connection.write_all(told(&connection.peer()).as_bytes())).with_recipe(recipe)

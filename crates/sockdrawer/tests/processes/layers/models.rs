@@ -40,7 +40,7 @@ pub(crate) async fn echo_async(mut connection: tasks::Connection, info: Info) {
     }
 }
 
-/// As [`echo`], from a process of its own.
+/// Returns a behaviour like [`echo`], from a process of its own.
 pub(crate) fn answer() -> Behaviour {
     Behaviour::blocking(echo).with_recipe(Recipe { name: "answer".to_owned(), options: Vec::new() })
 }
@@ -92,7 +92,7 @@ pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-/// Under so many layers.
+/// Returns the behaviour under `depth` layers.
 pub(crate) fn under(behaviour: Behaviour, depth: usize) -> Behaviour {
     (0..depth).fold(behaviour, |behaviour, _| behaviour.layered(Recording))
 }

@@ -43,7 +43,7 @@ impl Filtering for Recording {
     }
 }
 
-/// The key of a byte of a record.
+/// Returns the key of a byte of a record.
 fn key(record: u64, at: usize) -> u8 {
     (record as u8).wrapping_mul(31).wrapping_add(at as u8) ^ 0xA5
 }
@@ -158,7 +158,7 @@ impl Client {
         out.bytes().to_vec()
     }
 
-    /// The wire bytes of plain ones.
+    /// Returns the wire bytes of plain ones.
     pub(crate) fn record(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut out = Output::default();
         out.push(plain);
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// The wire bytes that have the innermost filter of the peer answer.
+    /// Returns the wire bytes that have the innermost filter of the peer answer.
     pub(crate) fn update(&mut self) -> Vec<u8> {
         let (mut out, innermost) = (Output::default(), self.layers.len() - 1);
         self.layers[innermost].append(UPDATE, b"", &mut out);
@@ -205,7 +205,7 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).expect("it stands");
     }
 
-    /// Plain bytes, until there are so many.
+    /// Returns plain bytes, until there are `count`.
     pub(crate) fn read(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.kept.last().expect("plain bytes").len() < count {
             if !self.receive()? {
@@ -215,7 +215,7 @@ impl Client {
         Ok(self.kept.last_mut().expect("plain bytes").drain(..count).collect())
     }
 
-    /// All plain bytes up to the end of the wire, and whether all layers had said goodbye.
+    /// Returns all plain bytes up to the end of the wire, and whether all layers had said goodbye.
     pub(crate) fn read_all(&mut self) -> io::Result<(Vec<u8>, bool)> {
         while self.receive()? {}
         Ok((std::mem::take(self.kept.last_mut().expect("plain bytes")), self.ended == self.layers.len()))
