@@ -46,12 +46,14 @@ use written::Written;
 /// Times after which a client that does not use its connection loses it. Each is above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the whole head of a request, from the accept or from the end of the answer before it: in HTTP/1.1 also how long a connection may rest between
-    /// two requests. An HTTP/2 connection has it for its first request, and is sent a ping whenever nothing came for so long. 10 s by default.
+    /// Timeout for the whole head of a request, from the accept or from the end of the answer before it: in HTTP/1.1 also how
+    /// long a connection may rest between two requests. An HTTP/2 connection has it for its first request, and is sent a ping
+    /// whenever nothing came for so long. 10 s by default.
     pub head: Duration,
-    /// For taking the next byte of an answer. 30 s by default.
+    /// Timeout for taking the next byte of an answer. 30 s by default.
     pub write: Duration,
-    /// For one more request, which is answered with `Connection: close`, on an HTTP/1.1 connection that is asked to end. 1 s by default.
+    /// Timeout for one more request, which is answered with `Connection: close`, on an HTTP/1.1 connection that is asked to end.
+    /// 1 s by default.
     pub last_request: Duration,
 }
 
@@ -82,7 +84,7 @@ const HTTP_1: u8 = 1;
 const HTTP_2: u8 = 2;
 
 impl<S> Server<S> {
-    /// A server of this app, such as a `Router` of axum.
+    /// Makes a server of this app, such as a `Router` of axum.
     pub fn new(app: S, timeouts: Timeouts) -> Server<S> {
         Server { app, http: Builder::new(TokioExecutor::new()), timeouts: Arc::new(Mutex::new(timeouts)) }
     }
@@ -169,7 +171,7 @@ async fn asked_to_end(info: &Info, seen: &Seen, timeouts: Timeouts) -> bool {
     false
 }
 
-/// A connection that rested between two requests for too long is no news.
+/// Reports a head that came too slowly; a connection that rested between two requests for too long is no news.
 fn report_a_slow_head(info: &Info, seen: &Seen, done: Result<(), Box<dyn Error + Send + Sync>>, timeouts: Timeouts) {
     let is_timeout =
         |error: Box<dyn Error + Send + Sync>| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout);

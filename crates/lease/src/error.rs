@@ -4,7 +4,7 @@ use crate::policy::Policy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Error of a connect, check or reset, as the user's code returned it. Shared: all who waited get the same.
+/// Error of a connect, check or reset, as the user's code returned it. Shared: all callers that waited get this one.
 pub type ConnectError = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Reason for which nothing was leased. The counts are those of the moment at which the wait ended.

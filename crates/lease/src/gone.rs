@@ -7,7 +7,7 @@ use crate::stats::Reason;
 use std::fmt;
 use std::sync::Arc;
 
-/// Tells a pool that a connection has gone: see [`Connect::watch`](crate::Connect::watch). Clones tell of the same connection.
+/// Tells a pool that a connection has gone: see [`Connect::watch`](crate::Connect::watch). Clones tell of one connection.
 #[derive(Clone)]
 pub struct Gone {
     connection: JobId,

@@ -144,7 +144,8 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         self.call(|state, now| state.engine.remove_target(now, target));
     }
 
-    /// Stops leasing and connecting, as for the time of a failover. Who waits stays in line, and so does who asks, each until its deadline.
+    /// Stops leasing and connecting, as for the time of a failover. Callers that wait stay in line, and so do those that ask,
+    /// each until its deadline.
     pub fn suspend(&self) {
         self.call(|state, now| state.engine.suspend(now));
     }
@@ -189,7 +190,7 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         })
     }
 
-    /// Closes the pool now. Who waits gets [`Error::Closed`]; what is leased is closed when it comes back.
+    /// Closes the pool now. Callers that wait get [`Error::Closed`]; what is leased is closed when it comes back.
     pub fn close(&self) {
         self.call(|state, now| state.engine.drain(now, now));
     }

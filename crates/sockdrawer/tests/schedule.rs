@@ -245,7 +245,7 @@ impl Service for Due {
     }
 }
 
-/// A pool that connects once a gap, what is due when, and whom it connects to.
+/// Returns a pool that connects once a gap, what is due when, and the pool that it connects to.
 fn paced(late: Late, total: Option<u64>, limit: usize) -> (Pool, Receiver<Instant>, Pool) {
     let (server, at) = start(Config::accept(Echo).loops(1));
     let (tells, hears) = channel();
@@ -255,12 +255,12 @@ fn paced(late: Late, total: Option<u64>, limit: usize) -> (Pool, Receiver<Instan
     (Pool::start(config).expect("starts"), hears, server)
 }
 
-/// The pool's targets, rate and number, changed in place.
+/// Changes the pool's targets, rate and number in place.
 fn change(pool: &Pool, change: impl Fn(&mut Connecting)) {
     pool.update(|config| config.connecting(&change)).expect("nobody refuses");
 }
 
-/// At most so many are due in this time.
+/// Returns the maximum number of connects that are due in this time.
 fn due_in(time: Duration) -> u64 {
     1 + (time.as_nanos() / GAP.as_nanos()) as u64
 }

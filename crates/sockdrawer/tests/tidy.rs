@@ -130,7 +130,7 @@ fn the_library_is_as_long_as_it_was() {
     );
 }
 
-/// All Rust and Markdown files below `folder`, without build output and hidden folders.
+/// Collects all Rust and Markdown files below `folder`, without build output and hidden folders.
 fn collect(root: &FilePath, folder: &str, files: &mut Vec<File>) {
     let entries = std::fs::read_dir(root.join(folder)).expect("the workspace can be read");
     let mut entries: Vec<_> = entries.map(|entry| entry.expect("the workspace can be read")).collect();
@@ -175,7 +175,7 @@ fn sizes(file: &File, long: &Allowances) -> Vec<Finding> {
     found
 }
 
-/// An allowance that nothing needs any more would hide the next long function.
+/// Finds allowances that nothing needs any more: they would hide the next long function.
 fn unused_allowances(files: &[File], long: &Allowances) -> Vec<Finding> {
     let usual = |function: &str| if function.is_empty() { FILE_LINES } else { FUNCTION_LINES };
     let needed = |path: &str, function: &str| {
@@ -194,7 +194,7 @@ fn unused_allowances(files: &[File], long: &Allowances) -> Vec<Finding> {
         .collect()
 }
 
-/// Cargo puts the examples of all crates into one folder, where one of two that have a name replaces the other.
+/// Finds examples with one name: Cargo puts the examples of all crates into one folder, where one replaces the other.
 fn examples(files: &[File]) -> Vec<Finding> {
     let (mut known, mut found) = (HashMap::new(), Vec::new());
     for file in files {
@@ -207,7 +207,7 @@ fn examples(files: &[File]) -> Vec<Finding> {
     found
 }
 
-/// `unsafe` stands in `sys/` alone, and says why it is sound.
+/// Finds `unsafe` outside `sys/`, or without a word on why it is sound.
 fn unsafe_code(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, token) in file.tokens.iter().enumerate().filter(|(_, token)| token.text == "unsafe") {
@@ -234,7 +234,7 @@ fn unsafe_code(file: &File) -> Vec<Finding> {
     found
 }
 
-/// The comment above the statement or item that line `number` belongs to.
+/// Returns the comment above the statement or item that line `number` belongs to.
 fn comment_above(file: &File, number: usize) -> String {
     let mut comment = String::new();
     for number in (1..number).rev() {
@@ -248,7 +248,7 @@ fn comment_above(file: &File, number: usize) -> String {
     comment
 }
 
-/// The names that the library's root exports, and the part each comes from: `crate::Name` is an import of that part too.
+/// Returns the names that the library's root exports, and the part each comes from: `crate::Name` is an import of that part too.
 fn exports(library: &File) -> HashMap<String, String> {
     let all = library.paths().into_iter();
     all.filter_map(|path| {
@@ -259,7 +259,7 @@ fn exports(library: &File) -> HashMap<String, String> {
     .collect()
 }
 
-/// Who may import whom.
+/// Finds imports of a part from a part that it may not import.
 fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
     let Some(inside) = file.path.strip_prefix(LIBRARY) else { return Vec::new() };
     let (part, below) = inside.split_once('/').unwrap_or((inside.trim_end_matches(".rs"), "mod.rs"));
@@ -301,7 +301,7 @@ fn forbidden_globs(path: &Path) -> bool {
     ["event_loop::*", "model::*", "pool::*"].iter().any(|glob| path.text == *glob || path.text.ends_with(&format!("::{glob}")))
 }
 
-/// Nothing is left for later without being written down as an issue.
+/// Finds work that is left for later without being written down as an issue.
 fn markers(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in ["todo", "unimplemented", "dbg"] {
@@ -322,7 +322,7 @@ fn markers(file: &File) -> Vec<Finding> {
     found
 }
 
-/// The library reports by events and errors; what is printed is the program's choice, and its tests' own.
+/// Finds prints: the library reports by events and errors; what is printed is the program's choice, and its tests' own.
 fn prints(file: &File) -> Vec<Finding> {
     if !file.path.starts_with(LIBRARY) {
         return Vec::new();
@@ -342,7 +342,7 @@ fn prints(file: &File) -> Vec<Finding> {
     found
 }
 
-/// A test that sleeps is slow where it passes and fails where the machine is slower.
+/// Finds sleeps: a test that sleeps is slow where it passes and fails where the machine is slower.
 fn sleeps(file: &File) -> Vec<Finding> {
     let is_test = file.path.split('/').any(|part| part == "tests");
     let items = file.test_items();
@@ -355,7 +355,7 @@ fn sleeps(file: &File) -> Vec<Finding> {
         .collect()
 }
 
-/// No white space at the end of a line, a line break at the end of the file.
+/// Finds white space at the end of a line, and a file without a line break at its end.
 fn white_space(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, line) in file.text.split('\n').enumerate() {

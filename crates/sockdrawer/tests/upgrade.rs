@@ -193,7 +193,8 @@ fn the_limit_of_an_address_holds_over_both() {
     freed_places_are_used(&new, |status| status.listeners[0].connections, clients, at);
 }
 
-/// Five builds with five connections: each build but the last keeps one that cannot leave it. Calls `then` once a build has taken over.
+/// Starts five builds with five connections: each build but the last keeps one that cannot leave it. Calls `then` once a build
+/// has taken over.
 fn five_builds(
     place: &Place,
     mut then: impl FnMut(u8, &[Pool], &mut [std::net::TcpStream]),

@@ -43,7 +43,7 @@ pub struct Close {
 }
 
 impl Close {
-    /// The end without the peer's close frame.
+    /// Returns the end without the peer's close frame.
     pub(crate) fn abnormal() -> Close {
         Close { code: code::ABNORMAL, reason: String::new(), is_clean: false }
     }
@@ -90,7 +90,7 @@ pub(crate) fn read(payload: &[u8]) -> Result<(u16, String), Fault> {
     Ok((code, reason.to_owned()))
 }
 
-/// The payload of a close frame. A reason that is too long for a control frame is cut off.
+/// Returns the payload of a close frame. A reason that is too long for a control frame is cut off.
 pub(crate) fn payload(code: u16, reason: &str) -> Vec<u8> {
     if code == code::NONE {
         return Vec::new();

@@ -64,7 +64,7 @@ impl<S: MessageService> Connection<S> {
         Connection::new(shared, Stage::Handshake(Box::new(handshake)), peer.side())
     }
 
-    /// Every callback of the protocol goes through here.
+    /// Makes a callback of the protocol: every one goes through here.
     fn call(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut S::Protocol, &mut Socket<'_>) -> Step) -> Step {
         let Stage::Open(protocol) = &mut self.stage else { return Step::Continue };
         let step = call(protocol, &mut Socket { cx: cx.reborrow(), link: &mut self.link, times: &self.shared.times });
@@ -191,7 +191,7 @@ impl<S: MessageService> Connection<S> {
         is_behind
     }
 
-    /// The connection's own time has come.
+    /// Acts where the connection's own time has come.
     fn due(&mut self, cx: &mut Context<'_>) -> Step {
         if self.link.close_sent {
             return Step::Close;
@@ -221,15 +221,15 @@ impl<S: MessageService> Connection<S> {
 /// The protocol of a handshake that is complete, and the compression that was agreed on.
 type Begun<S> = (<S as MessageService>::Protocol, Option<Window>);
 
-/// Why a handshake opens no WebSocket.
+/// Reason why a handshake opens no WebSocket.
 enum Refused {
     /// The bytes of the answer.
     Answer(Vec<u8>),
-    /// By the server, or because of its answer.
+    /// Refused by the server, or because of its answer.
     Server(String),
 }
 
-/// A server's side of the handshake. None: the request is not whole.
+/// Does a server's side of the handshake. Returns `None` while the request is not whole.
 fn accepted<S: MessageService>(
     shared: &Shared<S>,
     peer: &Peer,
@@ -257,7 +257,7 @@ fn accepted<S: MessageService>(
     Ok(Some((protocol, deflates)))
 }
 
-/// A client's side of the handshake. None: the answer is not whole.
+/// Does a client's side of the handshake. Returns `None` while the answer is not whole.
 fn connected<S: MessageService>(
     shared: &Shared<S>,
     peer: &Peer,
@@ -381,7 +381,7 @@ impl<S: MessageService> Protocol for Connection<S> {
         self.call(cx, |protocol, socket| protocol.restored(socket))
     }
 
-    /// The peer waits for the answer to a message of which a part was taken.
+    /// Returns true where the peer waits for the answer to a message of which a part was taken.
     fn owes(&self) -> bool {
         self.link.extra().is_some_and(|extra| extra.partial.is_some())
     }

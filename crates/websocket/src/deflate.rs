@@ -21,7 +21,7 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 const PIECE: usize = 16 * 1024;
 
 thread_local! {
-    /// They belong to the thread, not to the connection.
+    /// Compressors and decompressors belong to the thread, not to the connection.
     static PACKS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
     static UNPACKS: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }

@@ -39,7 +39,7 @@ impl Echo {
         self
     }
 
-    /// Returns the behaviour of a pool: the same as by [`WebSocket::new`], compiled in this crate.
+    /// Returns the behaviour of a pool, like that of [`WebSocket::new`], compiled in this crate.
     #[must_use]
     pub fn behaviour(self) -> Behaviour {
         let (max, deflates) = (self.max_message, self.deflates);

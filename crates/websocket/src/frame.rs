@@ -160,7 +160,7 @@ fn put((header, length): ([u8; MAX_HEADER], usize), payload: &[u8], side: Side, 
     }
 }
 
-/// The header of a whole message, with room for a client's mask.
+/// Returns the header of a whole message, with room for a client's mask.
 fn header(opcode: Opcode, payload: usize, side: Side) -> ([u8; MAX_HEADER], usize) {
     let mut header = [0; MAX_HEADER];
     let masked = if side == Side::Connected { MASKED } else { 0 };
@@ -194,7 +194,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The bytes of the message, of either kind.
+    /// Returns the bytes of the message, of either kind.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Message::Text(text) => text.as_bytes(),
@@ -237,24 +237,24 @@ pub struct Part<'a> {
 pub struct Frame(Arc<[u8]>);
 
 impl Frame {
-    /// Text.
+    /// Makes a frame of text.
     pub fn text(text: &str) -> Frame {
         Frame::new(Message::Text(text))
     }
 
-    /// Bytes.
+    /// Makes a frame of bytes.
     pub fn binary(bytes: &[u8]) -> Frame {
         Frame::new(Message::Binary(bytes))
     }
 
-    /// A message of either kind.
+    /// Makes a frame of a message of either kind.
     pub fn new(message: Message<'_>) -> Frame {
         let mut out = Output::default();
         write(message.opcode(), message.bytes(), Side::Accepted, &mut out);
         Frame(out.bytes().into())
     }
 
-    /// The bytes of a note, if they are a frame.
+    /// Returns the frame that a note is, or the note.
     pub(crate) fn of(note: Note) -> Result<Frame, Note> {
         match note {
             Note::Bytes(bytes) if message(&bytes).is_some() => Ok(Frame(bytes)),
@@ -262,18 +262,19 @@ impl Frame {
         }
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> Message<'_> {
         message(&self.0).unwrap_or(Message::Binary(&[]))
     }
 
-    /// The bytes that a server sends.
+    /// Returns the bytes that a server sends.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The message of bytes that are one whole frame of a server; None where they are anything else. Text was checked when it was encoded.
+/// Returns the message of bytes that are one whole frame of a server; `None` where they are anything else. Text was checked when
+/// it was encoded.
 fn message(bytes: &[u8]) -> Option<Message<'_>> {
     let header = Header::read(bytes, Side::Connected, false).ok().flatten().filter(|header| header.fin)?;
     let payload = &bytes[header.length..];

@@ -22,22 +22,23 @@ pub struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// On a server, the client's request: path, parameters and fields. On a client, the server's answer, whose path is empty.
+    /// Returns the client's request on a server: path, parameters and fields. On a client, returns the server's answer, whose
+    /// path is empty.
     pub fn request(&self) -> &'a Request {
         self.request
     }
 
-    /// The other end.
+    /// Returns the other end.
     pub fn peer(&self) -> &'a Peer {
         self.peer
     }
 
-    /// The subprotocols that a client offers, in its order; on a client, the one that the server chose.
+    /// Returns the subprotocols that a client offers, in its order; on a client, the one that the server chose.
     pub fn subprotocols(&self) -> impl Iterator<Item = &'a str> {
         list(self.request, "Sec-WebSocket-Protocol")
     }
 
-    /// The value of a cookie that the client sent.
+    /// Returns the value of a cookie that the client sent.
     pub fn cookie(&self, name: &str) -> Option<&'a str> {
         let mut pairs = self.request.fields("Cookie").flat_map(|field| field.split(';')).filter_map(|pair| pair.split_once('='));
         pairs.find(|(known, _)| known.trim() == name).map(|(_, value)| value.trim().trim_matches('"'))
@@ -59,12 +60,12 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// The elements of a list that fields of this name hold.
+/// Returns the elements of a list that fields of this name hold.
 fn list<'a>(request: &'a Request, name: &'static str) -> impl Iterator<Item = &'a str> {
     request.fields(name).flat_map(|field| field.split(',')).map(str::trim).filter(|element| !element.is_empty())
 }
 
-/// The extensions that are offered, or were chosen.
+/// Returns the extensions that are offered, or were chosen.
 pub(crate) fn extensions(request: &Request) -> impl Iterator<Item = &str> {
     list(request, "Sec-WebSocket-Extensions")
 }
@@ -107,12 +108,12 @@ pub(crate) fn key(request: &Request) -> Result<&str, Answer> {
     }
 }
 
-/// The answer to a key.
+/// Returns the answer to a key.
 pub(crate) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }
 
-/// The head with which a server opens a WebSocket.
+/// Returns the head with which a server opens a WebSocket.
 pub(crate) fn answer(key: &str, opening: &Opening<'_>) -> String {
     let mut head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
@@ -143,7 +144,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// By a URL such as `ws://example.org:8080/chat?room=1`.
+    /// Asks by a URL such as `ws://example.org:8080/chat?room=1`.
     pub(crate) fn by(url: &str) -> Option<Asked> {
         let rest = url.strip_prefix("ws://").or_else(|| url.strip_prefix("wss://"))?;
         let rest = rest.split('#').next().unwrap_or_default();
@@ -157,7 +158,7 @@ impl Asked {
         Some(Asked { host: host.to_owned(), target, ..Asked::default() })
     }
 
-    /// The request with this key.
+    /// Returns the request with this key.
     pub(crate) fn request(&self, key: &str) -> String {
         let Asked { host, target, subprotocols, fields, deflates } = self;
         let mut head = format!(
@@ -207,7 +208,7 @@ impl Asked {
     }
 }
 
-/// A fresh key of a client.
+/// Makes a fresh key of a client.
 pub(crate) fn new_key() -> String {
     let mut bytes = [0; 16];
     crate::mask::fill(&mut bytes);

@@ -43,18 +43,19 @@ struct Carried {
 }
 
 impl Carrier {
-    /// A layer for a pool that accepts, at any path.
+    /// Makes a layer for a pool that accepts, at any path.
     pub fn server() -> Carrier {
         Carrier { shared: Arc::new(Carried { asked: Asked::default(), opcode: Opcode::Binary }) }
     }
 
-    /// A layer for a pool that connects: the URL says the host and the target of the request. None: it is no URL such as `ws://example.org/chat`.
+    /// Makes a layer for a pool that connects: the URL says the host and the target of the request. Returns `None` where it is no
+    /// URL such as `ws://example.org/chat`.
     pub fn client(url: &str) -> Option<Carrier> {
         let asked = Asked::by(url)?;
         Some(Carrier::server().with(|carried| carried.asked = asked))
     }
 
-    /// Sends text. What is not UTF-8 goes as bytes all the same. Default: bytes.
+    /// Sends text. Bytes that are not UTF-8 go as bytes all the same. Default: bytes.
     #[must_use]
     pub fn text(self) -> Carrier {
         self.with(|carried| carried.opcode = Opcode::Text)
@@ -127,7 +128,7 @@ struct Own {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Carrying {
-    /// With the key that a client sent.
+    /// Handshake, with the key that a client sent.
     Handshake(Option<String>),
     Open,
 }
@@ -137,7 +138,7 @@ impl CarrierFilter {
         if self.own.is_client { Side::Connected } else { Side::Accepted }
     }
 
-    /// The code with which the peer closed the WebSocket, where it closed first: see [`code`].
+    /// Returns the code with which the peer closed the WebSocket, where it closed first: see [`code`].
     pub fn peer_closed(&self) -> Option<u16> {
         self.peer_closed
     }

@@ -11,13 +11,13 @@ use sockdrawer_catalog::web::{Answer, Request};
 /// These callbacks return [`Step::Continue`], [`Step::Work`], [`Step::Close`] or [`Step::Abort`]. [`Step::Close`] is
 /// [`Socket::close`] with [`code::NORMAL`].
 pub trait MessageProtocol: Send + 'static {
-    /// The handshake is complete; nothing was received yet. Notes that came before are dropped.
+    /// Called when the handshake is complete; nothing was received yet. Notes that came before are dropped.
     fn opened(&mut self, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
 
-    /// A whole message arrived. Messages that the peer sent before it heard of a [close](Socket::close) arrive after it. Not called where the service
-    /// gives away [parts](crate::WebSocket::parts).
+    /// Called when a whole message arrived. Messages that the peer sent before it heard of a [close](Socket::close) arrive after
+    /// it. Not called where the service gives away [parts](crate::WebSocket::parts).
     fn message(&mut self, message: Message<'_>, socket: &mut Socket<'_>) -> Step;
 
     /// A part of a message arrived, where the service gives away [parts](crate::WebSocket::parts): each message has a first and a last one, which may be one. Default: the
@@ -27,44 +27,46 @@ pub trait MessageProtocol: Send + 'static {
         Step::Abort
     }
 
-    /// A message was published to a group of this connection, or sent by a handle. Default: it is sent to the peer as it is.
+    /// Called when a message was published to a group of this connection, or sent by a handle. Default: it is sent to the peer as
+    /// it is.
     fn published(&mut self, frame: Frame, socket: &mut Socket<'_>) -> Step {
         socket.send_frame(&frame);
         Step::Continue
     }
 
-    /// A note arrived that is no [`Frame`].
+    /// Called when a note arrived that is no [`Frame`].
     fn notified(&mut self, _note: Note, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
 
-    /// The timer set by [`Socket::set_timer`] is due. It is off until it is set again.
+    /// Called when the timer set by [`Socket::set_timer`] is due. It is off until it is set again.
     fn timeout(&mut self, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
 
-    /// The job asked for by [`Step::Work`] ended.
+    /// Called when the job asked for by [`Step::Work`] ended.
     fn job_done(&mut self, _result: JobResult, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
 
-    /// There is room for more output: see [`Protocol::writable`](sockdrawer::Protocol::writable).
+    /// Called when there is room for more output: see [`Protocol::writable`](sockdrawer::Protocol::writable).
     fn writable(&mut self, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
 
-    /// The pool asks this connection to end. Default: it is closed with [`code::GOING_AWAY`], which browsers report to the page.
+    /// Called when the pool asks this connection to end. Default: it is closed with [`code::GOING_AWAY`], which browsers report
+    /// to the page.
     fn draining(&mut self, socket: &mut Socket<'_>) -> Step {
         socket.close(code::GOING_AWAY, "");
         Step::Continue
     }
 
-    /// The last callback of a connection that has ended, with what the peer said. What is sent here is ignored. It is not called where the connection goes on
-    /// under another service, or in another process: this protocol is dropped then.
+    /// Called last, when a connection has ended, with what the peer said. What is sent here is ignored. It is not called where
+    /// the connection goes on under another service, or in another process: this protocol is dropped then.
     fn closed(&mut self, _close: &Close, _socket: &mut Socket<'_>) {}
 
-    /// The connection goes on with this state, which [`MessageService::restore`] made, in the middle of a frame perhaps. Time to join groups
-    /// again, and to keep the handle. The timer came along.
+    /// Called when the connection goes on with this state, which [`MessageService::restore`] made, in the middle of a frame
+    /// perhaps. Time to join groups again, and to keep the handle. The timer came along.
     fn restored(&mut self, _socket: &mut Socket<'_>) -> Step {
         Step::Continue
     }
@@ -84,7 +86,7 @@ pub trait MessageService: Send + Sync + 'static {
     /// The state of one connection.
     type Protocol: MessageProtocol;
 
-    /// A new connection's state. A server may choose a subprotocol and add fields to its answer, or refuse.
+    /// Makes a new connection's state. A server may choose a subprotocol and add fields to its answer, or refuse.
     ///
     /// # Errors
     /// An answer of HTTP with which a server refuses the handshake, such as `Answer::text(403, "not you\n")`. A client whose service refuses
@@ -105,20 +107,22 @@ pub trait MessageService: Send + Sync + 'static {
         Err(CannotRestore::because("its service does not restore states"))
     }
 
-    /// The name and the version of the states that its protocols save. Default: none, and connections do not move to another process.
+    /// Returns the name and the version of the states that its protocols save. Default: none, and connections do not move to
+    /// another process.
     fn state(&self) -> State {
         State::none()
     }
 
-    /// State made once per loop and generation, reached by [`Socket::local`].
+    /// Makes the state of a loop, once per loop and generation, reached by [`Socket::local`].
     fn local(&self) -> Box<Local> {
         Box::new(())
     }
 
-    /// A connect failed. Only in a pool that connects.
+    /// Called when a connect failed. Only in a pool that connects.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 
-    /// The name and options from which another process builds this service: see [`Service::recipe`](sockdrawer::Service::recipe).
+    /// Returns the name and options from which another process builds this service: see
+    /// [`Service::recipe`](sockdrawer::Service::recipe).
     fn recipe(&self) -> Option<Recipe> {
         None
     }

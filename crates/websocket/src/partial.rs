@@ -27,7 +27,7 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// A message that begins with this frame.
+    /// Begins a message with this frame.
     pub(crate) fn begun_by(header: &Header) -> Partial {
         let (is_text, compressed) = (header.opcode == Opcode::Text, header.compressed);
         let (bytes, checked, fin, left, mask, place) = (Vec::new(), 0, false, 0, [0; 4], 0);
@@ -36,7 +36,7 @@ impl Partial {
         partial
     }
 
-    /// The bytes of another frame follow.
+    /// Takes the header of another frame, whose bytes follow.
     pub(crate) fn next_frame(&mut self, header: &Header) {
         self.fin = header.fin;
         self.left = header.payload;
@@ -97,14 +97,14 @@ impl Partial {
         is_there && !self.compressed
     }
 
-    /// The bytes that have come and were not given away, but for those of a character that has not come whole.
+    /// Returns the bytes that have come and were not given away, but for those of a character that has not come whole.
     pub(crate) fn part(&self) -> Part<'_> {
         let text = std::str::from_utf8(&self.bytes[..self.checked]).unwrap_or_default();
         let message = if self.is_text { Message::Text(text) } else { Message::Binary(&self.bytes) };
         Part { message, is_first: !self.is_begun, is_last: self.is_whole() }
     }
 
-    /// The part was given away.
+    /// Forgets the part that was given away.
     pub(crate) fn forget_part(&mut self) {
         let count = if self.is_text { self.checked } else { self.bytes.len() };
         self.bytes.drain(..count);

@@ -16,7 +16,7 @@ pub struct WebSocket<S> {
 }
 
 impl<S: MessageService> WebSocket<S> {
-    /// A server.
+    /// Makes a server.
     pub fn new(service: S) -> WebSocket<S> {
         let times = Times {
             handshake_within: Duration::from_secs(10),
@@ -29,8 +29,8 @@ impl<S: MessageService> WebSocket<S> {
         WebSocket { shared: Arc::new(shared) }
     }
 
-    /// A client, for a pool that connects: this URL, such as `ws://example.org/chat?room=1`, says the host and the target of the request. The address
-    /// to connect to, and TLS, are the pool's.
+    /// Makes a client, for a pool that connects: this URL, such as `ws://example.org/chat?room=1`, says the host and the target
+    /// of the request. The address to connect to, and TLS, are the pool's.
     ///
     /// # Panics
     /// When it is no such URL.

@@ -3,7 +3,7 @@
 use crate::handshake::Asked;
 use std::time::Duration;
 
-/// All that the connections of a service share.
+/// State that the connections of a service share.
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     pub(crate) service: S,
@@ -14,7 +14,7 @@ pub(crate) struct Shared<S> {
     /// Compression is agreed on with clients that offer it.
     pub(crate) deflates: bool,
     pub(crate) times: Times,
-    /// On the connecting side.
+    /// Request of a client, on the connecting side.
     pub(crate) asked: Asked,
 }
 

@@ -97,7 +97,8 @@ impl Socket<'_> {
         self.cx.publish(group, Frame::new(message));
     }
 
-    /// A handle that sends notes to this connection from any thread: a [`Frame`] to its peer, any other to [`notified`](crate::MessageProtocol::notified).
+    /// Returns a handle that sends notes to this connection from any thread: a [`Frame`] to its peer, any other to
+    /// [`notified`](crate::MessageProtocol::notified).
     pub fn handle(&mut self) -> Handle {
         self.cx.handle()
     }
@@ -152,12 +153,13 @@ impl Socket<'_> {
         self.cx.report(message);
     }
 
-    /// The state that [`MessageService::local`](crate::MessageService::local) made for this loop; None if its type is not `T`.
+    /// Returns the state that [`MessageService::local`](crate::MessageService::local) made for this loop; `None` if its type is
+    /// not `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.cx.local()
     }
 
-    /// The time of this callback.
+    /// Returns the time of this callback.
     pub fn now(&self) -> Instant {
         self.cx.now()
     }

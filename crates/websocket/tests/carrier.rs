@@ -19,7 +19,7 @@ fn server() -> Server {
     Layer::new(Carrier::server(), Echo)
 }
 
-/// A frame whose mask is zero.
+/// Returns a frame whose mask is zero.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, 0x80 | u8::try_from(payload.len()).expect("a short one")], &[0; 4][..], payload].concat()
 }

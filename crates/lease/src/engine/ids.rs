@@ -1,6 +1,6 @@
 //! Names that the engine gives, and kinds of jobs.
 
-/// Name of a waiter, in use once. Who came later has a greater one.
+/// Name of a waiter, in use once. A waiter that came later has a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId {
     // The number decides the order: it stands first.

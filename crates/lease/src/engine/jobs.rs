@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(super) struct Running {
     pub(super) target: TargetId,
     pub(super) kind: Kind,
-    /// None for a connect.
+    /// Slot of the connection; none for a connect.
     pub(super) slot: Option<Slot>,
     pub(super) began: Instant,
     pub(super) due: Option<Instant>,

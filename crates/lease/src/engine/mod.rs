@@ -257,7 +257,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         }
     }
 
-    /// Stops leasing and connecting. Who waits stays in line, and so does who asks.
+    /// Stops leasing and connecting. Callers that wait stay in line, and so do those that ask.
     pub fn suspend(&mut self, now: Instant) {
         if self.core.rules.mode == Mode::Open {
             self.core.rules.mode = Mode::Suspended;

@@ -80,7 +80,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
             return Err(Error::Suspended);
         }
         let target = self.targets.get(id);
-        // Who asks first after the pause waits for the connect that finds out.
+        // The first caller that asks after the pause waits for the connect that finds out.
         let finds_out = !tries && !target.awaits_connect() && self.rules.may_connect(now, target);
         if let Some(down) = target.health.down()
             && mode == Mode::Open
@@ -92,7 +92,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         if tries {
             let waited = now.saturating_duration_since(place.since);
             let error = target.timed_out(waited, target.line.len() + 1, self.targets.total);
-            // Who tries next finds it checked.
+            // The next caller that tries finds it checked.
             if target.line.is_empty()
                 && let Some(free) = self.targets.get_mut(id).free.take(self.rules.settings.order)
             {

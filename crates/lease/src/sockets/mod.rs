@@ -71,7 +71,7 @@ pub enum ConnectError {
     },
 }
 
-/// Makes sockets, by a pool of the library that runs beside the program's own. Clones are the same.
+/// Makes sockets, by a pool of the library that runs beside the program's own. Clones share that pool.
 #[derive(Clone)]
 pub struct Sockets {
     pool: sockdrawer::Pool,

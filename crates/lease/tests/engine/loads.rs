@@ -98,7 +98,7 @@ fn a_cold_pool_connects_two_at_a_time_and_none_too_many() {
     assert!(world.served.len() == 200 && world.connections() <= 6, "{}", world.connections());
 }
 
-/// Twice the load that ten connections can serve, for ten seconds.
+/// Runs twice the load that ten connections can serve, for ten seconds.
 fn overload(policy: Policy) -> World {
     let mut world = World::new(Settings { policy, max_waiters: 100_000, ..quiet() }, ms(20), ms(10));
     world.load(2000, ms(10_000), ms(500));
@@ -133,7 +133,7 @@ fn callers_who_take_turns_wait_alike() {
     let mut world = World::new(Settings { max: 8, ..quiet() }, ms(20), ms(3));
     let (mut asks, began) = (80, world.now);
     for _ in 0..5_000 {
-        // Each who was served asks again.
+        // Each caller that was served asks again.
         (0..asks).for_each(|_| world.ask_at(world.now, (world.now + ms(60_000)).into()));
         let before = world.served.len();
         world.run(ms(1));

@@ -85,7 +85,7 @@ fn answered(
     }
 }
 
-/// A connection is told to have gone: any, and at times one that was closed long ago.
+/// Tells that a connection has gone: any, and at times one that was closed long ago.
 fn tell_gone(model: &mut Model, dice: &mut Dice) {
     let mut names = model.names();
     if let Some(name) = model.stale.filter(|_| dice.below(5) == 0).or_else(|| pick(dice, &mut names)) {
@@ -96,7 +96,7 @@ fn tell_gone(model: &mut Model, dice: &mut Dice) {
     }
 }
 
-/// A holder finds its connection gone before it has used it.
+/// Lets a holder find its connection gone before it has used it.
 fn find_gone(model: &mut Model, dice: &mut Dice) {
     let Some(leased) = pick(dice, &mut model.leases) else { return };
     let (target, name, asked) = model.facts(leased.connection);
@@ -109,7 +109,7 @@ fn find_gone(model: &mut Model, dice: &mut Dice) {
     answered(model, answer, (target, asked), (request, tries));
 }
 
-/// A connection that was made elsewhere comes in.
+/// Adds a connection that was made elsewhere.
 fn add(model: &mut Model, target: Target) {
     model.keep(target, true);
     let connection = model.next();

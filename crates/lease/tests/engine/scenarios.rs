@@ -44,7 +44,7 @@ fn a_return_goes_to_the_oldest_waiter_and_what_was_connected_for_it_to_the_next(
     assert_eq!((woken.len(), woken[0].0), (1, first));
     bench.engine.done(bench.at(4), connects[0], Ok(2));
     assert_eq!(bench.woken()[0].0, second);
-    // Nobody is left who waits: the other connect is not ended, its connection is kept.
+    // No waiter is left: the other connect is not ended, its connection is kept.
     bench.engine.done(bench.at(5), connects[1], Ok(3));
     assert_eq!(bench.engine.status().free, 1);
 }

@@ -13,7 +13,7 @@ pub(crate) struct Books {
     changed: Condvar,
     pub(crate) connects: AtomicUsize,
     pub(crate) resets: AtomicUsize,
-    /// Each so manieth connect fails; 0: none.
+    /// Number of connects of which one fails; 0: none.
     pub(crate) fail_each: AtomicUsize,
     /// Connects panic.
     pub(crate) panics: AtomicBool,
@@ -167,13 +167,13 @@ impl ConnectAsync for Async {
     }
 }
 
-/// A pool of blocking connects, with its books.
+/// Returns a pool of blocking connects, with its books.
 pub(crate) fn blocking(settings: Settings) -> (Pool<u8, Counted>, Arc<Books>) {
     let books = Arc::new(Books::default());
     (Pool::new(Blocking(books.clone()), settings).expect("it starts"), books)
 }
 
-/// A pool of async connects, which run in this runtime.
+/// Returns a pool of async connects, which run in this runtime.
 pub(crate) fn in_runtime(runtime: &tokio::runtime::Runtime, settings: Settings) -> (Pool<u8, Counted>, Arc<Books>) {
     let (books, handle) = (Arc::new(Books::default()), runtime.handle().clone());
     let pool = Pool::new_async(Async(books.clone()), move |job| drop(handle.spawn(job)), settings);
@@ -184,7 +184,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("it starts")
 }
 
-/// A deadline that is not meant to come.
+/// Returns a deadline that is not meant to come.
 pub(crate) fn long() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }

@@ -61,7 +61,7 @@ fn finish(mut lease: Lease<u8, Counted>, dice: &mut Dice) {
     }
 }
 
-/// A caller gets no lease only if it did not wait for long, or the target was down.
+/// Asserts that a caller gets no lease only if it did not wait for long, or the target was down.
 fn judge(error: &Error, waits_long: bool) {
     let is_due = matches!(error, Error::Down { .. }) || !waits_long && matches!(error, Error::TimedOut { .. } | Error::Suspended);
     assert!(is_due, "{error}");

@@ -12,7 +12,7 @@ const STEPS: usize = 40;
 pub(crate) type Case =
     <proptest_state_machine::Sequential<Reference, Step, BoxedStrategy<Reference>, BoxedStrategy<Step>> as Strategy>::Value;
 
-/// All cases of a model.
+/// Returns a strategy for all cases of a model.
 pub(crate) fn cases(model: sockdrawer::Model, lane: u8) -> impl Strategy<Value = Case> {
     proptest_state_machine::Sequential::new(
         (4..=STEPS).into(),

@@ -48,7 +48,7 @@ pub(crate) fn circles(files: &[File], known: &[(&str, &str)]) -> Vec<Finding> {
     gone.chain(new).collect()
 }
 
-/// The module of a source file, with its crate's name in front: `cli::workload::http`.
+/// Returns the module of a source file, with its crate's name in front: `cli::workload::http`.
 fn module(path: &str) -> Option<String> {
     let (package, inside) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let inside = inside.strip_suffix(".rs")?;
@@ -85,7 +85,7 @@ fn imports(name: &str, file: &File, modules: &BTreeMap<String, &File>) -> Vec<St
     full.collect()
 }
 
-/// The folder that two modules have in common, and the part of it that each stands in; None if one is above the other.
+/// Returns the folder that two modules have in common, and the part of it that each stands in; `None` if one is above the other.
 fn neighbours(one: &str, other: &str) -> Option<(String, String, String)> {
     let (mut ones, mut others, mut folder) = (one.split("::"), other.split("::"), Vec::new());
     loop {
@@ -97,7 +97,7 @@ fn neighbours(one: &str, other: &str) -> Option<(String, String, String)> {
     }
 }
 
-/// All that `start` imports, also by way of others.
+/// Returns all that `start` imports, also by way of others.
 fn reached(imports: &Neighbours, start: &str) -> BTreeSet<String> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![start]);
     while let Some(name) = left.pop() {

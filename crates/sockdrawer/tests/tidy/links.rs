@@ -11,7 +11,7 @@ pub(crate) enum Target {
     Markdown(String),
 }
 
-/// Relative links lead to files that exist, fragments to headings that exist. Links to other hosts are not followed.
+/// Finds relative links that lead to no file, and fragments that lead to no heading. Links to other hosts are not followed.
 pub(crate) fn links(file: &File, target: &dyn Fn(&str) -> Target) -> Vec<Finding> {
     if !file.path.ends_with(".md") {
         return Vec::new();
@@ -47,7 +47,7 @@ fn broken(file: &File, link: &str, target: &dyn Fn(&str) -> Target) -> Option<&'
     }
 }
 
-/// `to`, seen from the folder of `from`; None when it is outside.
+/// Returns `to`, seen from the folder of `from`; `None` when it is outside.
 fn resolve(from: &str, to: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -74,7 +74,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// The targets of `[text](target)` and of `[name]: target` in a line.
+/// Returns the targets of `[text](target)` and of `[name]: target` in a line.
 fn targets(line: &str) -> Vec<String> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let definition = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target);
@@ -82,8 +82,8 @@ fn targets(line: &str) -> Vec<String> {
     inline.chain(definition).map(bare).collect()
 }
 
-/// The fragments that a page's headings have on code hosts: lower case, spaces become hyphens, punctuation goes; a heading that
-/// comes again gets -1, -2 and so on.
+/// Returns the fragments that a page's headings have on code hosts: lower case, spaces become hyphens, punctuation goes; a
+/// heading that comes again gets -1, -2 and so on.
 fn anchors(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut bases: Vec<String> = Vec::new();

@@ -51,12 +51,12 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The line with this number, counting from 1.
+    /// Returns the line with this number, counting from 1.
     pub(crate) fn line(&self, number: usize) -> &str {
         self.text.lines().nth(number.wrapping_sub(1)).unwrap_or("")
     }
 
-    /// The text of the token at `index`, empty past the end.
+    /// Returns the text of the token at `index`, empty past the end.
     pub(crate) fn token(&self, index: usize) -> &str {
         self.tokens.get(index).map_or("", |token| &token.text)
     }
@@ -67,7 +67,7 @@ impl File {
         calls.map(|pair| pair[0].line).collect()
     }
 
-    /// All functions that have a body, nested ones too.
+    /// Returns all functions that have a body, nested ones too.
     pub(crate) fn functions(&self) -> Vec<Function> {
         let starts = (0..self.tokens.len()).filter(|&at| self.token(at) == "fn" && is_word(self.token(at + 1)));
         starts
@@ -78,7 +78,7 @@ impl File {
             .collect()
     }
 
-    /// First and last lines of the items under `#[cfg(test)]`.
+    /// Returns the first and last lines of the items under `#[cfg(test)]`.
     pub(crate) fn test_items(&self) -> Vec<(usize, usize)> {
         let marker = ["cfg", "(", "test", ")", "]"];
         let starts = (0..self.tokens.len()).filter(|&at| (0..5).all(|offset| self.token(at + offset) == marker[offset]));
@@ -93,7 +93,7 @@ impl File {
         lines.iter().filter(|line| !tests.iter().any(|(first, last)| (first..=last).contains(line))).count()
     }
 
-    /// The line of the brace that closes the first block after token `at`; None when `;` comes first.
+    /// Returns the line of the brace that closes the first block after token `at`; `None` when `;` comes first.
     fn end_of_item(&self, at: usize) -> Option<usize> {
         let mut depth = 0;
         for token in &self.tokens[at..] {
@@ -109,7 +109,7 @@ impl File {
         None
     }
 
-    /// All paths, those of `use` with their braces resolved. A name after `as` counts as a path of its own.
+    /// Returns all paths, those of `use` with their braces resolved. A name after `as` counts as a path of its own.
     pub(crate) fn paths(&self) -> Vec<Path> {
         let (mut at, mut paths) = (0, Vec::new());
         while at < self.tokens.len() {
@@ -211,7 +211,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The length of the comment at the start of `text`; they nest.
+/// Returns the length of the comment at the start of `text`; comments nest.
 fn block_comment(text: &str) -> usize {
     let (mut at, mut depth) = (0, 0);
     while at < text.len() {
@@ -229,7 +229,7 @@ fn block_comment(text: &str) -> usize {
     at
 }
 
-/// The length of the string or character at the start of `text`, if there is one.
+/// Returns the length of the string or character at the start of `text`, if there is one.
 fn literal(text: &str) -> Option<usize> {
     let quote = text.find(|c: char| !matches!(c, 'b' | 'c' | 'r' | '#'))?;
     let (prefix, body) = text.split_at(quote);
@@ -249,12 +249,12 @@ fn literal(text: &str) -> Option<usize> {
     (is_character && hashes.is_empty()).then(|| quote + 1 + quoted(&body[1..], '\''))
 }
 
-/// The length up to and with `end`.
+/// Returns the length up to and with `end`.
 fn end_of(text: &str, end: &str) -> usize {
     text.find(end).map_or(text.len(), |at| at + end.len())
 }
 
-/// The length up to and with the quote that no backslash precedes.
+/// Returns the length up to and with the quote that no backslash precedes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, character) in text.char_indices() {

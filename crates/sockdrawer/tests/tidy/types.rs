@@ -94,7 +94,7 @@ fn above(what: &str, maximum: usize, counts: &BTreeMap<String, usize>, known: &[
 const TESTS: &[&str] =
     &["event_loop/schedules", "event_loop/timer/growth", "sys/faulty", "documented_defaults", "upgrade/hostile", "upgrade/model"];
 
-/// The crate of a source file that is no test.
+/// Returns the crate of a source file that is no test.
 pub(crate) fn crate_of(path: &str) -> Option<&str> {
     let (name, inside) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let inside = inside.strip_suffix(".rs")?;

@@ -51,7 +51,7 @@ fn clients(pool: &Pool) -> Vec<TcpStream> {
     clients
 }
 
-/// A connection whose client takes little that it does not read.
+/// Returns a connection whose client takes little that it does not read.
 fn narrow(at: SocketAddr) -> TcpStream {
     let socket = tcp_socket();
     sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("a socket");
@@ -282,7 +282,7 @@ fn asked<T>(folder: &Path, ask: impl FnOnce(&Place) -> T) -> T {
     })
 }
 
-/// The listening sockets of one address.
+/// Returns the listening sockets of one address.
 fn listening() -> (Vec<OwnedFd>, SocketAddr) {
     let mut at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut sockets: Vec<OwnedFd> = Vec::new();

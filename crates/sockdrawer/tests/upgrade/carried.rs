@@ -75,7 +75,7 @@ impl Member {
     }
 }
 
-/// A build that does this before it has read what is carried, and before it has restored the first connection.
+/// Starts a build that acts before it has read what is carried, and before it has restored the first connection.
 fn serve(place: &Place, listen: Address, [reads, restores]: [Act; 2]) -> Pool {
     let last = Arc::<Mutex<u64>>::default();
     let (old, new) = (last.clone(), last.clone());
@@ -96,7 +96,7 @@ fn nothing() -> Act {
     Box::new(|| ())
 }
 
-/// A build, and its members, each with a number.
+/// Returns a build, and its members, each with a number.
 fn first(place: &Place) -> (Pool, Address, Vec<TcpStream>) {
     let pool = serve(place, any_port(), [nothing(), nothing()]);
     let at = address(&pool);
@@ -115,7 +115,7 @@ fn hear(client: &mut TcpStream) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// The new build is slow when it reads what is carried, or later, when it restores.
+/// Makes the new build slow when it reads what is carried, or later, when it restores.
 fn slowly(act: impl FnOnce() + Send + 'static, when: &str) -> [Act; 2] {
     let act: Act = Box::new(act);
     if when == "read" { [act, nothing()] } else { [nothing(), act] }

@@ -12,7 +12,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A second build, which does something before it restores the first connection: all are in the first then, some of them frozen.
+/// Returns a second build, which does something before it restores the first connection: all are in the first then, some of them
+/// frozen.
 fn while_offered(act: OnRestore) -> Sums {
     let service = build(2);
     *service.on_restore.lock().expect("no panic") = Some(act);

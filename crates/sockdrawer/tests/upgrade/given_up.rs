@@ -19,7 +19,7 @@ fn start(upgrade: &Upgrade, name: &str, number: u8, model: Model, at: &[Address]
 /// The models whose connections a new build can go on with, and one whose connections stay.
 const MODELS: [Model; 3] = [Model::Loops, Model::Threads, Model::Tasks];
 
-/// A process with two pools, and where they listen: the second at two addresses.
+/// Starts a process with two pools, and returns where they listen: the second at two addresses.
 fn two_pools(place: &Place, model: Model) -> (Upgrade, [Pool; 2], [SocketAddr; 3]) {
     let upgrade = place.upgrade().ends(Drain::within(PATIENCE)).begin().expect("it begins");
     let one = start(&upgrade, "one", 1, model, &[any_port()]);

@@ -49,7 +49,7 @@ struct Case {
     model: Model,
 }
 
-/// The test of this name kills.
+/// Kills at each packet, in the test of this name.
 pub(crate) fn kill_at_each_packet(name: &str, model: Model) {
     if let Some(role) = role() {
         return serve(&role);
@@ -57,12 +57,12 @@ pub(crate) fn kill_at_each_packet(name: &str, model: Model) {
     // A test that failed has said so.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let sides = [Side::Predecessor, Side::Successor].map(Act::Kill);
-    // The variable says how often, for `ci/long upgrade kills`.
+    // `SOCKDRAWER_TIMES` says how often, for `ci/long upgrade kills`.
     let told = std::env::var("SOCKDRAWER_TIMES").ok().and_then(|times| times.parse().ok());
     each_packet(name, model, &sides, &[false, true], told.unwrap_or(if is_long() { 20 } else { 1 }));
 }
 
-/// The test of this name stops.
+/// Stops at each packet, in the test of this name.
 pub(crate) fn stop_at_each_packet(name: &str, model: Model) {
     if let Some(role) = role() {
         return serve(&role);
@@ -102,7 +102,7 @@ fn each_packet(name: &str, model: Model, acts: &[Act], after: &[bool], times: us
     assert!(met.load(SeqCst) >= times * acts.len() * after.len() * least, "{met:?} cases");
 }
 
-/// A build that serves until another has taken over.
+/// Runs a build that serves until another has taken over.
 fn serve(role: &str) {
     let [path, at, number, together, model, target] = role.split(' ').collect::<Vec<_>>().try_into().expect("six words");
     let (number, together) = (number.parse().expect("a number"), together == "true");
@@ -138,7 +138,7 @@ pub(crate) fn kill_with_helpers(pid: u32) {
     }
 }
 
-/// The processes that a process has started.
+/// Returns the processes that a process has started.
 fn helpers(of: u32) -> Vec<OwnedFd> {
     let threads = std::fs::read_dir(format!("/proc/{of}/task")).expect("it lives");
     let started = threads.flat_map(|thread| {

@@ -46,7 +46,7 @@ fn ids(pool: &Pool, selector: &Selector) -> HashSet<ConnectionId> {
     ids
 }
 
-/// Each reads what comes until the end, and ends too.
+/// Lets each client read what comes until the end, and end too.
 fn ending(clients: Vec<TcpStream>) -> Vec<JoinHandle<std::io::Result<Vec<u8>>>> {
     clients.into_iter().map(|mut client| std::thread::spawn(move || read_all(&mut client))).collect()
 }

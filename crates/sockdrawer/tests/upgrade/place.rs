@@ -21,7 +21,7 @@ impl Place {
         Upgrade::at(&self.0).version("a test").replaces("any").stand_by(Duration::ZERO)
     }
 
-    /// A build that serves there.
+    /// Starts a build that serves there.
     pub(crate) fn serve(&self, config: Config) -> (Pool, SocketAddr) {
         let upgrade = self.upgrade().begin().expect("it begins");
         let pool = upgrade.start("sums", config).expect("it starts");

@@ -73,7 +73,7 @@ impl Proxy {
         Proxy(socket)
     }
 
-    /// The end of the first that comes.
+    /// Returns the end of the first that comes.
     pub(crate) fn accept(&self) -> OwnedFd {
         accept_with(&self.0, SocketFlags::CLOEXEC).expect("a successor")
     }
@@ -119,7 +119,7 @@ fn readable(ends: &[OwnedFd; 2], open: [bool; 2]) -> Vec<usize> {
     which.into_iter().zip(waits).filter(|(_, end)| !end.revents().is_empty()).map(|(end, _)| end).collect()
 }
 
-/// None: that end is gone, and all that it said was heard.
+/// Receives a packet; `None` where that end is gone, and all that it said was heard.
 pub(crate) fn receive(from: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; 64 * 1024];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// A configuration in which little is between a writer and a reader that does not read.
+/// Returns a configuration in which little is between a writer and a reader that does not read.
 fn of(service: Joins) -> Config {
     let mut config = Config::accept(service).loops(2);
     config.settings.options.send_buffer = Some(4096);
     config
 }
 
-/// A client and the backend's side of its relay, which stands.
+/// Returns a client and the backend's side of its relay, which stands.
 fn pair(at: SocketAddr, backend: &TcpListener) -> [TcpStream; 2] {
     let (mut client, mut far) = (connect(at), accept(backend));
     answers(&mut client, &mut far);
@@ -130,7 +130,7 @@ fn relays_move_while_bytes_go_both_ways_and_leave_nothing_behind() {
     });
 }
 
-/// Both sides are served by the old pool, and the new one has nothing.
+/// Asserts that both sides are served by the old pool, and the new one has nothing.
 fn stays(old: &Pool, new: &Pool, [mut client, mut far]: [TcpStream; 2]) {
     answers(&mut client, &mut far);
     assert_eq!((old.status().connections, new.status().counts.moved_in), (2, 0));

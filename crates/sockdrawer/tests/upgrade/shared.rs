@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The queue of the old build's Unix socket has room for one more than this.
 const BACKLOG: u32 = 3;
 
-/// A build with a TCP port, another and a Unix path, which does as it is told.
+/// Runs a build with a TCP port, another and a Unix path, which does as it is told.
 fn serve(role: &str) {
     let [place, path, first, second, number, model] = role.split(' ').collect::<Vec<_>>().try_into().expect("six words");
     let number: u8 = number.parse().expect("a number");
@@ -78,7 +78,7 @@ fn serve(role: &str) {
     // No shutdown: it ends as a program does whose main returns an error.
 }
 
-/// Where both builds listen.
+/// Place where both builds listen.
 struct Scene {
     place: Place,
     path: Place,
@@ -99,7 +99,7 @@ impl Scene {
         std::fs::metadata(&self.path.0).ok().map(|meta| meta.mode() & 0o777)
     }
 
-    /// Which builds answer at the ports and the path.
+    /// Returns which builds answer at the ports and the path.
     fn builds(&self, ports: [&str; 2]) -> Vec<Result<u8, String>> {
         let tcp = ports
             .map(|port| TcpStream::connect(port).and_then(|client| client.set_read_timeout(Some(PATIENCE)).and(asked(client))));
@@ -109,7 +109,7 @@ impl Scene {
     }
 }
 
-/// Which build answers.
+/// Returns which build answers.
 fn asked(mut client: impl Read + Write) -> std::io::Result<u8> {
     let mut told = [0; 6];
     client.write_all(&message(b'a', 1))?;
@@ -136,7 +136,7 @@ fn ask(player: &mut Player, what: &str) -> String {
     player.hear()
 }
 
-/// The receive buffer of a connection that comes now.
+/// Returns the receive buffer of a connection that comes now.
 fn buffer_of(player: &mut Player, port: &str) -> String {
     let client = TcpStream::connect(port).expect("it listens");
     asked(&client).expect("it is served");

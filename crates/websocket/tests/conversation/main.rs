@@ -114,7 +114,7 @@ fn opened() -> (Driver<WebSocket<Recorder>>, Recorder) {
     (server, recorder)
 }
 
-/// A frame of a client, whose key is not zero.
+/// Returns a frame of a client, whose key is not zero.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let key = [0x37, 0xfa, 0x21, 0x3d];
     let length = payload.len();
@@ -143,7 +143,7 @@ fn close(code: u16, reason: &[u8]) -> Vec<u8> {
     frame(0x88, &[&code.to_be_bytes(), reason].concat())
 }
 
-/// The close frame of a server.
+/// Returns the close frame of a server.
 fn says(code: u16, reason: &str) -> Vec<u8> {
     [&[0x88, 2 + reason.len() as u8], &code.to_be_bytes()[..], reason.as_bytes()].concat()
 }
@@ -478,7 +478,7 @@ fn half_a_message_is_owed_an_answer() {
 
 const DEFLATES: &str = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n";
 
-/// A request that offers compression, and the server's answer to it.
+/// Returns a request that offers compression, and the server's answer to it.
 fn offered() -> (Vec<u8>, Vec<u8>) {
     let with = |head: &[u8], field: &str| [&head[..head.len() - 2], field.as_bytes(), b"\r\n"].concat();
     (with(REQUEST, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"), with(ANSWER, DEFLATES))
@@ -515,7 +515,7 @@ fn both_ends_compress_what_they_agreed_to_and_members_of_a_group_get_it_once_mad
         talk(&mut server, &mut client);
         let long = "again and ".repeat(1_000);
         for _ in 0..2 {
-            // Published to a server's connection: the client answers with the same message.
+            // Published to a server's connection: the client answers with the message.
             server.notify(Frame::text(&long));
             let down = server.sent();
             let agreed = server_does && client_does;

@@ -116,7 +116,7 @@ enum End {
     Fault(u16),
 }
 
-/// The beginning of text, which may end within a character.
+/// Returns true for the beginning of text, which may end within a character.
 fn is_text(bytes: &[u8], whole: bool) -> bool {
     std::str::from_utf8(bytes).map_or_else(|error| !whole && error.error_len().is_none(), |_| true)
 }
@@ -134,7 +134,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A close frame with this payload.
+/// Returns the end after a close frame with this payload.
 fn closed(payload: &[u8], sent: &mut Vec<u8>) -> End {
     let code = match payload {
         [] => &[][..],
