@@ -241,7 +241,7 @@ fn http_2_hears_of_a_drain_at_once() {
     assert_eq!((drained.ended, drained.cut), (1, 0));
 }
 
-/// An upgrade keeps its own `Connection: upgrade`, though the connection is to end.
+/// Checks that an upgrade keeps its own `Connection: upgrade`, though the connection is to end.
 #[test]
 fn a_web_socket_is_asked_to_end_by_its_handler() {
     const UPGRADE: &[u8] = b"GET /chat HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

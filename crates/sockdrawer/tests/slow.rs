@@ -74,7 +74,8 @@ fn main() {
     println!("test result: ok. {ran} passed; 0 failed; 0 ignored");
 }
 
-/// `begun` is how many jobs began in this process before.
+/// Runs the jobs and returns how long they took; `None` for a model that refuses. `begun` is how many jobs began in this process
+/// before.
 fn run_or_refuse(model: Model, workers: usize, jobs: u32, begun: &mut u32) -> Option<Duration> {
     // Each process counts for itself.
     let elsewhere = model == Model::Prefork;

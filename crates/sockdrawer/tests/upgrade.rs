@@ -168,7 +168,7 @@ fn the_limit_holds_over_both() {
     freed_places_are_used(&new, |status| status.connections, clients, at);
 }
 
-/// There are four connections, some of them in the old process, and there is room for four.
+/// Checks that freed places are used: there are four connections, some of them in the old process, and there is room for four.
 fn freed_places_are_used(new: &Pool, counted: fn(Status) -> usize, mut clients: Vec<std::net::TcpStream>, at: SocketAddr) {
     let mut next = connect(at);
     next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");

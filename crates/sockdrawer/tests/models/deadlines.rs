@@ -73,7 +73,7 @@ pub(crate) fn connections_that_wait_at_the_deadline_are_reset_and_counted(bench:
     Ok(())
 }
 
-/// In the model, and under a layer, which has what its protocol did not take.
+/// Checks this in the model, and under a layer, which has what its protocol did not take.
 pub(crate) fn who_asked_and_got_no_answer_was_cut(bench: &Bench) -> Outcome {
     let layered = || Behaviour::from(Mute).layered(Accepts::from([]));
     for behaviour in [Mute.into(), layered()] {
@@ -132,7 +132,7 @@ fn is_reset(client: &mut Client) -> bool {
     client.0.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
 }
 
-/// In a long run with as many peers as the promise is about, and on a machine that has nothing else to do.
+/// Checks the deadline; in a long run with as many peers as the promise is about, and on a machine that has nothing else to do.
 fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
     let long = std::env::var_os("SOCKDRAWER_LONG").is_some();
     let times: &[u64] = if long { &[0, 1000, 5000] } else { &[0, 300] };

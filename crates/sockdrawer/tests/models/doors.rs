@@ -105,7 +105,7 @@ pub(crate) fn a_suspended_listener_is_replaced(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Who waits at one that is suspended and removed has been let in, and is served.
+/// Checks that a client that waits at a listener that is suspended and removed has been let in, and is served.
 pub(crate) fn a_suspended_listener_is_removed(bench: &Bench) -> Outcome {
     let (pool, first) = bench.start(bench.actor())?;
     let other = second(&pool)?;

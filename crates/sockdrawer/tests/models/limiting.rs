@@ -1,4 +1,4 @@
-//! Permits: as many as there are, and who waits for one is served.
+//! Permits: as many as there are, and a client that waits for one is served.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, Stops, connect, read_all};

@@ -80,7 +80,7 @@ pub(crate) fn who_is_killed_is_alone(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// More connections than a loop lists in one part, while others come and go.
+/// Checks the list of more connections than a loop lists in one part, while others come and go.
 pub(crate) fn what_stays_is_listed_once(bench: &Bench) -> Outcome {
     let stay = match bench.model {
         Model::Fork => 300,

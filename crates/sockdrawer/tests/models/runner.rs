@@ -27,7 +27,7 @@ pub(crate) fn run(tests: &[Test], refusals: &[(Model, &str, &'static str)]) -> !
     libtest_mimic::run(&arguments, trials.collect()).exit()
 }
 
-/// A model may neither refuse what it is to do nor do what it is known to refuse.
+/// Asserts that a model neither refuses what it is to do nor does what it is known to refuse.
 fn judge(outcome: Outcome, refused: Option<&str>) {
     match (outcome, refused) {
         (Ok(()), None) => {}

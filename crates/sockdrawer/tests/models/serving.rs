@@ -1,4 +1,4 @@
-//! Bytes: all arrive, in order and once, whoever is slow.
+//! Bytes: all arrive, in order and once, whichever side is slow.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, Random, connect, read, read_all};

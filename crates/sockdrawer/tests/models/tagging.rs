@@ -89,7 +89,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Asked to end, or named, a connection is found by what it is doing.
+/// Checks that a connection that is asked to end, or named, is found by what it is doing.
 pub(crate) fn connections_are_listed_by_what_they_do(bench: &Bench) -> Outcome {
     if !bench.side_by_side() {
         return Ok(());

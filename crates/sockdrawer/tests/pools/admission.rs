@@ -1,4 +1,4 @@
-//! Who is let in: the policy is swapped, counts stay, and each limit is exact.
+//! Admission of clients: the policy is swapped, counts stay, and each limit is exact.
 
 use crate::common::{
     self, Echo, PATIENCE, Stops, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp,
@@ -29,7 +29,7 @@ fn assert_no_place(pool: &Pool) {
     assert!(pool.wait(PATIENCE, none), "{:?}", pool.status());
 }
 
-/// Whoever is served within a moment, as far as `served` tells.
+/// Returns a client that is served within a moment, as far as `served` tells.
 fn served(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
     assert!(echoes(&mut stream, b"hello"), "it is served");
@@ -155,7 +155,7 @@ fn policies_are_swapped_under_load_and_the_limit_holds() {
     assert_empty(&pool);
 }
 
-/// The same as [`under_sessions`] where others stay.
+/// Does as [`under_sessions`] where others stay.
 fn under_sessions_with(pool: &Pool, at: SocketAddr, clients: usize, mut change: impl FnMut() -> bool) -> u64 {
     let (over, sessions) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -298,7 +298,7 @@ fn the_rate_is_kept_over_loops() {
     const WAITING: usize = 1000;
     let config = Config::accept(Echo).loops(2).admission(Limits::default().rate(AcceptRate::new(RATE, BURST)));
     let (pool, at) = start(config);
-    // There is always somebody in the queues.
+    // A client is always in the queues.
     pool.suspend();
     let waiting: Vec<TcpStream> = (0..WAITING).map(|_| connect(at)).collect();
     let (before, began) = (pool.status().counts, Instant::now());
@@ -437,7 +437,7 @@ fn who_waits_at_sockets_on_their_way_out_is_turned_away_too() {
     pool.refuse(Reject::Fin);
     assert_eq!(read_all(&mut waits).expect("an orderly end"), b"");
     assert!(pool.wait(PATIENCE, |status| status.retiring == 0));
-    // Who waits while it is suspended is served, though it refused before.
+    // A client that waits while it is suspended is served, though it refused before.
     pool.suspend();
     let mut waits = connect(at);
     assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));

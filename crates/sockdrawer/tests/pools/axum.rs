@@ -115,7 +115,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     runtime.block_on(other).expect("no panic").expect("axum never fails");
 }
 
-/// The end of a program: connections that wait for a request end at once, and a WebSocket with its goodbye.
+/// Checks the end of a program: connections that wait for a request end at once, and a WebSocket with its goodbye.
 #[test]
 fn a_shutdown_of_pool_and_app_waits_for_no_idle_connection() {
     raise_descriptors();

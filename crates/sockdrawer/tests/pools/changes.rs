@@ -259,7 +259,7 @@ impl Drop for Nosy {
     }
 }
 
-/// A pool whose service calls it when it is dropped, and who hears of that.
+/// Returns a pool whose service calls it when it is dropped, and the channel that hears of that.
 fn nosy() -> (Pool, SocketAddr, mpsc::Receiver<usize>) {
     let (tells, told) = mpsc::channel();
     let known = Arc::new(Mutex::new(None));
@@ -291,7 +291,7 @@ fn the_drop_of_a_service_whose_last_connection_ended_may_call_its_pool() {
         assert!(echoes(&mut last, b"x"));
         exchange_service(&pool);
         drop(last);
-        // Who asks for the status may be the one who finds that the generation has ended.
+        // The thread that asks for the status may be the one that finds that the generation has ended.
         let mut loops = None;
         assert!(pool.wait(PATIENCE, |_| {
             loops = loops.or(told.try_recv().ok());
@@ -423,7 +423,7 @@ fn a_generation_to_which_a_connection_moves_has_not_ended() {
     assert!(pool.wait(PATIENCE, |_| *ended.lock().expect("no panic") == [1, 2]), "{ended:?}");
 }
 
-/// A change of the service.
+/// Returns a change of the service.
 fn move_to(service: Slowly) -> impl FnMut(Config) -> Config {
     let mut service = Some(service);
     move |config| config.behaviour(service.take().expect("nobody else changes it"))

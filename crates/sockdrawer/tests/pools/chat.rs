@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    /// Somebody who is in the room: its own arrival was told.
+    /// Returns a client that is in the room: its own arrival was told.
     fn enter(room: &Pool, name: &str) -> Client {
         let addresses = room.addresses();
         let [Address::Tcp(address)] = addresses.as_slice() else { panic!("one TCP address, not {addresses:?}") };

@@ -337,7 +337,7 @@ impl Protocol for Giving {
     }
 }
 
-/// A pool whose connections have time to flush, and one that the peer does not read, after asking for this.
+/// Returns a pool whose connections have time to flush, and a connection that the peer does not read, after asking for this.
 fn unread(asks: &[u8]) -> (Pool, TcpStream) {
     let mut settings = Settings::default();
     (settings.flush, settings.linger) = (10 * PATIENCE, Duration::from_millis(100));

@@ -54,7 +54,7 @@ fn a_wrong_address_is_told_by_the_first_that_could_use_it() {
     assert_eq!(Pool::serve(Echo, "127.0.0.1").expect_err("no port").to_string(), NO_PORT);
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     assert_eq!(refused(Config::accept(Echo).inherit("127.0.0.1", Arc::new(held.into()))), NO_PORT);
-    // An empty path is no address either, whoever wrote it.
+    // An empty path is no address either, wherever it comes from.
     let empty = refused(Config::accept(Echo).listen(Address::Unix("".into())));
     assert!(empty.starts_with("listeners: the address \"unix:\" is empty"), "{empty}");
     // Other errors are reported after this one.
@@ -222,7 +222,7 @@ fn what_a_program_holds_prints_in_short() {
     assert_eq!(format!("{error:?}"), error.to_string(), "main prints errors by Debug");
 }
 
-/// It would bound nothing there, and half a request would stay open for ever.
+/// Checks that an idle timeout is refused there: it would bound nothing, and half a request would stay open for ever.
 #[test]
 fn an_idle_timeout_is_refused_where_the_loop_does_not_see_what_is_read() {
     let refused = |behaviour: sockdrawer::Behaviour, model: Model, instead: &str| {

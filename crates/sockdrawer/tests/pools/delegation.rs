@@ -409,7 +409,7 @@ fn more_delegations_than_threads_wait_their_turn() {
         streams.push(scene.given(b"!"));
         scene.wait_away(count);
     }
-    // Who is away may not have been taken up yet.
+    // A connection that is away may not have been taken up yet.
     let taken_up = scene.pool.wait(PATIENCE, |status| (status.delegates, status.delegates_waiting) == (THREADS, ALL - THREADS));
     assert!(taken_up, "{:?}", scene.pool.status());
     let mut began: Vec<u64> = (0..THREADS).map(|_| told.recv_timeout(PATIENCE).expect("it runs")).collect();

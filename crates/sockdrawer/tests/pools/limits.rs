@@ -1,4 +1,4 @@
-//! Only permits limit, exactly, and nobody who waits for one is passed over.
+//! Permits alone limit, exactly, and no client that waits for one is passed over.
 
 use crate::common::{self, Echo, PATIENCE, Stops, assert_empty, connect, echoes, is_long, read_all, reset, start};
 use rustix::net::{AddressFamily, SocketType};

@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refused(Config::accept(Named("one")).model(Model::Prefork).listening(own())).contains("second pool"));
 }
 
-/// Plain connections and such behind layers move to the next build, also where it has other layers at their address.
+/// Checks that plain connections and such behind layers move to the next build, also where it has other layers at their address.
 #[test]
 fn connections_behind_layers_of_their_listener_are_upgraded() {
     let place = std::env::temp_dir().join(format!("sockdrawer-layers-{}", std::process::id()));

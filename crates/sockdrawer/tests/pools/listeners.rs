@@ -32,7 +32,7 @@ fn tcp_addresses(pool: &Pool) -> Vec<SocketAddr> {
     pool.addresses().into_iter().filter_map(tcp).collect()
 }
 
-/// Nothing listens there that could be stopped.
+/// Returns true where the refusal says that the path has a file that is no socket: nothing listens there that could be stopped.
 fn is_no_socket<T>(refused: Result<T, Error>) -> bool {
     refused.is_err_and(|error| error.to_string().contains("a file that is no socket has this path"))
 }

@@ -44,7 +44,7 @@ impl Scene {
         Scene { script, pool, client, far }
     }
 
-    /// The client sends more than goes through while the other does not read, and its end behind that. Returns how much.
+    /// Sends more from the client than goes through while the other does not read, and its end behind that. Returns how much.
     fn stuff(&mut self) -> usize {
         // All of it has room in the proxy's buffer in the kernel: so has the end, which is what this is about.
         const SENT: usize = 60_000;
@@ -124,7 +124,8 @@ fn what_was_sent_before_a_reset_is_passed_on_before_it() {
     });
 }
 
-/// A side ends and closes its socket, and the other speaks on: the kernel refuses that, and the pair has ended in order all the same.
+/// Checks that where a side ends and closes its socket and the other speaks on, which the kernel refuses, the pair has ended in
+/// order.
 #[test]
 fn a_side_that_closes_its_socket_after_its_end_is_no_failure() {
     in_time(|| {
@@ -367,7 +368,7 @@ fn a_connection_whose_asker_ends_when_it_is_told_ends_with_a_reset() {
     });
 }
 
-/// A connection that ends by the callback in which it asks does not connect.
+/// Asserts that a connection that ends by the callback in which it asks does not connect.
 #[track_caller]
 fn assert_connects_to_nothing(pool: &Pool, backend: &TcpListener) {
     assert_adds_up(pool, 0, 0);
@@ -375,7 +376,7 @@ fn assert_connects_to_nothing(pool: &Pool, backend: &TcpListener) {
     assert!(backend.accept().is_err(), "nothing has connected");
 }
 
-/// Each connect was one, however it went.
+/// Asserts that each connect was counted once, however it went.
 #[track_caller]
 fn assert_adds_up(pool: &Pool, connects: u64, connected: u64) {
     let counts = pool.status().counts;

@@ -1,4 +1,4 @@
-//! Who comes: the kernel is asked only for a service that wants to know.
+//! Addresses of the clients that come: the kernel is asked only for a service that wants to know.
 
 use crate::common::{Stops, assert_empty, connect, connect_from, in_time, read_all, start};
 use sockdrawer::{
@@ -82,7 +82,7 @@ fn a_policy_knows_who_comes_whatever_the_service_wants() {
     });
 }
 
-/// A connection may be accepted for a service that does not ask, and be served by the next, which does.
+/// Checks connections that are accepted for a service that does not ask, and served by the next, which does.
 #[test]
 fn who_asks_knows_it_also_of_those_who_come_while_it_comes_into_force() {
     in_time(|| {

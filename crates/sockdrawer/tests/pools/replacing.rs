@@ -62,7 +62,7 @@ fn under_churn(at: SocketAddr, times: usize, mut change: impl FnMut(usize)) -> u
     seen.failures.load(Ordering::Relaxed)
 }
 
-/// The same configuration with the other value of an option that takes new sockets.
+/// Returns the configuration with the other value of an option that takes new sockets.
 fn toggled(config: Config) -> Config {
     config.listeners(|listeners| listeners[0].options.freebind = !listeners[0].options.freebind)
 }
@@ -143,7 +143,7 @@ fn a_device_comes_and_goes_under_traffic() {
     let failures = under_churn(at, 6, |turn| {
         let device = (turn % 2 == 0).then(|| "lo".to_owned());
         pool.reconfigure(listening(pool.config(), |options| options.device = device)).expect("there is a loopback");
-        // These sockets are no group: whoever asks in the meantime asks twice.
+        // These sockets are no group: a client that asks in the meantime asks twice.
         assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
     });
     assert_eq!(failures, 0);

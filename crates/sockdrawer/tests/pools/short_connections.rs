@@ -118,7 +118,8 @@ fn many_in_one_turn_are_all_served_and_never_more_at_once_than_may_be() {
     });
 }
 
-/// The generation of those that are over goes when the last of them is, in whatever turn another came into force.
+/// Checks that the generation of connections that are over goes when the last of them is over, in whatever turn another came into
+/// force.
 #[test]
 fn generations_end_whose_connections_are_over_in_a_turn() {
     in_time(|| {

@@ -95,7 +95,7 @@ fn a_starved_server_rests_and_then_serves_all_who_waited() {
 /// Descriptors that the server's pools leave to the rest of it.
 const SPARE: usize = 10;
 
-/// Two pools without limits in a process that may have 200 descriptors. Told to, it says how many are open.
+/// Runs two pools without limits in a process that may have 200 descriptors. Told to, it says how many are open.
 fn serve_sparing() {
     raise_descriptors();
     set_descriptor_limit(std::process::id(), 200);

@@ -276,7 +276,7 @@ impl Drop for Mine {
     }
 }
 
-/// Gives values whose Drop panics to whoever keeps values for it.
+/// Service that gives values whose Drop panics to all that keep values for it.
 struct Miner(mpsc::Sender<Handle>);
 
 struct Mining;

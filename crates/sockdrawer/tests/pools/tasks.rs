@@ -209,7 +209,7 @@ fn a_connection_moved_to_another_runtime_is_still_counted_listed_drained_purged_
     assert_eq!(pool.kill(&Selector::Id(id)).cut, 1);
     assert!(read_all(&mut client).is_err(), "a kill is a reset");
     assert_empty(&pool);
-    // Whoever holds it sees its end too: nothing of it is left on that runtime.
+    // Its holder sees its end too: nothing of it is left on that runtime.
     let counts = pool.status().counts;
     assert_eq!((counts.accepted, counts.closed), (3, 3), "{counts:?}");
 }

@@ -209,7 +209,7 @@ fn a_drain_keeps_its_rate_and_cuts_no_request() {
     let mut asked = std::mem::take(&mut *seen.asked.lock().expect("no panic"));
     asked.sort_unstable();
     assert_eq!(asked.len(), count);
-    // Who was in a request when its turn came is asked after it: the last ones are late, and nobody follows them.
+    // A connection that was in a request when its turn came is asked after it: the last ones are late, and nobody follows them.
     let (first, last) = (count / 20, count - count / 20);
     let whole = (last - first) as f64 / (asked[last] - asked[first]).as_secs_f64();
     let mut rates = vec![whole];
@@ -285,7 +285,7 @@ impl Protocol for Speaker {
     }
 }
 
-/// A thousand clients that were answered, have not read it, and have sent so much more that the server will not read.
+/// Purges connections of clients that were answered, have not read it, and have sent so much more that the server will not read.
 fn purge_with_unread_input(count: usize, length: usize, more: usize) {
     let mut settings = Settings::default();
     settings.options.send_buffer = Some(16 * 1024);
@@ -439,7 +439,7 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         // More than there are, and not in time.
         let slowly = Drain::within(Duration::from_millis(700)).max_connections(1_000).rate(2.5);
         let drained = pool.drain(&Selector::All, slowly);
-        // At 0 and at 400 ms: whoever was asked has time to end.
+        // Connections are asked at 0 and at 400 ms, and have time to end.
         assert!((1..=2).contains(&drained.asked) && drained.ended == drained.asked, "{drained:?}");
         assert_eq!(pool.connections(&Selector::All).len(), 250 - drained.asked, "who had no turn stays");
         drop(server);

@@ -390,7 +390,7 @@ fn no_program_ends_in_order_with_its_helper() {
     pool.shutdown(Drain::within(PATIENCE));
 }
 
-/// Some are served, and as many wait at the limit.
+/// Shuts down a pool that serves some clients, while as many wait at the limit.
 fn shut_down_at_the_limit(behaviour: impl sockdrawer::IntoBehaviour, stuck: bool) {
     const LIMIT: usize = 3;
     const WITHIN: Duration = Duration::from_secs(2);

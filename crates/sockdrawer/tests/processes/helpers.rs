@@ -88,7 +88,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("helpers_and_children_have_what_is_their_own", helpers_and_children_have_what_is_their_own),
 ];
 
-/// A helper that was told so does not begin as it should.
+/// Parks this process for ever where it is a helper that was told not to begin as it should.
 pub(crate) fn may_forget() {
     let is_helper = std::env::args().next().is_some_and(|name| name.starts_with("sockdrawer: "));
     while is_helper && std::env::var_os(FORGETFUL).is_some() {
@@ -345,7 +345,8 @@ fn permits_come_back() {
     }
 }
 
-/// A process that is killed between two instructions leaves one permit more in the first of the shared words than is held.
+/// Checks permits that are lost: a process that is killed between two instructions leaves one permit more in the first of
+/// the shared words than is held.
 fn permits_that_a_killed_process_lost() {
     let (pool, at) = start(Model::Prefork, Config::accept(echo()).processes(2).limit(10));
     let clients = many(at, 4);

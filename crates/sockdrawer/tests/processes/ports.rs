@@ -139,7 +139,7 @@ fn the_last_port_costs_what_the_first_one_did() {
     }
 }
 
-/// A few ports, one of them the target's own: all others are used, and then there are none.
+/// Checks a few ports, one of them the target's own: all others are used, and then there are none.
 fn every_port_is_used_but_the_targets_own() {
     alone(|| {
         set("ipv4/ip_local_port_range", "20000 20009");

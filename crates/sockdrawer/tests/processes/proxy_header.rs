@@ -73,7 +73,7 @@ impl Protocol for Name {
     }
 }
 
-/// The proxy is at 127.0.0.1.
+/// Returns the proxies that are accepted: one at 127.0.0.1.
 fn accepts() -> Accepts {
     Accepts::from(["127.0.0.1".parse().expect("a source")])
 }
@@ -283,7 +283,7 @@ fn a_stranger() {
         assert!(crate::common::echoes(&mut stranger, &Header::proxied(real(1), at).bytes(version)), "it is input as any other");
     }
     assert_eq!(peers(&pool, &Selector::All), [name]);
-    // And who has to send one cannot leave it out.
+    // A peer that has to send a header cannot leave it out.
     let mut proxy = connect(at);
     let name = proxy.local_addr().expect("it has one");
     proxy.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("it stands");

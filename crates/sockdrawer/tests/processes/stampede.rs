@@ -105,7 +105,7 @@ struct Scene {
     connects: AtomicUsize,
     lost: AtomicUsize,
     echoes: AtomicUsize,
-    /// Processes that serve somebody now.
+    /// Processes that serve a client now.
     serving: Mutex<Vec<u32>>,
 }
 
@@ -283,7 +283,7 @@ fn stampede(model: Model) {
     assess(&scene, attacks);
 }
 
-/// All that was taken is given back, and both ends count the same.
+/// Asserts that all that was taken is given back, and that both ends count alike.
 fn assess(scene: &Scene, attacks: usize) {
     let (model, pool) = (scene.model, &scene.pool);
     let settled = pool.wait(PATIENCE, |status| {

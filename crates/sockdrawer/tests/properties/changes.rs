@@ -20,7 +20,7 @@ pub(crate) const STAYING: usize = 3;
 /// Addresses that come and go.
 const PASSING: u8 = 2;
 
-/// Who changes the pool.
+/// Thread that changes the pool.
 pub(crate) struct Changer<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) scene: &'a Scene,
@@ -158,7 +158,7 @@ impl Changer<'_> {
         *ports = std::iter::once(home).chain(addresses.into_iter().filter(|address| *address != home)).collect();
     }
 
-    /// A change that cannot be made leaves nothing behind, whatever else it asked for.
+    /// Asks for a change that cannot be made: it leaves nothing behind, whatever else it asked for.
     fn refused(&self) {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let in_use = Address::Tcp(taken.local_addr().expect("bound"));
@@ -171,7 +171,7 @@ impl Changer<'_> {
         self.pool.kill(&victims());
     }
 
-    /// Nobody may hear what is said to those that are gone.
+    /// Speaks to connections that are gone: nobody may hear it.
     fn speak(&self) {
         for key in self.scene.gone.lock().expect("no panic").iter() {
             if let Some(gone) = handle(*key) {

@@ -86,7 +86,7 @@ impl Client {
         reset(self.stream);
     }
 
-    /// Is asked to end: what it began is answered first.
+    /// Checks a client whose connection is asked to end: what it began is answered first.
     pub(crate) fn drained(mut self, served: &Served) {
         if served.half {
             self.add(1, true);

@@ -68,7 +68,7 @@ pub(crate) fn case(model: Model, lane: u8, seed: u64) -> Tally {
     judge(&pool, &scene)
 }
 
-/// Everybody who waits may come in.
+/// Lets all clients that wait come in.
 fn settle(pool: &Pool) {
     let open = |mut config: Config| {
         config.limit = None;
@@ -80,7 +80,7 @@ fn settle(pool: &Pool) {
     pool.resume();
 }
 
-/// Both ends counted the same, and nothing is left.
+/// Asserts that both ends counted alike, and that nothing is left.
 fn judge(pool: &Pool, scene: &Scene) -> Tally {
     let config = pool.config();
     let settled = pool.wait(PATIENCE, |status| {
@@ -101,7 +101,7 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
     let (connected, served, turned_away) = (count(&scene.connected), count(&scene.served), count(&scene.turned_away));
     let (early, lost) = (count(&scene.ended_early), count(&scene.lost));
     assert_eq!(connected, served + turned_away + early + lost);
-    // Who is turned away by a reset may look like one that is lost.
+    // A client that is turned away by a reset may look like one that is lost.
     assert!(lost == 0 || scene.rejects || scene.crashes, "{lost} of {connected} lost");
     assert_eq!(status.counts.admission_panics, 0);
     assert_eq!((status.counts.panics, status.restarts > 0 && !scene.crashes), (0, false), "{status:#?}");

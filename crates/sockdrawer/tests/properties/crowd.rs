@@ -226,7 +226,7 @@ impl<'a> Visitor<'a> {
 
     /// Makes an exchange over a connection that may be ended. Returns false where it was.
     fn suffers(&mut self) -> bool {
-        // The system tells of a reset once: who hears it while writing reads an end.
+        // The system tells of a reset once: a client that hears it while writing reads an end.
         let sent = self.stream.write_all(&request(b'a', 3)).is_ok();
         match self.see() {
             Seen::Answer(b'a', _, sum) => {

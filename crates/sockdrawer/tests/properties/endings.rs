@@ -41,7 +41,7 @@ impl Tested {
         });
     }
 
-    /// All are drained, and who waits is served before.
+    /// Stops the pool: all connections are drained, and clients that wait are served before.
     pub(super) fn stop(&mut self) {
         let pool = self.pool.take().expect("it runs");
         let meant: Vec<_> = {
@@ -70,7 +70,8 @@ impl Tested {
         assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.rejected + counts.moved_out, "{status:#?}");
     }
 
-    /// Some die and some live, by the part they are in. Who lives answers, and ends then.
+    /// Crashes a part: some connections die and some live, by the part they are in. A connection that lives answers, and ends
+    /// then.
     pub(super) fn crash(&mut self, number: usize, after: &Reference) {
         // Loops and processes say what they have a moment after the permits are counted.
         let (all, model) = (self.before.served.len(), self.before.model);

@@ -9,7 +9,7 @@ use std::process::Command;
 /// Environment variable that says that this process is to be the one in a network of its own.
 const ALONE: &str = "SOCKDRAWER_ORACLE";
 
-/// The private network is for a process that has one thread yet: this program is started again for it.
+/// Runs the test in a private network, which is for a process that has one thread yet: this program is started again for it.
 pub(crate) fn test(name: &str, model: Model, cases: u64) {
     if std::env::var_os(ALONE).is_some() {
         return alone(name, model, cases);

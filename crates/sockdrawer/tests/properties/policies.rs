@@ -25,7 +25,7 @@ pub(crate) enum Policy {
     Bytes,
 }
 
-/// Who says so.
+/// Origin of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Limits,

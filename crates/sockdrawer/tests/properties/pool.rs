@@ -216,7 +216,7 @@ impl Tested {
         client
     }
 
-    /// It waits in the kernel, as far as it knows.
+    /// Connects a client, which waits in the kernel, as far as it knows.
     fn connect(&mut self, number: usize, after: &Reference) {
         let address = self.addresses[self.before.place(number).number].expect("it listens");
         let mut client = Client::connect(address);
@@ -302,7 +302,7 @@ impl Tested {
         self.hear(number, &note);
     }
 
-    /// Nobody hears them: see what each reads next.
+    /// Sends notes that nobody hears: see what each client reads next.
     fn speak_to_gone(&self) {
         for key in &self.gone {
             let gone = handle(*key).expect("it said hello");
@@ -423,7 +423,7 @@ impl Tested {
         };
         let (fewest, most) = (reference.waiting, reference.waiting + reference.ghosts);
         if !reference.orphaned {
-            // Whoever waited there and is gone by now is seen for a moment.
+            // A client that waited there and is gone by now is seen for a moment.
             self.wait("nothing waits in retiring sockets", |status| status.retiring == 0);
         }
         self.wait(&format!("{reference:#?}"), |status| {
@@ -448,7 +448,7 @@ impl Tested {
         assert_eq!(listed, known);
     }
 
-    /// Everybody who must answer does.
+    /// Checks that all clients that must answer do.
     pub(crate) fn finish(mut self, reference: &Reference) {
         for number in 0..reference.served.len() {
             self.check(number);
@@ -459,7 +459,7 @@ impl Tested {
 }
 
 impl Drop for Tested {
-    /// The pool of the next case has other connections.
+    /// Ends the pool at once: that of the next case has other connections.
     fn drop(&mut self) {
         self.pool.iter().for_each(|pool| _ = pool.shutdown(Drain::within(Duration::ZERO)));
     }

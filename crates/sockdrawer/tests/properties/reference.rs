@@ -272,7 +272,7 @@ impl Reference {
         }
         match *step {
             Step::Start => false,
-            // Without permits nobody who waits can be served before the end.
+            // Without permits no client that waits can be served before the end.
             Step::Stop => self.waiting + self.ghosts == 0 || self.serves_at_the_end(),
             Step::Connect(number) => self.may_connect(number),
             Step::ConnectNowhere => !self.orphaned && self.places.len() < PLACES,
@@ -291,7 +291,7 @@ impl Reference {
             Step::Adopt(Whom::One(_)) | Step::Purge(Whom::One(_)) | Step::Drain(Whom::One(_)) | Step::Notify(Whom::One(_)) => {
                 !self.served.is_empty()
             }
-            // Who is served meanwhile may be meant, too, or not.
+            // A client that is served meanwhile may be meant, too, or not.
             Step::Purge(Whom::All | Whom::New) | Step::Drain(Whom::All | Whom::New) => self.waiting == 0,
             // Where connections live in other processes, so do their handles.
             Step::Speak(_) => !self.served.is_empty() && self.model != Model::Prefork,
@@ -392,7 +392,7 @@ impl Reference {
         (self.waiting, self.ghosts, self.orphaned) = (0, 0, false);
     }
 
-    /// It waits first; whether it stays so, [`Reference::promote`] says.
+    /// Adds a connection that waits first; [`Reference::promote`] says whether it stays so.
     fn connect(&mut self, number: usize) {
         let place = self.place(number);
         if self.waiting + self.ghosts == 0 {
@@ -431,7 +431,8 @@ impl Reference {
         self.places.retain(|other| other.name != place.name);
     }
 
-    /// Who waits there is served, also while the pool or the place is suspended, as soon as there are permits.
+    /// Retires a place: clients that wait there are served, also while the pool or the place is suspended, as soon as there are
+    /// permits.
     fn retire(&mut self, place: Place) {
         if self.waiting_at.name == place.name && self.waiting + self.ghosts > 0 {
             (self.waiting_at, self.orphaned) = (place, true);

@@ -172,7 +172,7 @@ impl<const ODD: bool> Protocol for Speaking<ODD> {
         Ok(())
     }
 
-    /// The handle of before is stale where another pool has taken over.
+    /// Keeps its handle again: the handle of before is stale where another pool has taken over.
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
         self.keep_handle(cx);
         Step::Continue

@@ -176,7 +176,7 @@ fn play_predecessor(proxy: Proxy, folder: &Path, sockets: [Vec<OwnedFd>; 2], at:
     });
 }
 
-/// Each port has five digits.
+/// Returns the bytes with another port; each port has five digits.
 fn with_port(bytes: &[u8], port: u16) -> Vec<u8> {
     let (before, mut bytes) = (b"127.0.0.1:", bytes.to_vec());
     let places: Vec<_> = bytes.windows(before.len()).enumerate().filter(|(_, at)| *at == before).map(|(at, _)| at).collect();

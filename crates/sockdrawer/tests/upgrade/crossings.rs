@@ -70,7 +70,7 @@ fn panics_of_save_and_restore_are_told_and_their_connections_move_later() {
     moved(&old, &new, 3);
 }
 
-/// A connection does not act while the other process has a copy, which would be an old one if this process died then.
+/// Checks that a connection does not act while the other process has a copy, which would be an old one if this process died then.
 #[test]
 fn what_is_done_to_those_that_are_offered_happens_once_they_are_known_to_stay() {
     /// As long as the first waits for the second, and more than go along.

@@ -147,7 +147,7 @@ fn a_pool_that_was_handed_over_connects_no_more() {
     new.shutdown(Drain::within(Duration::ZERO));
 }
 
-/// A note of bytes ends the connection, a value follows it: both came while the connection was frozen.
+/// Checks a note of bytes that ends the connection, and a value that follows it: both came while the connection was frozen.
 #[test]
 fn a_note_for_a_connection_that_a_kept_note_ended_goes_to_no_other() {
     let (place, handles) = (Place::new("ended"), Arc::default());
@@ -168,7 +168,8 @@ fn a_note_for_a_connection_that_a_kept_note_ended_goes_to_no_other() {
     assert_eq!((old.status().restarts, old.status().counts.panics, lost, new.status().connections), (0, 0, 1, 39));
 }
 
-/// If this process died then, the other one would go on from its copy.
+/// Checks that a connection does not act while another process has a copy: if this process died then, the other one would go on
+/// from it.
 #[test]
 fn a_connection_does_not_act_while_another_process_has_a_copy() {
     let (place, handles) = (Place::new("copy"), Arc::default());
@@ -306,7 +307,7 @@ fn more_than_can_be_carried_ends_the_upgrade() {
     assert_eq!((add(&mut client, 1), add(&mut connect(at), 1)), ((1, 2), (1, 1)), "the one before goes on");
 }
 
-/// A successor of a format that this build does not know is told so; what is no message of any format is left.
+/// Checks that a successor of a format that this build does not know is told so; what is no message of any format is left.
 #[test]
 fn a_newer_format_is_refused_and_garbage_is_left() {
     let place = Place::new("format");
@@ -565,7 +566,7 @@ fn only_this_user_may_come_to_the_meeting_place() {
     assert_eq!(std::fs::metadata(&place.0).expect("it is there").mode() & 0o777, 0o600);
 }
 
-/// The time of the old build counts, wherever the connection waits.
+/// Checks that the time of the old build counts, wherever the connection waits.
 #[test]
 fn a_connection_that_is_idle_goes_on_to_be() {
     const IDLE: Duration = Duration::from_secs(4);

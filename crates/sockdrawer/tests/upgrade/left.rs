@@ -6,7 +6,7 @@ use super::sums::{add, build};
 use sockdrawer::Address;
 use std::time::{Duration, Instant};
 
-/// Alone in its process: what it counts is the process's.
+/// Runs alone in its process: what it counts is the process's.
 #[test]
 fn nothing_is_left_of_those_that_were_replaced() {
     let name = "left::nothing_is_left_of_those_that_were_replaced";

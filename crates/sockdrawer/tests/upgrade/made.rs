@@ -100,7 +100,7 @@ impl Protocol for Late {
     }
 }
 
-/// They are joined by the pool before, and move to the next one together.
+/// Checks connections that are joined by the pool before, and move to the next one together.
 fn move_joined([mut one, mut two]: [TcpStream; 2], old: &Pool, new: &Pool) {
     one.write_all(b"question").expect("it stands");
     assert_eq!(read(&mut two, 8).as_deref(), Some(&b"question"[..]));

@@ -211,7 +211,7 @@ fn each_connection_is_reached_once_while_it_moves() {
     clients.iter_mut().for_each(assert_reset);
 }
 
-/// Without its answer, what is here is done.
+/// Checks that without the predecessor's answer, what is here is done.
 #[test]
 fn a_predecessor_that_is_stopped_or_gone_holds_up_nothing() {
     let name = "operations::a_predecessor_that_is_stopped_or_gone_holds_up_nothing";

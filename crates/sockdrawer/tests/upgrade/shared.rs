@@ -143,7 +143,7 @@ fn buffer_of(player: &mut Player, port: &str) -> String {
     ask(player, &format!("buffer {}", client.local_addr().expect("it is bound")))
 }
 
-/// The test of this name has two builds that differ in all that they share, and the new one dies while the old one stands by.
+/// Runs, in the test of this name, two builds that differ in all that they share; the new one dies while the old one stands by.
 pub(crate) fn what_the_next_build_wants(name: &str, model: Model) {
     if let Some(role) = role() {
         return serve(&role);

@@ -98,7 +98,7 @@ fn take_over(place: &std::path::Path, address: &str, loops: usize) -> Pool {
     }
 }
 
-/// Each member hears each line, once and in order.
+/// Checks that each member hears each line, once and in order.
 pub(super) fn hears_all(place: &std::path::Path, members: usize, upgrades: usize) {
     let mut room = serve(place, "127.0.0.1:0", 2);
     let address = room.addresses()[0].clone();

@@ -23,7 +23,7 @@ fn large() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 7 % 253) as u8).collect()
 }
 
-/// The handler ends as soon as its last write returns; what the layer still has goes to the peer.
+/// Checks that what the layer still has goes to the peer, though the handler ends as soon as its last write returns.
 pub(crate) fn a_slow_reader_gets_all() {
     in_time(|| {
         let blocking = Behaviour::blocking(|connection| {
@@ -62,7 +62,8 @@ async fn fill(writer: &mut (impl AsyncWrite + Unpin)) -> usize {
     .await
 }
 
-/// A task that reads sends what another, or itself, has written; also when the half that wrote is gone, and then the end.
+/// Checks that a task that reads sends what another, or itself, has written; also when the half that wrote is gone, and then the
+/// end.
 pub(crate) fn unsent_is_sent_by_the_reader() {
     in_time(|| {
         let (told, filled) = mpsc::channel();
@@ -106,7 +107,7 @@ pub(crate) fn unsent_is_sent_by_the_reader() {
     });
 }
 
-/// A half that writes may be dropped first: the peer sees the end, and the other half reads on.
+/// Checks that a half that writes may be dropped first: the peer sees the end, and the other half reads on.
 pub(crate) fn halves() {
     in_time(|| {
         let (told, tells) = mpsc::channel();
@@ -135,7 +136,7 @@ pub(crate) fn halves() {
     });
 }
 
-/// A part of a record wakes neither a read nor a wait, a note does.
+/// Checks that a part of a record wakes neither a read nor a wait, and that a note does.
 pub(crate) fn half_a_record_is_no_input() {
     in_time(|| {
         let (told, tells) = mpsc::channel();
@@ -203,7 +204,8 @@ pub(crate) fn half_a_record_is_no_input() {
     });
 }
 
-/// Code that keeps a connection is given it with half a record: a look at it waits for nothing, and finds what came whole.
+/// Checks that code that keeps a connection, given it with half a record, waits for nothing in a look at it, and finds what came
+/// whole.
 pub(crate) fn a_look_at_half_a_record_finds_nothing() {
     #[derive(Clone)]
     struct Kept(mpsc::Sender<Connection>);
@@ -240,7 +242,7 @@ pub(crate) fn a_look_at_half_a_record_finds_nothing() {
     });
 }
 
-/// A write that timed out left a part of a record, and the lease returns to its protocol or ends.
+/// Checks that where a write that timed out left a part of a record, the lease returns to its protocol or ends.
 pub(crate) fn what_a_write_left() {
     #[derive(Clone)]
     struct Writer(mpsc::Sender<()>);
