@@ -33,7 +33,7 @@ pub enum Error {
         /// Error of the last connect to the target, if none succeeded since.
         last_connect_error: Option<ConnectError>,
     },
-    /// The maximum of those who wait was reached: raise [`Settings::max_waiters`](crate::Settings::max_waiters), or ask less.
+    /// The maximum of callers that wait was reached: raise [`Settings::max_waiters`](crate::Settings::max_waiters), or ask less.
     #[error("{waiting} wait already, which is the maximum")]
     Full {
         /// Waiters of the pool.
@@ -54,7 +54,7 @@ pub enum Error {
         error: ConnectError,
         /// Moment of the first of these failures.
         since: Instant,
-        /// Earliest moment of the next connect. It is begun for who asks first then; where one is under way, this is in the past.
+        /// Earliest moment of the next connect. It is begun for the caller that asks first then; where one is under way, this is in the past.
         next_try: Instant,
     },
     /// The caller's deadline, while the pool was suspended.

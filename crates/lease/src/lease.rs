@@ -132,7 +132,7 @@ fn take<K: Target, C: Send + 'static>(shared: &Shared<K, C>, waiter: WaiterId) -
 }
 
 /// Future of [`Pool::lease_async`](crate::Pool::lease_async). It asks when it is first polled. Where it is dropped, its turn goes to the next
-/// who waits, with the connection if it had one already.
+/// waiter, with the connection if it had one already.
 #[must_use = "it asks when it is awaited"]
 pub struct LeaseFuture<K: Target, C: Send + 'static> {
     shared: Arc<Shared<K, C>>,

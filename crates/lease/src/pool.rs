@@ -21,7 +21,7 @@ use std::time::Instant;
 /// A pool of connections `C` to targets `K`. Clones are handles of one pool; when the last is dropped, it is closed, and what is leased is
 /// closed when it comes back.
 ///
-/// Threads and tasks lease from it at the same time, in one line.
+/// Threads and tasks lease from it side by side, in one line.
 pub struct Pool<K: Target, C: Send + 'static> {
     handle: Arc<Handle<K, C>>,
 }
@@ -74,7 +74,7 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
     }
 
     /// Leases a connection that is free now. This begins no connect: a pool whose callers only try needs
-    /// [`Settings::min_free`]. A connection that needs a check is checked for who asks next.
+    /// [`Settings::min_free`]. A connection that needs a check is checked for the caller that asks next.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         LeaseFuture::new(self.handle.shared.clone(), target.clone(), Request { caller, ..request.into() })
     }
 
-    /// Replaces the settings. See [`Settings`] for what becomes of those who wait and of connections above a limit.
+    /// Replaces the settings. See [`Settings`] for what becomes of callers that wait and of connections above a limit.
     pub fn set(&self, settings: Settings) {
         self.call(|state, now| state.engine.set(now, settings));
     }
@@ -138,8 +138,9 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         self.call(|state, now| state.engine.add_target(now, target));
     }
 
-    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. Who waits for the
-    /// target, or asks for it again, has one that is connected after this: for a target whose name stands for another server from now on.
+    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. A
+    /// caller that waits for the target, or asks for it again, has one that is connected after this: for a target whose name stands for
+    /// another server from now on.
     pub fn remove_target(&self, target: &K) {
         self.call(|state, now| state.engine.remove_target(now, target));
     }
@@ -155,7 +156,7 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
         self.call(|state, now| state.engine.resume(now));
     }
 
-    /// Closes the pool in order, and blocks until it is closed, by the deadline at the latest: nobody new is let in, who waits is served, and
+    /// Closes the pool in order, and blocks until it is closed, by the deadline at the latest: no new caller is let in, waiters are served, and
     /// each connection is closed as soon as nobody needs it. Returns how many leases were left; they are closed when they come back.
     pub fn drain(&self, deadline: Instant) -> usize {
         self.call(|state, now| state.engine.drain(now, deadline));

@@ -3,7 +3,7 @@
 use crate::policy::Policy;
 use std::time::Duration;
 
-/// Settings of a pool. All can be changed while it runs, by [`Pool::set`](crate::Pool::set): those who wait stay in line, no lease is
+/// Settings of a pool. All can be changed while it runs, by [`Pool::set`](crate::Pool::set): callers that wait stay in line, no lease is
 /// taken away, and what is above a lowered limit is closed as soon as it is free.
 ///
 /// ```
@@ -17,7 +17,7 @@ pub struct Settings {
     pub max: usize,
     /// Maximum of connections to a target. Default: no limit but [`max`](Settings::max).
     pub max_per_target: usize,
-    /// Maximum of those who wait for a lease; who comes then gets [`Error::Full`](crate::Error::Full). A lower value sends none of
+    /// Maximum of callers that wait for a lease; a caller that comes then gets [`Error::Full`](crate::Error::Full). A lower value sends none of
     /// them away. With 0 only free connections are leased. Default: 1,000.
     pub max_waiters: usize,
     /// Maximum of connects under way to a target. More would storm a server that has just started. Default: 2.
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Maximum to which [`backoff`](Settings::backoff) is doubled: a target that is back is found so much later at most. Default: 2 s.
     pub backoff_max: Duration,
     /// Time after the first of a row of failed connects, with no success between, from which a target without connections is down:
-    /// who waits, and who asks from then on, gets [`Error::Down`](crate::Error::Down) at once. Default: 5 s.
+    /// callers that wait, and those that ask from then on, get [`Error::Down`](crate::Error::Down) at once. Default: 5 s.
     pub down_after: Duration,
     /// Age at which a connection is closed, as soon as it is not leased. One that is used from 95 % of it on is replaced: another is
     /// connected, if there is room, and it is closed once it is free beside a younger one. Default: 30 minutes.

@@ -1,4 +1,4 @@
-//! An engine under a lock, and what its actions need: those who wait, a clock and something that runs jobs.
+//! An engine under a lock, and what its actions need: callers that wait, a clock and something that runs jobs.
 
 use crate::connect::{BoxError, Target};
 use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};

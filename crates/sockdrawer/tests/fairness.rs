@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Events of the connections of one loop, in order.
 type Story = Arc<Mutex<Vec<&'static str>>>;
 
-/// Answers what it gets. After `h` it says that it holds its loop up, and does until it is let go; after `t` it has a timer.
+/// Service that answers what it gets. After `h` it says that it holds its loop up, and does until it is let go; after `t` it has a timer.
 struct Told(Story, mpsc::Sender<()>, Arc<Mutex<mpsc::Receiver<()>>>);
 
 impl Service for Told {

@@ -23,7 +23,7 @@ fn message(number: usize) -> [u8; MESSAGE] {
     std::array::from_fn(|index| ((number * MESSAGE + index).wrapping_mul(2_654_435_761) >> 8) as u8)
 }
 
-/// Sends on each note it gets. Gives away its handles.
+/// Service that sends on each note it gets, and gives away its handles.
 #[derive(Clone, Default)]
 struct Relay {
     handles: Arc<Mutex<Vec<Handle>>>,
@@ -208,7 +208,7 @@ fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
     assert_empty(&pool);
 }
 
-/// Hears as many notes as it is allowed to; more wait. Gives away its handle.
+/// Service that hears as many notes as it is allowed to; more wait. It gives away its handle.
 #[derive(Clone)]
 struct Counted {
     handles: mpsc::Sender<Handle>,
@@ -280,7 +280,7 @@ fn one_sender_cannot_queue_more_notes_than_the_bound() {
     service.hear(queued - heard);
 }
 
-/// Gives its handle away, also at its end.
+/// Service that gives its handle away, also at its end.
 #[derive(Clone, Default)]
 struct Giver(Arc<Mutex<Vec<Handle>>>);
 

@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
     RATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells how late each connect was, then stays until the peer speaks.
+/// Service that tells how late each connect was, then stays until the peer speaks.
 struct Tells(Mutex<Sender<Duration>>);
 
 impl Tells {
@@ -61,7 +61,7 @@ fn connecting(target: SocketAddr) -> Connecting {
     Connecting::to([target]).keep(1).total(CONNECTS).rate(1.0 / GAP.as_secs_f64()).late(Late::MakeUp)
 }
 
-/// Tells each end of the peer, and goes on when told to.
+/// Service that tells each end of the peer, and goes on when told to.
 struct Stops(Mutex<Sender<Sender<()>>>);
 
 impl Service for Stops {
@@ -190,7 +190,7 @@ impl Filter for Greeting {
     fn goodbye(&mut self, _wire: &mut Output) {}
 }
 
-/// Ends each connection once its client has gone through the door, or not.
+/// Service that ends each connection once its client has gone through the door, or not.
 struct Doorman(&'static [u8]);
 
 impl Service for Doorman {
@@ -233,7 +233,7 @@ fn a_handshake_that_fails_is_followed_by_a_pause_as_a_connect_is() {
     drop((pool, server));
 }
 
-/// Tells when each connection was due, as far as its peer can be asked, and stays.
+/// Service that tells when each connection was due, as far as its peer can be asked, and stays.
 struct Due(Mutex<Sender<Instant>>);
 
 impl Service for Due {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Duration of a job.
 const SLOW: Duration = Duration::from_millis(30);
 
-/// Answers each request, after a slow job, with the number of jobs that began before it in its process.
+/// Service that answers each request, after a slow job, with the number of jobs that began before it in its process.
 struct Slow;
 
 impl Service for Slow {

@@ -15,7 +15,7 @@ pub(super) struct Health {
     pub(super) next_try: Option<Instant>,
     /// Set once failures went on for [`Settings::down_after`].
     pub(super) is_down: bool,
-    /// Set where those who wait are to be told that the target is down.
+    /// Set where callers that wait are to be told that the target is down.
     refuses: bool,
 }
 
@@ -30,7 +30,7 @@ impl Health {
         self.refuses = self.is_down;
     }
 
-    /// Returns whether those who wait are to be refused: after a failure while the target is down, and at the moment it counts as down.
+    /// Returns whether callers that wait are to be refused: after a failure while the target is down, and at the moment it counts as down.
     pub(super) fn take_refusal(&mut self, now: Instant, settings: &Settings) -> bool {
         if !self.is_down && self.down_at(settings).is_some_and(|at| at <= now) {
             (self.is_down, self.refuses) = (true, true);

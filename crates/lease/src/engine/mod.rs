@@ -171,7 +171,7 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         answer.map_err(|error| self.core.reports.refuse(error))
     }
 
-    /// Takes a waiter out of the line, who then gets no [`Action::Wake`]. Who was woken already is no waiter.
+    /// Takes a waiter out of the line, so that it gets no [`Action::Wake`]. A caller that was woken already is no waiter.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) {
         self.core.cancel(now, waiter);
     }
@@ -249,8 +249,8 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         }
     }
 
-    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. Who waits for the
-    /// target, or asks for it again, has one that is connected after this.
+    /// Closes all connections to the target that there are or that are being made: the free ones now, others when they come back. A
+    /// caller that waits for the target, or asks for it again, has one that is connected after this.
     pub fn remove_target(&mut self, now: Instant, target: &K) {
         if let Some(id) = self.core.targets.find(target) {
             self.core.remove(now, id);
@@ -274,8 +274,8 @@ impl<K: Clone + Eq + Hash, C> Engine<K, C> {
         }
     }
 
-    /// Begins to close the pool: nobody new is let in, who waits is served, connections without a waiter are closed.
-    /// [`Action::Drained`] tells the end, at the deadline at the latest; who waits then gets [`Error::Closed`]. Again, it moves the deadline.
+    /// Begins to close the pool: no new caller is let in, waiters are served, connections without a waiter are closed.
+    /// [`Action::Drained`] tells the end, at the deadline at the latest; waiters then get [`Error::Closed`]. Again, it moves the deadline.
     pub fn drain(&mut self, now: Instant, deadline: Instant) {
         if self.core.rules.mode == Mode::Closed {
             let leased = self.status().leased;

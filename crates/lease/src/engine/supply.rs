@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash, C> Core<K, C> {
         let Some(free) = self.targets.take_longest_free(but) else { return false };
         let id = free.slot.target;
         self.close(now, free.slot, free.connection, Reason::MadeRoom);
-        // The next one may need no check. That target begins no close for others: who waits there has a connection coming.
+        // The next one may need no check. That target begins no close for others: a caller that waits there has a connection coming.
         self.settle(now, id);
         true
     }

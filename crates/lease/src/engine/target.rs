@@ -119,7 +119,7 @@ impl<K, C> TargetState<K, C> {
         self.leased + self.free.len() + self.jobs.iter().flatten().sum::<usize>()
     }
 
-    /// Returns whether there is a connection that may come back to those who wait.
+    /// Returns whether there is a connection that may come back to callers that wait.
     pub(super) fn is_alive(&self) -> bool {
         self.leased + self.free.len() + self.checking() > 0
     }
@@ -191,7 +191,7 @@ impl<K, C> TargetState<K, C> {
         self.count() == 0 && self.line.is_empty() && rules.floor(self) == 0
     }
 
-    /// Returns until when failures are remembered: who asks soon after them still gets to know.
+    /// Returns until when failures are remembered: a caller that asks soon after them still gets to know.
     pub(super) fn remembered_until(&self, now: Instant, rules: &Rules) -> Option<Instant> {
         let until = self.health.next_try.and_then(|next| after(next, rules.settings.backoff_max));
         until.filter(|until| *until > now && rules.keeps(self))

@@ -181,7 +181,7 @@ fn a_target_under_load_lets_another_have_its_turn() {
     let other = bench.wait(2, B);
     bench.wait(3, A);
     bench.give(4, leased);
-    // The older waiter for the same target comes first; then the other target has waited for longest.
+    // The older waiter for that target comes first; then the other target has waited for longest.
     let leased = bench.woken().pop().expect("woken").1.expect("leased");
     bench.give(5, leased);
     let Some(Action::Run { id, job: Job::Close(1, _), .. }) = bench.engine.poll_action() else { panic!("it goes") };

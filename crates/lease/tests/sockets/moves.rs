@@ -84,7 +84,7 @@ fn free_sockets_are_free_in_the_next_build_and_leased_ones_follow_or_end() {
     // The one that is held works where it is.
     held.write_all(b"held").expect("room");
     assert_eq!(&read(&mut peers[2]), b"held");
-    // The connections that have moved are the same ones, in any order.
+    // The connections that have moved are those of before, in any order.
     let mut moved: Vec<_> = (0..2).map(|_| new.lease(&server.target(), soon()).expect("a socket")).collect();
     moved.iter_mut().zip([b"one!", b"two!"]).for_each(|(lease, word)| lease.write_all(word).expect("room"));
     let mut words: Vec<[u8; 4]> = peers[..2].iter_mut().map(read).collect();

@@ -25,7 +25,7 @@ pub(crate) const BROKEN: bool = cfg!(any(
     sockdrawer_broken = "stale-note"
 ));
 
-/// Stops the threads of a scope when it is dropped, also by an assertion that fails: a scope waits for its threads.
+/// Guard that stops the threads of a scope when it is dropped, also by an assertion that fails: a scope waits for its threads.
 pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -34,7 +34,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Sends back what it gets.
+/// Service that sends back what it gets.
 pub(crate) struct Echo;
 
 impl Service for Echo {
@@ -387,7 +387,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Holds its loop up when it gets `h`: says so, and waits until it is let go.
+/// Service that holds its loop up when it gets `h`: says so, and waits until it is let go.
 pub(crate) struct Holding {
     pub(crate) holds: mpsc::Sender<()>,
     pub(crate) lets_go: Arc<Mutex<mpsc::Receiver<()>>>,

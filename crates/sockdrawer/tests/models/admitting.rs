@@ -190,7 +190,7 @@ pub(crate) fn rejects_are_counted_by_their_reasons(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Turns one address away.
+/// Policy that turns one address away.
 struct Deny(Ipv4Addr);
 
 impl Admission for Deny {

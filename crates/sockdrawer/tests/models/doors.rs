@@ -1,4 +1,4 @@
-//! Connections and the addresses they came in by: which is whose, and what becomes of those who wait when one goes.
+//! Connections and the addresses they came in by: which belong together, and what becomes of clients that wait when an address goes.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::PATIENCE;

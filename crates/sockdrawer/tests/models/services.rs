@@ -17,7 +17,7 @@ pub(crate) const RECIPES: [(&str, Build); 3] = [
     (Actor::NAME, |options| Ok(Actor { version: u32::from_le_bytes(options.try_into()?) }.into())),
 ];
 
-/// Sends back what it gets.
+/// Service that sends back what it gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mirror;
 
@@ -45,7 +45,7 @@ impl Protocol for Mirror {
     }
 }
 
-/// Sends back whole frames, and says nothing else. What it does when it is drained depends on the letter of its last frame:
+/// Service that sends back whole frames, and says nothing else. What it does when it is drained depends on the letter of its last frame:
 ///
 /// - `s` says `d` and closes, `k` stays, `l` closes a moment later, any other closes at once.
 /// - `t` does that too, and takes what comes of a frame as it comes.
@@ -178,7 +178,7 @@ pub(crate) fn pattern(from: usize, count: usize) -> Vec<u8> {
     period.repeat((begin + count).div_ceil(PERIOD))[begin..begin + count].to_vec()
 }
 
-/// Does what its clients order:
+/// Service that does what its clients order:
 ///
 /// - `v` tells the service's version; `a` adds the number to what it keeps and tells the sum.
 /// - `j` runs a job that answers one more; `q` one that answers how many it ran before in its process, once nobody listens at the

@@ -117,7 +117,7 @@ fn limits_of_listeners_and_pool_hold_while_both_change() {
     println!("{sessions} sessions, at most {most:?} at once");
 }
 
-/// Takes all, and is another type.
+/// Policy that takes all, and is another type.
 struct Plain(Arc<AtomicUsize>);
 
 impl Admission for Plain {
@@ -220,7 +220,7 @@ fn a_policy_that_panics_is_counted_and_the_default_decides() {
     assert_empty(&pool);
 }
 
-/// Turns one source away, and counts what it is told of the others.
+/// Policy that turns one source away, and counts what it is told of the others.
 struct Deny(Ipv4Addr, Arc<AtomicUsize>);
 
 impl Admission for Deny {

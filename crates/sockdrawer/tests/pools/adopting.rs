@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// Says that it hangs, and hears that it may go on.
 type Hangs = Arc<Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>>;
 
-/// Sends back what it gets. `s` is a state that cannot be saved, `p` one whose saving panics, `r` one that no other restores.
+/// Service that sends back what it gets. `s` is a state that cannot be saved, `p` one whose saving panics, `r` one that no other restores.
 #[derive(Clone, Default)]
 struct Stubborn {
     state: u8,

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Changes one number of a configuration.
 type Odd = (&'static str, fn(&mut Config));
 
-/// Sends back what it gets and ends after `q`.
+/// Service that sends back what it gets and ends after `q`.
 struct Polite;
 
 impl Service for Polite {
@@ -235,7 +235,7 @@ fn an_idle_loop_lets_go_of_a_retired_service() {
     assert!(pool.wait(PATIENCE, |_| retired.upgrade().is_none()), "no connection comes to make it look");
 }
 
-/// Asks its pool for its status when it is dropped.
+/// Service that asks its pool for its status when it is dropped.
 struct Nosy {
     pool: Arc<Mutex<Option<Pool>>>,
     tells: mpsc::Sender<usize>,
@@ -302,7 +302,7 @@ fn the_drop_of_a_service_whose_last_connection_ended_may_call_its_pool() {
     });
 }
 
-/// Ends as soon as it is connected.
+/// Service that ends as soon as it is connected.
 struct Passing;
 
 impl Service for Passing {
@@ -367,7 +367,7 @@ fn a_policy_changed_back_and_forth_under_load_loses_no_loop() {
     assert!(echoes(&mut connect(at), b"x"));
 }
 
-/// Saves nothing. Where it is restored it says so, and waits until it is let go.
+/// Service that saves nothing. Where it is restored it says so, and waits until it is let go.
 struct Slowly(Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>);
 
 struct Kept;

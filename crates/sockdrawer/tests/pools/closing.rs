@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Answers each connection once, with so many bytes, and closes.
+/// Service that answers each connection once, with so many bytes, and closes.
 struct Answering {
     answer: Arc<[u8]>,
     closing: Closing,
@@ -83,7 +83,7 @@ fn ask_and_disturb(answer: usize, connections: usize, seed: u64) -> usize {
     whole
 }
 
-/// Says more than a socket takes, as soon as it is spoken to.
+/// Service that says more than a socket takes, as soon as it is spoken to.
 struct Talks;
 
 impl Service for Talks {
@@ -137,7 +137,7 @@ fn the_end_rides_on_the_last_bytes_where_peers_are_done() {
     }
 }
 
-/// Greets with so many bytes, then reads nothing; says goodbye.
+/// Service that greets with so many bytes, then reads nothing, and says goodbye.
 struct Deaf(usize);
 
 impl Service for Deaf {
@@ -198,7 +198,7 @@ fn a_purge_delivers_what_the_kernel_had_not_taken_yet() {
     purge_with_unread_input(20, 8_000_000);
 }
 
-/// Says its end after the first input, with so many bytes, and goes on receiving, or says the last word after the peer's end.
+/// Service that says its end after the first input, with so many bytes, and goes on receiving, or says the last word after the peer's end.
 struct Half(mpsc::Sender<Vec<u8>>, usize);
 
 impl Service for Half {
@@ -309,7 +309,7 @@ fn a_peer_that_is_not_read_any_more_is_given_up_when_it_resets() {
     assert_empty(&pool);
 }
 
-/// Sends 8 MB for what it gets, of which a peer that does not read leaves most unsent. Closes when asked to, after a `c`.
+/// Service that sends 8 MB for what it gets, of which a peer that does not read leaves most unsent. It closes when asked to, after a `c`.
 struct Generous;
 
 const GIFT: usize = 8_000_000;
@@ -381,7 +381,7 @@ fn a_reset_is_noticed_by_who_waits_since_it_opened() {
     assert_empty(&pool);
 }
 
-/// Takes whole lines, answers each with one byte, and leaves the rest until it is whole. Does not end by itself.
+/// Service that takes whole lines, answers each with one byte, and leaves the rest until it is whole. It does not end by itself.
 struct Lines;
 
 impl Service for Lines {

@@ -43,7 +43,7 @@ fn the_delegate_reads_what_was_kept_and_the_protocol_what_is_left() {
 #[test]
 fn all_that_was_sent_before_leaves_first() {
     const BYTES: usize = 4 << 20;
-    /// Answers with more than the kernel takes, and gives itself away in the same step.
+    /// Service that answers with more than the kernel takes, and gives itself away in the same step.
     struct Long;
     impl Service for Long {
         type Protocol = Long;

@@ -121,7 +121,7 @@ const CHANGES: [(&str, Change); 4] = [
     ("", |config| config.limit(100)),
 ];
 
-/// Makes the change whose number it receives, and sends what is said of it, in a line.
+/// Service that makes the change whose number it receives, and sends what is said of it, in a line.
 struct Changer(Shared);
 
 impl Service for Changer {

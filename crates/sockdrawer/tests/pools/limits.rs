@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Answers once; the connection is over at once.
+/// Service that answers once; the connection is over at once.
 struct Once;
 
 impl Service for Once {
@@ -70,7 +70,7 @@ fn keep_queues_full(at: SocketAddr, until: Instant) {
     waiting.into_iter().for_each(reset);
 }
 
-/// Greets, and ends when it is told anything.
+/// Service that greets, and ends when it is told anything.
 struct Session;
 
 impl Service for Session {

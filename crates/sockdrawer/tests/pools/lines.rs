@@ -7,7 +7,7 @@ use std::io::Write;
 
 const MODELS: [Model; 3] = [Model::Loops, Model::Threads, Model::Single];
 
-/// Answers each line with the number of the line and what it says. `work` runs a job between two lines, `bye` ends.
+/// Service that answers each line with the number of the line and what it says. `work` runs a job between two lines, `bye` ends.
 struct Numbering;
 
 struct Numbered(u64);

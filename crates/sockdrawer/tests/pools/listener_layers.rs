@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Answers each message with its name and the number of messages, and says at which address it was asked.
+/// Service that answers each message with its name and the number of messages, and says at which address it was asked.
 struct Named(&'static str);
 
 impl Service for Named {
@@ -50,7 +50,7 @@ impl Protocol for NamedState {
     }
 }
 
-/// Each byte of the wire is another by this.
+/// Layer by which each byte of the wire is another.
 #[derive(Clone, Copy)]
 struct Xor(u8);
 

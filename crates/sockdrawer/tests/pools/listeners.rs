@@ -1,4 +1,4 @@
-//! Where a pool listens: paths of Unix sockets, inherited sockets, addresses that come and go, and who accepts from them.
+//! Where a pool listens: paths of Unix sockets, inherited sockets, addresses that come and go, and the loops that accept from them.
 
 use crate::common::{Echo, Holding, PATIENCE, address_of_its_own, any_port, connect, in_time, start};
 use crate::folder::Folder;
@@ -95,7 +95,7 @@ fn a_path_is_removed_when_its_owner_ends_in_any_way() {
     });
 }
 
-/// Counts the loops for which something was built.
+/// Service that counts the loops for which something was built.
 #[derive(Clone, Default)]
 struct Builds(Arc<AtomicUsize>);
 

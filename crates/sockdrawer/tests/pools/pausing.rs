@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Echoes. `P` pauses, and a note resumes if it is `R`; any other is sent on. Tells the test of its peer's end.
+/// Service that echoes. `P` pauses, and a note resumes if it is `R`; any other is sent on. It tells the test of its peer's end.
 #[derive(Clone, Default)]
 struct Echo {
     told: Arc<Mutex<Vec<&'static str>>>,
@@ -130,7 +130,7 @@ fn a_reset_is_told_while_input_is_paused() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
 }
 
-/// Sends so many bytes, as much at a time as there is room for.
+/// Service that sends so many bytes, as much at a time as there is room for.
 #[derive(Clone)]
 struct Stream {
     left: usize,
@@ -195,7 +195,7 @@ fn waking_comes_at_once_where_there_is_room_and_else_when_there_is() {
     });
 }
 
-/// Sends each byte that it gets to the connection that opened before it, or back where there is none.
+/// Service that sends each byte that it gets to the connection that opened before it, or back where there is none.
 #[derive(Clone, Default)]
 struct Pairs(Arc<Mutex<Option<Handle>>>, Option<Handle>);
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Nothing is accepted any more once the pool is full.
+/// Policy under which nothing is accepted any more once the pool is full.
 struct Forever(Arc<AtomicUsize>);
 
 impl Admission for Forever {
@@ -37,7 +37,7 @@ fn a_policy_may_hold_for_ever() {
     assert_empty(&pool);
 }
 
-/// Writes down what it is told of a free room.
+/// Policy that writes down what it is told of a free room.
 struct Counts(Arc<Mutex<Vec<(usize, usize)>>>);
 
 impl Admission for Counts {
@@ -61,7 +61,7 @@ fn a_policy_is_told_of_the_connections_there_are() {
     assert_empty(&pool);
 }
 
-/// Its end panics.
+/// Policy whose end panics.
 struct Bomb;
 
 impl Admission for Bomb {}
@@ -72,7 +72,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Keeps its loop busy until it is told to go on.
+/// Service that keeps its loop busy until it is told to go on.
 struct Busy(Mutex<mpsc::Sender<()>>, Arc<Mutex<mpsc::Receiver<()>>>);
 
 struct Blocks(mpsc::Sender<()>, Arc<Mutex<mpsc::Receiver<()>>>);

@@ -7,10 +7,10 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// More than any socket buffers.
+/// Number of bytes that is more than any socket buffers.
 const FLOOD: usize = 64 * 1024 * 1024;
 
-/// Sends a flood first, tells what it receives meanwhile, and ends when there is room.
+/// Service that sends a flood first, tells what it receives meanwhile, and ends when there is room.
 struct Flooding(Mutex<Sender<Vec<u8>>>);
 
 struct Flood(Sender<Vec<u8>>);
@@ -64,7 +64,7 @@ fn input_comes_above_the_high_water_mark_where_the_service_says_so() {
     }
 }
 
-/// Takes more than there is.
+/// Service that takes more than there is.
 struct Greedy;
 
 impl Service for Greedy {

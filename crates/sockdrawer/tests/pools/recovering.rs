@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// No part is replaced before the end of its test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Answers each byte by way of a job.
+/// Service that answers each byte by way of a job.
 struct Jobs;
 
 impl Service for Jobs {
@@ -145,7 +145,7 @@ fn a_pool_that_gives_up_ends_with_its_last_connection_though_a_dead_loop_waited(
     });
 }
 
-/// Keeps its loop for as many milliseconds as a byte says.
+/// Service that keeps its loop for as many milliseconds as a byte says.
 struct Busy;
 
 impl Service for Busy {
@@ -258,7 +258,7 @@ fn what_waits_at_a_socket_on_its_way_out_is_served_though_its_loop_is_stuck() {
     assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
 }
 
-/// Its `local` can be made so often; then it panics, or waits until it is let go.
+/// Service whose `local` can be made so often; then it panics, or waits until it is let go.
 struct Counted {
     left: AtomicUsize,
     waits: Option<Mutex<mpsc::Receiver<()>>>,

@@ -8,7 +8,7 @@ use sockdrawer::{
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Says who came: the last byte of an address, or 0 for nobody; and ends.
+/// Service that says who came: the last byte of an address, or 0 for nobody; and ends.
 struct Naming {
     asks: bool,
 }

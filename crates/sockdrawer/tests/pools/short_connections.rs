@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// Answers each connection and ends it. One that says `wait` keeps its loop until the test lets it go on.
+/// Service that answers each connection and ends it. A connection that says `wait` keeps its loop until the test lets it go on.
 struct Once {
     go_on: Mutex<mpsc::Receiver<()>>,
     waits: Mutex<mpsc::Sender<()>>,

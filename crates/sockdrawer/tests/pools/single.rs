@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// Notes the first byte of each connection, and ends it when it is told to.
+/// Service that notes the first byte of each connection, and ends it when it is told to.
 #[derive(Clone, Default)]
 struct Visitors(Arc<Mutex<Vec<u8>>>);
 

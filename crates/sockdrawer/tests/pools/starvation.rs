@@ -1,4 +1,4 @@
-//! A process that may open no more descriptors waits for some without spinning, and loses nobody who waits. A pool leaves some to the others.
+//! A process that may open no more descriptors waits for some without spinning, and loses no client that waits. A pool leaves some to the others.
 
 use crate::common::{Echo, PATIENCE, Player, connect, echoes, hear, play, raise_descriptors, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};

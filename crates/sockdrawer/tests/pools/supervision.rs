@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Where a connection panics. The peer's address says which: 127.0.0.100 and those that follow.
+/// Place where a connection panics. The peer's address says which: 127.0.0.100 and those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Open,
@@ -58,7 +58,7 @@ impl At {
     }
 }
 
-/// Panics where it should; else it answers a byte with itself, `j` with `J` by way of a job and `t` with `T` by the timer.
+/// Service that panics where it should; else it answers a byte with itself, `j` with `J` by way of a job and `t` with `T` by the timer.
 #[derive(Clone, Default)]
 struct Fragile {
     handles: Arc<Mutex<Vec<Handle>>>,
@@ -242,7 +242,7 @@ fn a_panic_in_a_job_is_told() {
     assert_eq!(told.recv_timeout(Duration::from_secs(1)).as_deref(), Ok("broken in a job"));
 }
 
-/// Its `local` panics.
+/// Service whose `local` panics.
 struct Unprepared;
 
 impl Service for Unprepared {
@@ -393,7 +393,7 @@ fn a_storm_of_panics_prints_nothing_and_tells_little() {
     assert_eq!(child.errors(), "", "nothing is printed");
 }
 
-/// Tells each connection which loop it is in: `local` is made once for each.
+/// Service that tells each connection which loop it is in: `local` is made once for each.
 #[derive(Default)]
 struct Located(AtomicU64);
 

@@ -300,7 +300,7 @@ fn handlers_limits_and_addresses_change_and_every_connection_stays() {
     assert_empty(&pool);
 }
 
-/// Asks the runtime that it runs in, and answers by its handle.
+/// Service that asks the runtime that it runs in, and answers by its handle.
 struct Asks;
 
 impl Service for Asks {
@@ -339,7 +339,7 @@ fn a_protocol_may_spawn_tasks_that_answer_by_its_handle() {
     assert_empty(&pool);
 }
 
-/// Answers after as many milliseconds as it is told, by its timer.
+/// Service that answers after as many milliseconds as it is told, by its timer.
 struct Late(Option<Instant>);
 
 impl Service for Late {
@@ -480,7 +480,7 @@ fn what_a_model_cannot_run_is_refused_by_name() {
     assert!(pool.reconfigure(pool.config().behaviour(Behaviour::task(echo))).is_err(), "and while it runs");
 }
 
-/// Panics when it is dropped.
+/// Value that panics when it is dropped.
 struct Bomb(Option<Connection>);
 
 impl Drop for Bomb {

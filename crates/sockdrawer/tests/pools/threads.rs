@@ -126,7 +126,7 @@ fn a_thread_that_is_busy_holds_up_no_drain() {
     }
 }
 
-/// Answers once with what it got, and notes on which threads it ran.
+/// Service that answers once with what it got, and notes on which threads it ran.
 #[derive(Clone, Default)]
 struct Once(Arc<Mutex<HashSet<ThreadId>>>);
 
@@ -207,7 +207,7 @@ fn idle_threads_end_and_what_they_counted_stays() {
     assert_eq!(once.threads(), 31);
 }
 
-/// Counts the places it is prepared in.
+/// Service that counts the places it is prepared in.
 #[derive(Clone, Default)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -351,7 +351,7 @@ fn a_stop_waits_for_every_thread() {
     }
 }
 
-/// Says which side it is and how long connecting took, if it did.
+/// Service that says which side it is and how long connecting took, if it did.
 struct Sides;
 
 impl Service for Sides {

@@ -261,7 +261,7 @@ fn a_slow_drain_ends_with_its_pool() {
     });
 }
 
-/// Says so much when it is spoken to, and then reads no more.
+/// Service that says so much when it is spoken to, and then reads no more.
 #[derive(Clone, Copy)]
 struct Speaker(usize);
 
@@ -368,7 +368,7 @@ fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
     assert_empty(pool);
 }
 
-/// Waits for nothing but its end.
+/// Service that waits for nothing but its end.
 struct Stays;
 
 impl Service for Stays {

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Sends back what it gets; `crash` and `overflow` end its process as foreign code might.
+/// Service that sends back what it gets; `crash` and `overflow` end its process as foreign code might.
 struct Echo;
 
 impl Service for Echo {
@@ -231,7 +231,7 @@ fn children_end_with_their_pool() {
 /// A file that a service has open, and a process that it has started.
 type Opened = Arc<Mutex<(File, std::process::Child)>>;
 
-/// Says what it sees from a child.
+/// Service that says what it sees from a child.
 struct Look(Opened);
 
 /// File and process of the service that was built before this one in its helper.

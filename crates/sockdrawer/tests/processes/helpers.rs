@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Sends back what it gets; a connection that is asked to end stays until its peer goes.
+/// Service that sends back what it gets; a connection that is asked to end stays until its peer goes.
 struct Echo(&'static str, Vec<u8>);
 
 impl Service for Echo {
@@ -63,7 +63,7 @@ fn build_few(folder: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Sen
     Ok(echo().into())
 }
 
-/// With this in its environment, this program does not begin as it should.
+/// Environment variable with which this program does not begin as it should.
 const FORGETFUL: &str = "SOCKDRAWER_TEST_FORGETFUL";
 
 pub(crate) const RECIPES: &[(&str, Build)] = &[("echo", |_| Ok(echo().into())), ("few", build_few)];

@@ -34,7 +34,7 @@ struct Notes {
     failed: Vec<i32>,
 }
 
-/// Connects, and stays.
+/// Service that connects, and stays.
 #[derive(Clone, Default)]
 struct Client(Arc<(Mutex<Notes>, Condvar)>);
 

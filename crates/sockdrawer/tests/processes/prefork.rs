@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Sends back what it gets, but what begins with `half`, which it leaves, `abort` and `overflow`, which end its process, and `hold`,
+/// Service that sends back what it gets, but what begins with `half`, which it leaves, `abort` and `overflow`, which end its
+/// process, and `hold`,
 /// which holds up its loop.
 struct Echo;
 

@@ -195,7 +195,7 @@ fn limits_per_peer() {
     }
 }
 
-/// Writes down what it is asked, and turns one address away.
+/// Policy that writes down what it is asked, and turns one address away.
 struct Denies(Reject, Arc<Mutex<Vec<SocketAddr>>>);
 
 impl Admission for Denies {

@@ -72,7 +72,7 @@ fn the_next_process_spins_too() {
     pool.shutdown(Drain::within(PATIENCE));
 }
 
-/// Answers 50 ms after it was asked.
+/// Service that answers 50 ms after it was asked.
 struct Later;
 
 impl Service for Later {

@@ -1,4 +1,4 @@
-//! Parts of a pool die at random, again and again, under load. Whoever is served by another part does not notice, and at the end the
+//! Parts of a pool die at random, again and again, under load. A client that is served by another part does not notice, and at the end the
 //! pool is whole.
 
 use crate::common::{PATIENCE, Random, is_long, start};
@@ -20,7 +20,7 @@ const CLIENTS: usize = 8;
 /// Attacks, however slow the machine is.
 const FEWEST: usize = 5;
 
-/// Says where it runs, then sends back each frame: a kind, a length and as many bytes. Those of kind 1 are done by a worker.
+/// Service that says where it runs, then sends back each frame: a kind, a length and as many bytes. Those of kind 1 are done by a worker.
 #[derive(Clone, Copy)]
 struct Mark;
 

@@ -23,7 +23,7 @@ pub(crate) struct Client {
 /// Outcome for a client that waited.
 pub(crate) enum Outcome {
     Answered(Vec<u8>),
-    /// After these bytes.
+    /// Orderly end after these bytes.
     Ended(Vec<u8>),
 }
 

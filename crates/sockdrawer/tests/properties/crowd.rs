@@ -22,7 +22,7 @@ static KEYS: AtomicU64 = AtomicU64::new(1 << 40);
 /// State that all threads of a case share.
 #[derive(Default)]
 pub(crate) struct Scene {
-    /// Cases of other lanes run at the same time.
+    /// Lane of the case; cases of other lanes run meanwhile.
     pub(crate) lane: u8,
     /// Addresses at which the pool listens, or listened a moment ago. The first stays.
     pub(crate) ports: Mutex<Vec<SocketAddr>>,
@@ -52,7 +52,7 @@ pub(crate) struct Scene {
 /// State of a connection when it was looked at.
 enum Seen {
     Answer(u8, Origin, u64),
-    /// In order, before an answer began.
+    /// Orderly end, before an answer began.
     End,
     Reset,
 }

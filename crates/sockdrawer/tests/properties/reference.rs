@@ -24,7 +24,7 @@ pub(crate) enum Intake {
 /// A place that is listened on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Which one.
+    /// Number of the place.
     pub(crate) number: usize,
     /// A place that comes again is another.
     pub(crate) name: u64,
@@ -55,9 +55,9 @@ pub(crate) enum Whom {
 pub(crate) enum Step {
     Start,
     Stop,
-    /// To the n-th address that is listened on.
+    /// Connect to the n-th address that is listened on.
     Connect(usize),
-    /// To an address that is not, or not any more.
+    /// Connect to an address that is not listened on, or not any more.
     ConnectNowhere,
     Close(usize),
     /// A client that waits in the kernel goes away.
@@ -70,7 +70,7 @@ pub(crate) enum Step {
     Flood(usize),
     /// Another service: another type, another version.
     Protocol,
-    /// Other settings under the same service.
+    /// Change to other settings under one service.
     Settings,
     /// Another service together with what the system refuses.
     Refused,
@@ -80,7 +80,7 @@ pub(crate) enum Step {
     Unlisten(usize),
     /// An address goes, another comes, in one change.
     Replace(usize),
-    /// New sockets at the same address.
+    /// Change to new sockets at an address that stays.
     Renew(usize),
     /// Policy above the limits, and the part that decides it.
     Admission(Policy, By),
@@ -122,7 +122,7 @@ pub(crate) struct Served {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    /// Cases of other lanes run at the same time.
+    /// Lane of the case; cases of other lanes run meanwhile.
     pub(crate) lane: u8,
     pub(crate) model: Model,
     pub(crate) running: bool,
@@ -138,9 +138,9 @@ pub(crate) struct Reference {
     pub(crate) served: Vec<Served>,
     /// Connections in the kernel's queue, all of them at one place.
     pub(crate) waiting: usize,
-    /// As it is, or was when it was removed.
+    /// Place at which clients wait, as it is, or was when it was removed.
     pub(crate) waiting_at: Place,
-    /// They wait at sockets that are on their way out.
+    /// Clients wait at sockets that are on their way out.
     pub(crate) orphaned: bool,
     /// The most that may lie in the queue and are gone already.
     pub(crate) ghosts: usize,

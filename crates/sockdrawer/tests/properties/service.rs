@@ -70,13 +70,13 @@ pub(crate) fn pattern(place: usize) -> u8 {
     (place % 251) as u8
 }
 
-/// Answers requests:
+/// Service that answers requests:
 ///
 /// - `h` keeps a handle to the connection under the number, and answers with it.
 /// - `a` adds the number to what it keeps and answers with the sum.
 /// - `w` answers with the number, and so many bytes of the pattern.
 ///
-/// Notes are sent as they are. Who is to end says `d` with the sum and does so.
+/// Notes are sent as they are. A connection that is to end says `d` with the sum and does so.
 struct Speaker<const ODD: bool>(u32);
 
 struct Speaking<const ODD: bool> {

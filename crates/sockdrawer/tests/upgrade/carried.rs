@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 const SLOW: Duration = Duration::from_millis(1500);
 const MEMBERS: usize = 50;
 
-/// Gives each number once, to all of its connections together: for `+`, for a note, and for a timer that `t` sets.
+/// Service that gives each number once, to all of its connections together: for `+`, for a note, and for a timer that `t` sets.
 struct Numbers {
     last: Arc<Mutex<u64>>,
     /// Called before the first connection is restored.
     restores: Mutex<Option<Act>>,
 }
 
-/// It takes a build long.
+/// Act that takes a build long.
 type Act = Box<dyn FnOnce() + Send>;
 
 struct Member(Arc<Mutex<u64>>);

@@ -73,7 +73,7 @@ fn panics_of_save_and_restore_are_told_and_their_connections_move_later() {
 /// Checks that a connection does not act while the other process has a copy, which would be an old one if this process died then.
 #[test]
 fn what_is_done_to_those_that_are_offered_happens_once_they_are_known_to_stay() {
-    /// As long as the first waits for the second, and more than go along.
+    /// Time that is as long as the first waits for the second, and more than go along.
     const WAITS: Duration = Duration::from_secs(1);
     const NOTES: usize = 2100;
     let place = Place::new("later");

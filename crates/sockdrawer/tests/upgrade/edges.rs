@@ -20,7 +20,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sends back what ends with a `.`, keeps what does not, answers a note of bytes by `n`, and ends by the note `end`.
+/// Service that sends back what ends with a `.`, keeps what does not, answers a note of bytes by `n`, and ends by the note `end`.
 struct Lines {
     handles: Arc<Mutex<Vec<Handle>>>,
     on_restore: Mutex<Option<OnRestore>>,

@@ -58,7 +58,7 @@ impl Service for Places {
     }
 }
 
-/// Sends back what it gets; after an `s` it cannot move.
+/// Protocol that sends back what it gets; after an `s` it cannot move.
 struct Guest {
     places: Places,
     stays: bool,

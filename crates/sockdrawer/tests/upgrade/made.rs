@@ -15,7 +15,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Connects for each connection that comes in, or takes the first that came in for it, and relays once a job is over, which waits for
+/// Service that connects for each connection that comes in, or takes the first that came in for it, and relays once a job is
+/// over, which waits for
 /// the gate.
 #[derive(Clone)]
 struct Late {
@@ -206,7 +207,8 @@ fn messages_to_members_that_are_frozen_stand_once_for_all_of_them() {
     assert_eq!(service.1.load(SeqCst) % MEMBERS, 0, "how often they were restored");
 }
 
-/// Connects at the note `connect`, and says in its state whether that is under way. Told `again` by its peer it sends itself notes without end.
+/// Service that connects at the note `connect`, and says in its state whether that is under way. Told `again` by its peer it
+/// sends itself notes without end.
 #[derive(Clone)]
 struct Asking {
     target: Address,

@@ -62,7 +62,7 @@ pub(crate) struct Pids {
     pub(crate) successor: u32,
 }
 
-/// Where the successor is to come instead.
+/// Socket to which the successor is to come instead.
 pub(crate) struct Proxy(pub(crate) OwnedFd);
 
 impl Proxy {

@@ -50,7 +50,7 @@ impl Filter for Shaking {
     }
 }
 
-/// Says which build has opened it, then sends back what comes, by which build it is now.
+/// Service that says which build has opened it, then sends back what comes, by which build it is now.
 struct Guest {
     build: u8,
     together: bool,

@@ -24,7 +24,7 @@ impl Recorder {
     }
 }
 
-/// Answers each message by itself, and follows a few orders.
+/// Protocol that answers each message by itself, and follows a few orders.
 struct Echo {
     recorder: Recorder,
     messages: u64,

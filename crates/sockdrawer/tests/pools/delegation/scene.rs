@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 /// Code that runs on a connection that is away.
 pub(crate) type Call = dyn Fn(&mut Connection) -> After + Send + Sync;
 
-/// Echoes, until a `!`: what follows is left to a delegate. What the delegate's note says is sent, and it echoes again.
+/// Service that echoes, until a `!`: what follows is left to a delegate. What the delegate's note says is sent, and it echoes again.
 #[derive(Clone)]
 pub(crate) struct Giving {
     pub(crate) call: Arc<Call>,

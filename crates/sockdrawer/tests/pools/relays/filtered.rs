@@ -163,7 +163,7 @@ fn a_filter_that_panics_ends_its_pair_alone() {
     assert_eq!(scene.pool.status().counts.panics, 1);
 }
 
-/// Questions to the filter itself are answered in order with the bytes of the other side, and one who does not read the answers is refused.
+/// Questions to the filter itself are answered in order with the bytes of the other side, and a peer that does not read the answers is refused.
 #[test]
 fn what_a_filter_says_by_itself_goes_to_its_peer_and_is_bounded() {
     in_time(|| {

@@ -91,7 +91,7 @@ fn a_goodbye_that_panics_ends_both_sides_once() {
     });
 }
 
-/// Panics when the connection to the target is opened.
+/// Service that panics when the connection to the target is opened.
 struct OpensNone(Address);
 
 struct Asks(Option<Address>);

@@ -24,7 +24,7 @@ pub(crate) enum Call<'a, 'b> {
 
 type Does = dyn Fn(Call<'_, '_>, &mut Context<'_>, Side) -> Step + Send + Sync;
 
-/// Runs the closure at each callback, and notes why each connection ended.
+/// Service that runs the closure at each callback, and notes why each connection ended.
 #[derive(Clone)]
 pub(crate) struct Script {
     does: Arc<Does>,

@@ -45,7 +45,7 @@ pub(crate) fn answer() -> Behaviour {
     Behaviour::blocking(echo).with_recipe(Recipe { name: "answer".to_owned(), options: Vec::new() })
 }
 
-/// Gives each connection to [`echo`] at its first byte, and takes it back at a `.`; then the protocol echoes in brackets.
+/// Service that gives each connection to [`echo`] at its first byte, and takes it back at a `.`; then the protocol echoes in brackets.
 pub(crate) struct Lender {
     back: bool,
 }

@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// More than the buffers of a new socket take.
+/// Number of bytes that is more than the buffers of a new socket take.
 const LARGE: usize = 3_000_000;
 
 fn large() -> Vec<u8> {
