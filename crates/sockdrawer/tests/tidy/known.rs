@@ -138,17 +138,7 @@ pub(crate) const TYPES: Known<'_> = Known {
 };
 
 /// Comments of each crate that begin with half a sentence.
-pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[
-    ("catalog", 136),
-    ("cli", 156),
-    ("elsewhere", 20),
-    ("load", 473),
-    ("operate", 153),
-    ("program", 14),
-    ("sockdrawer", 995),
-    ("tls", 64),
-    ("trial", 44),
-];
+pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[("cli", 7), ("program", 14), ("sockdrawer", 8)];
 
 /// Lines of code of the library, tests left out, when they were counted last.
 pub(crate) const LIBRARY_LINES: usize = 30_075;
