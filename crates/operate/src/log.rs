@@ -212,10 +212,11 @@ impl Queue {
     /// Ends each second that is over, or all: what was left out in it is told.
     fn tell_more(&mut self, form: Form, all: bool) {
         let is_over = |told: &Told| all || told.since.elapsed() >= SECOND;
-        let (over, kept): (BTreeMap<Key, Told>, _) =
-            std::mem::take(&mut self.kinds).into_iter().partition(|(_, told)| is_over(told));
-        self.kinds = kept;
-        for ((pool, kind), Told { more, .. }) in over.into_iter().filter(|(_, told)| told.more > 0) {
+        let over = self.kinds.iter().filter(|(_, told)| is_over(told));
+        let over: Vec<Key> = over.map(|(key, _)| key.clone()).collect();
+        for key in over {
+            let Some(Told { more: more @ 1.., .. }) = self.kinds.remove(&key) else { continue };
+            let (pool, kind) = key;
             let text = format!("{more} more events {kind} within a second are left out");
             self.push(form, &Entry::of_left_out("Suppressed", pool, (more, Some(&kind)), text));
         }

@@ -6,6 +6,7 @@ use super::io::Io;
 use super::read_buffer::ReadBuffer;
 use crate::ipc::record::{Record, Restored};
 use crate::listen::permit::Permit;
+use crate::net::Address;
 use crate::protocol::{Note, Peer, Saved, State};
 use crate::sys::{Errno, cookie};
 use std::collections::HashMap;
@@ -60,12 +61,12 @@ impl Landing {
             return Err("it is relayed, and each connection of the new process has a thread of its own".to_owned());
         }
         generations.join(io, read).map_err(|panicked| io.tell_panic("the new service", panicked))?;
-        let came_in_at = record.listener.as_ref().and_then(|address| address.parse().ok());
+        let came_in_at: Option<Address> = record.listener.as_ref().and_then(|address| address.parse().ok());
         let table = generations.active_reading(came_in_at.as_ref(), &State::written(&record.names, &record.versions));
         let restored = if record.kept.len() + read.most > read.pages.len() {
             Err("it has more untaken input than the new service may have".to_owned())
         } else {
-            restore_state(io, generations, table, &record, socket.as_fd())
+            restore_state(io, generations, table, came_in_at, (&record, socket.as_fd()))
         };
         let (state, remote) = restored.inspect_err(|_| generations.leave(io, table))?;
         self.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
@@ -99,12 +100,11 @@ fn restore_state(
     io: &Io,
     generations: &mut Generations,
     table: u16,
-    record: &Record,
-    socket: BorrowedFd<'_>,
+    listener: Option<Address>,
+    (record, socket): (&Record, BorrowedFd<'_>),
 ) -> Result<(u32, Option<SocketAddr>), String> {
     let learned = record.peer.as_ref().and_then(|peer| peer.parse().ok());
     let remote = learned.or_else(|| io.system.peer_address(socket).ok().flatten());
-    let listener = record.listener.as_ref().and_then(|address| address.parse().ok());
     let peer = Peer::new(remote, record.marks.side()).came_in_at(listener.map(Arc::new));
     let mut saved = Saved::versioned(&record.state, &record.versions);
     let restored = generations.at(table).table.restore(&peer, &mut saved);
