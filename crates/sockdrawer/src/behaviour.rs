@@ -48,7 +48,7 @@ impl Behaviour {
     pub fn layered(self, filtering: impl Filtering) -> Behaviour {
         let Behaviour::Protocol(within) = self;
         let layer = Slabs(Arc::new(Layer::new(filtering, Erased { service: within.service(), within: within.clone() })));
-        Behaviour::Protocol(Arc::new(Behind { layer, within }))
+        Behaviour::Protocol(Arc::new(LayerAround { layer, within }))
     }
 
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
@@ -220,12 +220,12 @@ impl AnyService for Described {
 }
 
 /// A layer around a behaviour.
-struct Behind<F: Filtering> {
+struct LayerAround<F: Filtering> {
     layer: Slabs<Layer<F, Erased>>,
     within: Arc<dyn AnyService>,
 }
 
-impl<F: Filtering> AnyService for Behind<F> {
+impl<F: Filtering> AnyService for LayerAround<F> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         self.layer.table(capacity)
     }
@@ -292,7 +292,7 @@ pub(crate) trait Table: Send {
     fn open(&mut self, peer: &Peer, cx: &mut Context<'_>, more: &mut Option<More>) -> Result<(u32, Answer), Panicked>;
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
     fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
-    fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
+    fn dispatch(&mut self, slot: u32, event: Callback<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Returns whether the peer waits for an answer. A panic is an answer that was not given.
     fn owes(&mut self, slot: u32) -> bool;
@@ -312,7 +312,7 @@ pub(crate) trait Table: Send {
 }
 
 /// An event of a connection, other than input.
-pub(crate) enum Event<'e> {
+pub(crate) enum Callback<'e> {
     PeerEnded,
     Timeout,
     /// The callback takes the value out of the option; `Notified` does likewise.
@@ -441,18 +441,18 @@ impl<S: Service> Table for Slab<S> {
         or_panicked(guarded(|| Answer::new(state.received(input, cx), more)), more)
     }
 
-    fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
+    fn dispatch(&mut self, slot: u32, event: Callback<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
         let state = self.states.at(slot);
         let answered = guarded(|| {
             let step = match event {
-                Event::PeerEnded => state.peer_ended(cx),
-                Event::Timeout => state.timeout(cx),
-                Event::JobDone(result) => state.job_done(result.take().expect("it is given once"), cx),
-                Event::Connected(result) => state.connected(result.take().expect("it is given once"), cx),
-                Event::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
-                Event::Writable => state.writable(cx),
-                Event::Draining => state.draining(cx),
-                Event::Restored => state.restored(cx),
+                Callback::PeerEnded => state.peer_ended(cx),
+                Callback::Timeout => state.timeout(cx),
+                Callback::JobDone(result) => state.job_done(result.take().expect("it is given once"), cx),
+                Callback::Connected(result) => state.connected(result.take().expect("it is given once"), cx),
+                Callback::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
+                Callback::Writable => state.writable(cx),
+                Callback::Draining => state.draining(cx),
+                Callback::Restored => state.restored(cx),
             };
             Answer::new(step, more)
         });

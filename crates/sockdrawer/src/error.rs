@@ -123,7 +123,7 @@ pub enum Error {
     /// pool goes on as it was.
     #[error(
         "{live} generations live, the oldest holds {}: let them be adopted, drain or purge them",
-        Connections(*.connections)
+        Amount(*.connections)
     )]
     TooManyGenerations {
         /// The number of generations that are in force or have connections.
@@ -191,9 +191,9 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// A number of connections as text, with commas: "41,210 connections".
-struct Connections(usize);
+struct Amount(usize);
 
-impl std::fmt::Display for Connections {
+impl std::fmt::Display for Amount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let digits = self.0.to_string();
         for (index, digit) in digits.char_indices() {

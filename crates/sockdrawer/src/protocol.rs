@@ -38,14 +38,14 @@ mod tag;
 mod timers;
 mod wiped;
 
-pub(crate) use asks::{Asks, LateAdmission, Learned, Said, Told};
+pub(crate) use asks::{Asks, LateAdmission, Learned, Statements, Told};
 pub use asks::{Connect, HandshakeKind};
 pub use codec::{Codec, Lines, Prefixed};
 pub(crate) use context::Timer;
 pub use context::{Carried, Context};
 pub use delegate::{After, Delegate};
 pub use group::{Group, Groups};
-pub(crate) use group::{Members, Membership};
+pub(crate) use group::{GroupMembers, Membership};
 #[cfg(test)]
 pub(crate) use input::input_searched;
 pub use input::{Input, TooLong};

@@ -16,7 +16,7 @@ use crate::limit::limiter::Waiter;
 use crate::limit::policy::Policy;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Interest};
 use accept_error::{AcceptError, meaning};
@@ -33,7 +33,7 @@ const STARVED: Duration = Duration::from_millis(100);
 pub(super) struct Acceptor {
     /// A socket keeps its place, which its token names, as long as it is here.
     held: Vec<Option<HeldSocket>>,
-    state: State,
+    state: Accepting,
     suspended: bool,
     /// Way in which every new connection is turned away; None: it is not.
     refusing: Option<Reject>,
@@ -61,7 +61,7 @@ pub(super) struct Acceptor {
 
 /// An accept4 that failed. Where the next from that socket fails alike, and its queue is not shorter, the system denies accepting
 /// (seccomp, a security module): the connection is reported for ever and cannot be had.
-struct Refused {
+struct DeniedAccept {
     errno: Errno,
     /// Connections that were queued afterwards; the kernel does not count those of a Unix socket.
     queued: usize,
@@ -74,14 +74,14 @@ struct HeldSocket {
     /// The retirement of the socket, which is given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
     /// The failure of its last accept4.
-    refused: Option<Refused>,
+    refused: Option<DeniedAccept>,
     /// Moment until which the socket is left alone: the system denies accepting from it.
     denied: Option<Instant>,
 }
 
 /// State of accepting: says if this loop takes connections; the others wait in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Accepting {
     Open,
     /// All permits are taken: the loop waits for one.
     Full,
@@ -106,7 +106,7 @@ impl Acceptor {
     pub(super) fn new(waiter: Waiter, policy: Arc<Policy>, spared_from: RawFd) -> Acceptor {
         Acceptor {
             held: Vec::new(),
-            state: State::Open,
+            state: Accepting::Open,
             suspended: false,
             refusing: None,
             view: PolicyView::new(policy, 0),
@@ -125,8 +125,8 @@ impl Acceptor {
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
         let state_ends = match self.state {
-            State::Starved(until) | State::Paused(until) => Some(until),
-            State::Open | State::Full => None,
+            Accepting::Starved(until) | Accepting::Paused(until) => Some(until),
+            Accepting::Open | Accepting::Full => None,
         };
         state_ends.into_iter().chain(self.retires_at).chain(self.denied_until).min()
     }
@@ -134,12 +134,15 @@ impl Acceptor {
     /// Returns true where a turn has more to do here than handle events.
     #[inline(always)]
     pub(super) fn has_more(&self, shared: &Shared) -> bool {
-        (self.state != State::Open) | !self.listeners.is_empty() | self.denied_until.is_some() | (shared.leaving.load(SeqCst) > 0)
+        (self.state != Accepting::Open)
+            | !self.listeners.is_empty()
+            | self.denied_until.is_some()
+            | (shared.leaving.load(SeqCst) > 0)
     }
 
     /// Ends the pause of an acceptor that lacked a descriptor: one was closed, so it may try now.
     pub(super) fn descriptor_freed(&mut self) {
-        if let State::Starved(until) = &mut self.state {
+        if let Accepting::Starved(until) = &mut self.state {
             *until = (*until).min(Instant::now());
         }
     }
@@ -168,7 +171,7 @@ impl Acceptor {
         }
         self.forget_listeners(io);
         // Room that was waited for on behalf of a socket on its way out is for the loop that empties it now.
-        if self.state != State::Full && !self.is_retiring() {
+        if self.state != Accepting::Full && !self.is_retiring() {
             self.waiter.leave();
         }
     }
@@ -199,7 +202,7 @@ impl Acceptor {
         self.unwatch_sockets(io);
         // Connections that were accepted are still to be placed.
         if self.unplaced.is_empty() {
-            self.state = State::Open;
+            self.state = Accepting::Open;
         }
     }
 
@@ -224,7 +227,7 @@ impl Acceptor {
     /// Returns true where connections at a socket are turned away: without permits, only those are accepted.
     #[cold]
     fn turns_away_at(&self, index: usize) -> bool {
-        (self.state == State::Full) & !self.suspended && self.refuses_at(index).is_some()
+        (self.state == Accepting::Full) & !self.suspended && self.refuses_at(index).is_some()
     }
 
     fn accept_failed(&mut self, io: &Io, index: usize, errno: Errno) -> Accepted {
@@ -246,7 +249,7 @@ impl Acceptor {
         let Some(Some(held)) = self.held.get_mut(index) else { return false };
         let queued = io.system.queued(held.socket.fd()).unwrap_or(0);
         self.failing = true;
-        let last = held.refused.replace(Refused { errno, queued });
+        let last = held.refused.replace(DeniedAccept { errno, queued });
         last.is_some_and(|last| last.queued <= queued && last.errno == errno)
     }
 
@@ -296,12 +299,12 @@ impl Acceptor {
         self.unwatch_sockets(io);
         self.waiter.leave();
         self.tell_starved(io, errno);
-        self.state = State::Starved(Instant::now() + STARVED);
+        self.state = Accepting::Starved(Instant::now() + STARVED);
     }
 
     fn tell_starved(&mut self, io: &Io, errno: Errno) {
         if !std::mem::replace(&mut self.starving, true) {
-            io.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
+            io.shared.tell(&Event::AcceptStarved { errno: errno.raw_os_error() });
         }
     }
 
@@ -323,7 +326,7 @@ impl Acceptor {
 
     fn tell_resumed(&mut self, io: &Io) {
         if self.unplaced.is_empty() && !self.failing && std::mem::take(&mut self.starving) {
-            io.shared.tell(&Told::AcceptResumed);
+            io.shared.tell(&Event::AcceptResumed);
         }
     }
 
@@ -334,7 +337,7 @@ impl Acceptor {
             return false;
         }
         if held.socket.mark_gone() {
-            io.shared.tell(&Told::ListenerGone(held.listener.address.clone()));
+            io.shared.tell(&Event::ListenerGone(held.listener.address.clone()));
         }
         self.unwatch_socket(io, index);
         true
@@ -369,8 +372,8 @@ impl Acceptor {
     }
 
     fn watch_sockets(&mut self, io: &Io) {
-        let full = self.state == State::Full;
-        if self.suspended || !full && self.state != State::Open {
+        let full = self.state == Accepting::Full;
+        if self.suspended || !full && self.state != Accepting::Open {
             return;
         }
         for index in 0..self.held.len() {
@@ -387,7 +390,7 @@ impl Acceptor {
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
                     self.waiter.leave();
-                    self.state = State::Starved(Instant::now() + STARVED);
+                    self.state = Accepting::Starved(Instant::now() + STARVED);
                     return self.unwatch_sockets(io);
                 }
             }

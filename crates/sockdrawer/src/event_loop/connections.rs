@@ -35,7 +35,7 @@ use super::shared::Shared;
 use super::slot::Flags;
 use super::slots::Slots;
 use super::snapshot::SnapshotCell;
-use super::timers::Timers;
+use super::timers::LoopTimers;
 use super::{ENDS_PER_TURN, PREPARED_BYTES};
 use crate::behaviour::{Answer, More, Panicked};
 use crate::ipc::child_page::ChildPage;
@@ -64,11 +64,11 @@ pub(crate) struct Connections {
     pub(super) post: Arc<dyn Post>,
     pub(super) slots: Slots,
     pub(super) generations: Generations,
-    pub(super) timers: Timers,
+    pub(super) timers: LoopTimers,
     pub(super) deadlines: Deadlines,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
-    moving: moving::Moving,
+    moving: moving::MovingConnections,
     /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
     pub(super) asked: Vec<(u64, Connect)>,
     pub(super) groups: LoopGroups,
@@ -105,10 +105,10 @@ impl Connections {
             post: io.inbox.clone(),
             slots: Slots::with_capacity(capacity, io.shared.limiter.clone()),
             generations: Generations::default(),
-            timers: Timers::new(io.start, capacity.min(64)),
+            timers: LoopTimers::new(io.start, capacity.min(64)),
             deadlines: Deadlines::default(),
             orphans: HashMap::new(),
-            moving: moving::Moving::default(),
+            moving: moving::MovingConnections::default(),
             asked: Vec::new(),
             groups: LoopGroups::new(io.inbox.clone()),
             landing: Landing::default(),

@@ -27,7 +27,7 @@ const MAX_DOUBLINGS: u32 = 10;
 pub(super) struct Connector {
     dialer: Option<Arc<Dialer>>,
     waiter: Waiter,
-    next: Next,
+    next: NextDial,
     /// The connect that this loop has taken from the dialer, by when it is due.
     taken: Option<Instant>,
     /// After a connect that failed, nothing before this.
@@ -37,7 +37,7 @@ pub(super) struct Connector {
 
 /// Event that the connector waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextDial {
     /// Another dialer.
     Dialer,
     /// A permit.
@@ -51,23 +51,23 @@ impl Connector {
     /// Returns true where the connector has, or may have, something to do.
     #[inline(always)]
     pub(super) fn has_more(&self) -> bool {
-        self.next != Next::Dialer
+        self.next != NextDial::Dialer
     }
 
     pub(super) fn new(waiter: Waiter) -> Connector {
-        Connector { dialer: None, waiter, next: Next::Dialer, taken: None, rests_until: None, pause: FIRST_PAUSE }
+        Connector { dialer: None, waiter, next: NextDial::Dialer, taken: None, rests_until: None, pause: FIRST_PAUSE }
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.next {
-            Next::Moment(at) => Some(at),
-            Next::Dialer | Next::Permit | Next::Turn => None,
+            NextDial::Moment(at) => Some(at),
+            NextDial::Dialer | NextDial::Permit | NextDial::Turn => None,
         }
     }
 
     /// Returns the moment at which the connector may go on: not before its rest is over.
     fn rested(&self, now: Instant) -> Instant {
-        let at = if let Next::Moment(at) = self.next { at } else { now };
+        let at = if let NextDial::Moment(at) = self.next { at } else { now };
         self.rests_until.map_or(at, |rested| rested.max(at))
     }
 
@@ -85,7 +85,7 @@ impl Connector {
             // Connects that a schedule begins, and questions that it asks, are measured from when they were due.
             sys::wait_exactly();
         }
-        self.next = if dialer.is_some() { Next::Moment(Instant::now()) } else { Next::Dialer };
+        self.next = if dialer.is_some() { NextDial::Moment(Instant::now()) } else { NextDial::Dialer };
         self.dialer = dialer;
         self.waiter.leave();
     }
@@ -94,7 +94,7 @@ impl Connector {
     /// has N connections under way has no fewer while this loop is busy.
     #[inline(never)]
     pub(super) fn redial(&mut self, connections: &mut Connections) {
-        if self.next == Next::Permit {
+        if self.next == NextDial::Permit {
             self.connect_more(connections);
         }
     }
@@ -102,7 +102,7 @@ impl Connector {
     /// Waits until connections that were made have a place to run.
     pub(super) fn wait_for_places(&mut self) {
         if self.has_more() {
-            self.next = Next::Turn;
+            self.next = NextDial::Turn;
             self.waiter.leave();
         }
     }
@@ -110,12 +110,12 @@ impl Connector {
     /// Begins the connects that are due and allowed.
     pub(super) fn connect_more(&mut self, connections: &mut Connections) {
         match self.next {
-            Next::Dialer => return,
-            Next::Permit if !self.waiter.is_called() => return,
-            Next::Permit | Next::Turn | Next::Moment(_) => {}
+            NextDial::Dialer => return,
+            NextDial::Permit if !self.waiter.is_called() => return,
+            NextDial::Permit | NextDial::Turn | NextDial::Moment(_) => {}
         }
         self.connect_due(connections);
-        if self.next != Next::Permit {
+        if self.next != NextDial::Permit {
             self.waiter.leave();
         }
     }
@@ -123,7 +123,7 @@ impl Connector {
     fn connect_due(&mut self, connections: &mut Connections) {
         let now = Instant::now();
         self.heed(connections.connects.take());
-        self.next = Next::Moment(self.rested(now));
+        self.next = NextDial::Moment(self.rested(now));
         let Some(dialer) = self.dialer.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
             if self.rested(now) > now {
@@ -151,7 +151,7 @@ impl Connector {
         let rested = Instant::now() + self.pause;
         self.rests_until = Some(rested);
         if self.retry_at().is_some_and(|at| at < rested) {
-            self.next = Next::Moment(rested);
+            self.next = NextDial::Moment(rested);
         }
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
@@ -160,12 +160,12 @@ impl Connector {
     fn connect_next(&mut self, dialer: &Dialer, connections: &mut Connections, now: Instant) -> bool {
         if dialer.is_over() {
             self.give_back();
-            self.next = Next::Dialer;
+            self.next = NextDial::Dialer;
             return false;
         }
         let due = *self.taken.get_or_insert_with(|| dialer.take(now));
         if due > now {
-            self.next = Next::Moment(self.rests_until.map_or(due, |rested| rested.max(due)));
+            self.next = NextDial::Moment(self.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
         let Some(permit) = Permit::take(&connections.io.shared.limiter) else {
@@ -173,7 +173,7 @@ impl Connector {
                 // The loop that gets a permit first goes on, with what is due then.
                 self.give_back();
             }
-            self.next = Next::Permit;
+            self.next = NextDial::Permit;
             self.waiter.wait();
             return false;
         };

@@ -22,11 +22,11 @@ struct Delegated {
 
 /// The queue and its threads.
 pub(crate) struct Delegates {
-    state: Mutex<State>,
+    state: Mutex<DelegatesState>,
     work: Condvar,
 }
 
-struct State {
+struct DelegatesState {
     waiting: VecDeque<Delegated>,
     /// Threads that wait for a lease.
     idle: usize,
@@ -43,7 +43,7 @@ struct State {
 impl Delegates {
     pub(crate) fn new(most: usize, stack: usize) -> Arc<Delegates> {
         let (waiting, known) = (VecDeque::new(), HashSet::new());
-        let state = Mutex::new(State { waiting, idle: 0, running: 0, known, most, stack, stopping: false });
+        let state = Mutex::new(DelegatesState { waiting, idle: 0, running: 0, known, most, stack, stopping: false });
         Arc::new(Delegates { state, work: Condvar::new() })
     }
 

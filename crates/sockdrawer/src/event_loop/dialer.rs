@@ -17,10 +17,10 @@ pub(crate) struct Dialer {
     pub(super) connecting: Connecting,
     pub(super) ports: Ports,
     /// Shared with the dialers before and after: a change neither begins one more nor leaves one out.
-    progress: Arc<Progress>,
+    progress: Arc<DialProgress>,
 }
 
-struct Progress {
+struct DialProgress {
     begun: AtomicU64,
     turn: AtomicUsize,
     schedule: Mutex<Schedule>,
@@ -41,7 +41,7 @@ impl Dialer {
     /// Makes a dialer. A dialer that follows another is not in force before [`Dialer::follow`].
     pub(crate) fn new(connecting: Connecting, before: Option<&Dialer>) -> Arc<Dialer> {
         let progress = before.map(|before| before.progress.clone());
-        let progress = progress.unwrap_or_else(|| Arc::new(Progress::new(&connecting, Instant::now())));
+        let progress = progress.unwrap_or_else(|| Arc::new(DialProgress::new(&connecting, Instant::now())));
         let ports = Ports::new(connecting.local_ports);
         Arc::new(Dialer { connecting, ports, progress })
     }
@@ -112,10 +112,10 @@ impl Dialer {
     }
 }
 
-impl Progress {
-    fn new(connecting: &Connecting, now: Instant) -> Progress {
+impl DialProgress {
+    fn new(connecting: &Connecting, now: Instant) -> DialProgress {
         let schedule = Schedule { gap: gap(connecting), late: connecting.late, next: now, paused: None };
-        Progress { begun: AtomicU64::new(0), turn: AtomicUsize::new(0), schedule: Mutex::new(schedule) }
+        DialProgress { begun: AtomicU64::new(0), turn: AtomicUsize::new(0), schedule: Mutex::new(schedule) }
     }
 }
 

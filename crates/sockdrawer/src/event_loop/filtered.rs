@@ -48,13 +48,13 @@ pub(super) struct Left {
 }
 
 /// The socket of the connection, and whether its stream has ended.
-pub(super) struct Wire<'a> {
+pub(super) struct RawSocket<'a> {
     pub(super) leased: &'a Leased,
     pub(super) socket: BorrowedFd<'a>,
     pub(super) ended: &'a mut bool,
 }
 
-impl Wire<'_> {
+impl RawSocket<'_> {
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
         let count = self.leased.system.receive(self.socket, into)?;
         *self.ended = count == 0;
@@ -106,7 +106,7 @@ impl Filtered {
     }
 
     /// Decodes all that the kernel has. Returns true where a read returns at once. An error is kept for that read.
-    pub(super) fn look(&mut self, wire: &mut Wire<'_>) -> bool {
+    pub(super) fn look(&mut self, wire: &mut RawSocket<'_>) -> bool {
         match self.fill(wire) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => false,
             Err(error) => {
@@ -117,7 +117,7 @@ impl Filtered {
         }
     }
 
-    pub(super) fn receive(&mut self, wire: &mut Wire<'_>, into: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, wire: &mut RawSocket<'_>, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
@@ -132,7 +132,7 @@ impl Filtered {
     }
 
     /// Reads and decodes until there are plain bytes, or their end.
-    fn fill(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+    fn fill(&mut self, wire: &mut RawSocket<'_>) -> io::Result<()> {
         let mut reads = 0;
         while self.read == self.plain.len() && !self.ended {
             if let Some(error) = self.error.take() {
@@ -162,7 +162,7 @@ impl Filtered {
         }
     }
 
-    fn read_wire(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+    fn read_wire(&mut self, wire: &mut RawSocket<'_>) -> io::Result<()> {
         let from = self.wire.len();
         if from > self.max_wire {
             self.refuse(TOO_LONG);
@@ -182,7 +182,7 @@ impl Filtered {
     }
 
     /// Decodes until there are plain bytes, their end, or no whole record. An error comes behind the plain bytes before it.
-    fn decode(&mut self, wire: &mut Wire<'_>) {
+    fn decode(&mut self, wire: &mut RawSocket<'_>) {
         let (mut input, mut back) = (Input::new(&mut self.wire), Output::default());
         let (decoded, says_why) = decode_all(&mut *self.filter, &mut input, (&mut self.plain, READ), &mut back);
         let taken = input.taken();
@@ -204,7 +204,7 @@ impl Filtered {
     }
 
     /// Encodes a piece of `bytes` when all before it was sent. What the kernel does not take is kept.
-    pub(super) fn send(&mut self, wire: &mut Wire<'_>, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn send(&mut self, wire: &mut RawSocket<'_>, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         if self.finished {
             return Err(Errno::PIPE.into());
@@ -228,7 +228,7 @@ impl Filtered {
     }
 
     /// Sends what is unsent.
-    pub(super) fn flush(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+    pub(super) fn flush(&mut self, wire: &mut RawSocket<'_>) -> io::Result<()> {
         while self.has_unsent() {
             match wire.send(&self.unsent[self.sent..]) {
                 Err(Errno::INTR) => {}
@@ -240,7 +240,7 @@ impl Filtered {
     }
 
     /// Says goodbye, once, and sends it.
-    pub(super) fn finish(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
+    pub(super) fn finish(&mut self, wire: &mut RawSocket<'_>) -> io::Result<()> {
         self.say_goodbye();
         self.flush(wire)
     }

@@ -11,7 +11,7 @@ use crate::behaviour::{Panicked, Table, TableBox};
 use crate::config::Settings;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::protocol::{Closing, Local, Receiving, State};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Generations {
         let generation = &self.at(table).generation;
         if generation.has_ended() {
             let id = generation.id;
-            io.shared.tell(&Told::GenerationEnded(id));
+            io.shared.tell(&Event::GenerationEnded(id));
         }
         if table != self.active {
             self.drop_empty(false);

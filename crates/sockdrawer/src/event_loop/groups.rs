@@ -1,13 +1,13 @@
 //! The members of groups in one loop.
 
 use super::slots::Slots;
-use crate::protocol::{Members, Membership, Post};
+use crate::protocol::{GroupMembers, Membership, Post};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The tokens of the members of each group in one loop.
 pub(super) struct LoopGroups {
-    members: HashMap<Arc<Members>, Vec<u64>>,
+    members: HashMap<Arc<GroupMembers>, Vec<u64>>,
     post: Arc<dyn Post>,
 }
 
@@ -17,7 +17,7 @@ impl LoopGroups {
     }
 
     /// Lets a connection into a group, or out of it.
-    pub(super) fn change(&mut self, slots: &mut Slots, token: u64, group: &Arc<Members>, change: Membership) {
+    pub(super) fn change(&mut self, slots: &mut Slots, token: u64, group: &Arc<GroupMembers>, change: Membership) {
         let slot = slots.with_protocol(token);
         let known = slot.and_then(|slot| slots.extra(slot)).map(|extra| &extra.groups);
         let at = known.and_then(|groups| groups.iter().position(|(of, _)| Arc::ptr_eq(of, group)));
@@ -42,12 +42,12 @@ impl LoopGroups {
     }
 
     /// Leaves the groups of a connection that had these memberships, and ends, or goes elsewhere.
-    pub(super) fn leave(&mut self, slots: &mut Slots, groups: Vec<(Arc<Members>, usize)>) {
+    pub(super) fn leave(&mut self, slots: &mut Slots, groups: Vec<(Arc<GroupMembers>, usize)>) {
         groups.into_iter().for_each(|(group, place)| self.remove(slots, &group, place));
     }
 
     /// Returns the members of a group here: a copy, because they come and go by what callbacks do.
-    pub(super) fn members(&self, group: &Arc<Members>) -> Option<Vec<u64>> {
+    pub(super) fn members(&self, group: &Arc<GroupMembers>) -> Option<Vec<u64>> {
         self.members.get(group).cloned()
     }
 
@@ -56,7 +56,7 @@ impl LoopGroups {
         Arc::as_ptr(&self.post).cast()
     }
 
-    fn remove(&mut self, slots: &mut Slots, group: &Arc<Members>, place: usize) {
+    fn remove(&mut self, slots: &mut Slots, group: &Arc<GroupMembers>, place: usize) {
         group.left(self.address(), true);
         let Some(tokens) = self.members.get_mut(group) else { return };
         tokens.swap_remove(place);

@@ -4,8 +4,8 @@ use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{
-    ConnectFailure, Handle, JobResult, LateAdmission, Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Told,
-    Urgency, Waiter,
+    ConnectFailure, GroupMembers, Handle, JobResult, LateAdmission, Membership, Note, NotifyError, Post, Report, Sender, Tag,
+    Told, Urgency, Waiter,
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
@@ -22,9 +22,9 @@ pub(crate) enum Message {
     /// A note for a connection.
     Note(u64, Note, Urgency),
     /// A note that was published to a group, for its members in this loop.
-    Published(Arc<Members>, Arc<[u8]>, Urgency),
+    Published(Arc<GroupMembers>, Arc<[u8]>, Urgency),
     /// A connection comes into a group, or leaves it.
-    Membership(u64, Arc<Members>, Membership),
+    Membership(u64, Arc<GroupMembers>, Membership),
     /// A connect that a connection has asked for failed at once.
     Connected(u64, Result<Handle, ConnectFailure>),
     /// There is room where a connection found none; or it asked to be woken.
@@ -64,7 +64,7 @@ pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 
 /// Messages in the order they came. Its memory is kept, so that steady traffic allocates nothing.
 pub(crate) struct Inbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<Messages>,
     /// Connections that have given handles to themselves away.
     handled: Mutex<HashSet<u64>>,
     pub(crate) wake: Arc<Wake>,
@@ -75,7 +75,7 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Default)]
-struct Queue {
+struct Messages {
     messages: Vec<Message>,
     /// Notes, those of many bytes for several.
     notes: usize,
@@ -235,11 +235,11 @@ impl Post for Inbox {
         self.push_note(Message::Note(token, note, Urgency::Delivered), weight, sender).unwrap_or(false)
     }
 
-    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
+    fn publish(&self, to: &Arc<GroupMembers>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
         self.push_note(Message::Published(to.clone(), bytes.clone(), urgency), weight(bytes.len()), sender)
     }
 
-    fn change(&self, token: u64, group: &Arc<Members>, change: Membership) {
+    fn change(&self, token: u64, group: &Arc<GroupMembers>, change: Membership) {
         // A loop that is gone has no members: whatever publishes next finds that out.
         let _ = self.put(Message::Membership(token, group.clone(), change));
     }

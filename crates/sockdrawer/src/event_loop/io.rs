@@ -11,7 +11,7 @@ use crate::admission::Reject;
 use crate::behaviour::Panicked;
 use crate::listen::permit::Permit;
 use crate::net::Address;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::observe::counters::{Counters, RejectReason};
 use crate::protocol::{HandshakeKind, Report, Sender};
 use crate::sys::{Calls, Errno, Interest};
@@ -164,7 +164,7 @@ impl Io {
     pub(super) fn count_panic(&self, slots: &mut Slots, slot: u32, message: String) {
         self.counters.panics().add(1);
         let (id, peer) = (slots.at(slot).id, self.remote(slots, slot));
-        self.tell_some(&Told::ConnectionPanicked { id, peer, message });
+        self.tell_some(&Event::ConnectionPanicked { id, peer, message });
     }
 
     /// Tells what a protocol, or code that has a handle, reports of a connection.
@@ -172,21 +172,21 @@ impl Io {
     pub(super) fn tell_report(&self, slots: &mut Slots, token: u64, report: Report) {
         let Some(slot) = slots.find(token) else { return };
         let (id, peer) = (slots.at(slot).id, self.remote(slots, slot));
-        self.tell_some(&Told::Reported { id, peer, report });
+        self.tell_some(&Event::Reported { id, peer, report });
     }
 
     /// Counts and tells a panic that ends no connection. Returns a line that says so.
     #[cold]
     pub(super) fn tell_panic(&self, of: &str, Panicked(message): Panicked) -> String {
         self.counters.panics().add(1);
-        self.tell_some(&Told::ServicePanicked { message: format!("in {of}: {message}") });
+        self.tell_some(&Event::ServicePanicked { message: format!("in {of}: {message}") });
         format!("{of} panicked: {message}")
     }
 
     /// Tells an event of which user code may cause any number.
-    pub(super) fn tell_some(&self, event: &Told) {
+    pub(super) fn tell_some(&self, event: &Event) {
         let (kind, is_record) =
-            if let Told::Reported { report, .. } = event { (report.kind.clone(), report.is_record) } else { (PANICS, false) };
+            if let Event::Reported { report, .. } = event { (report.kind.clone(), report.is_record) } else { (PANICS, false) };
         let most = if is_record { RECORDS_PER_SECOND } else { TOLD_PER_SECOND };
         let told = {
             let (now, mut told) = (self.start.elapsed().as_secs(), self.told.borrow_mut());

@@ -1,7 +1,7 @@
 //! A leased connection: other code, the lessee, reads and writes its socket; its slot and protocol state stay. [`Leased`] is what
 //! both sides share; the [`Lease`] is the other side's right to the socket, and gives it back when it is dropped.
 
-use super::filtered::{Filtered, Left, Wire};
+use super::filtered::{Filtered, Left, RawSocket};
 use super::inbox::{Inbox, Message};
 use super::watcher::{WatchEvent, Watcher};
 use crate::listen::permit::Permit;
@@ -68,11 +68,11 @@ pub(crate) struct Leased {
     pub(super) sent: AtomicU64,
     /// Hears of changes while the loop watches for the peer's end.
     pub(crate) watcher: Watcher,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LeaseState {
     /// Moment at which a drain or a purge ends the connection.
     ends_by: Option<Instant>,
     /// Queue in which the connection waits to be taken, or waited.
@@ -381,7 +381,7 @@ impl Lease {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             watcher: Watcher::default(),
-            state: Mutex::new(State { ends_by, ..State::default() }),
+            state: Mutex::new(LeaseState { ends_by, ..LeaseState::default() }),
         });
         let filtered = lent.map(|lent| Box::new(Filtered::new(lent, std::mem::take(&mut kept), max_wire)));
         let (socket, outcome) = (Some(socket), LeaseEnd::End);
@@ -430,9 +430,9 @@ impl Lease {
         self.filtered.as_ref().is_some_and(|filtered| filtered.has_unsent())
     }
 
-    fn parts(&mut self) -> (Wire<'_>, Option<&mut Filtered>) {
+    fn parts(&mut self) -> (RawSocket<'_>, Option<&mut Filtered>) {
         let socket = self.socket.as_ref().expect("only dropping it takes the socket").as_fd();
-        let wire = Wire { leased: &self.leased, socket, ended: &mut self.peer_ended };
+        let wire = RawSocket { leased: &self.leased, socket, ended: &mut self.peer_ended };
         (wire, self.filtered.as_deref_mut())
     }
 

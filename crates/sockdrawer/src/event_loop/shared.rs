@@ -16,7 +16,7 @@ use crate::limit::limiter::Limiter;
 use crate::limit::policy::{Admitted, CurrentPolicy, Policy};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
-use crate::observe::{Event as Told, Observer};
+use crate::observe::{Event, Observer};
 use crate::operation::Selector;
 use crate::protocol::{LateAdmission, Peer, Side};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -132,7 +132,7 @@ impl Shared {
         });
         let teller: Weak<dyn Teller> = Arc::downgrade(&(shared.clone() as Arc<dyn Teller>));
         shared.limiter.alarms.tell_by(teller);
-        panicked.into_iter().for_each(|message| shared.tell(&Told::AdmissionPanicked { message }));
+        panicked.into_iter().for_each(|message| shared.tell(&Event::AdmissionPanicked { message }));
         shared
     }
 
@@ -147,7 +147,7 @@ impl Shared {
         }
         self.policy.set(policy);
         panics::discard(before);
-        panicked.into_iter().for_each(|message| self.tell(&Told::AdmissionPanicked { message }));
+        panicked.into_iter().for_each(|message| self.tell(&Event::AdmissionPanicked { message }));
     }
 
     pub(crate) fn set_spin(&self, time: Duration) {
@@ -178,7 +178,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn tell(&self, event: &Told) {
+    pub(crate) fn tell(&self, event: &Event) {
         if let Some(observer) = lock(&self.observer).clone() {
             user_code::tell(self, || observer.event(event));
         }
@@ -197,7 +197,7 @@ impl LateAdmission for Shared {
 }
 
 impl Teller for Shared {
-    fn tell_event(&self, event: &Told) {
+    fn tell_event(&self, event: &Event) {
         self.tell(event);
     }
 }

@@ -13,7 +13,7 @@ use crate::limit::peer_counts::PeerCount;
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
-use crate::protocol::{Members, Tag};
+use crate::protocol::{GroupMembers, Tag};
 use crate::sync::atomic::Ordering::SeqCst;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ pub(super) struct Extra {
     /// Count of its peer's connections.
     pub(super) peer_count: Option<Box<PeerCount>>,
     /// The groups that it is a member of, with its place among the members in this loop.
-    pub(super) groups: Vec<(Arc<Members>, usize)>,
+    pub(super) groups: Vec<(Arc<GroupMembers>, usize)>,
     /// Direction of its bytes.
     pub(super) relay: Option<Relay>,
     /// The connect that asked for it, until it is joined with the connection that asked, or that connection is gone.

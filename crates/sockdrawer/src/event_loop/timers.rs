@@ -7,7 +7,7 @@ use crate::clock::deadline;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-pub(super) struct Timers {
+pub(super) struct LoopTimers {
     pub(super) wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
@@ -29,10 +29,10 @@ pub(super) struct Seen {
     pub(super) since: Instant,
 }
 
-impl Timers {
-    pub(super) fn new(start: Instant, at_once: usize) -> Timers {
+impl LoopTimers {
+    pub(super) fn new(start: Instant, at_once: usize) -> LoopTimers {
         let (far, idle) = (HashMap::new(), HashMap::new());
-        Timers { wheel: Wheel::new(start), far, due: Vec::with_capacity(at_once), idle, second: 0 }
+        LoopTimers { wheel: Wheel::new(start), far, due: Vec::with_capacity(at_once), idle, second: 0 }
     }
 
     pub(super) fn look_at_clock(&mut self) {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A job, and whom to tell.
-pub(crate) struct Task {
+pub(crate) struct QueuedJob {
     pub(crate) job: Job,
     pub(crate) token: u64,
     pub(crate) inbox: Arc<Inbox>,
@@ -16,12 +16,12 @@ pub(crate) struct Task {
 
 /// The queue, and how many threads should serve it.
 pub(crate) struct Workers {
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     work: Condvar,
 }
 
-struct State {
-    tasks: VecDeque<Task>,
+struct WorkersState {
+    tasks: VecDeque<QueuedJob>,
     bound: usize,
     /// Number of threads that should run.
     wanted: usize,
@@ -34,13 +34,13 @@ struct State {
 pub(crate) enum Submitted {
     Queued,
     /// There are no workers, by configuration: the loop runs the job itself.
-    NoWorkers(Task),
-    QueueFull(Task),
+    NoWorkers(QueuedJob),
+    QueueFull(QueuedJob),
 }
 
 /// Next thing that a worker thread does.
-pub(crate) enum Next {
-    Task(Task),
+pub(crate) enum NextWork {
+    Job(QueuedJob),
     /// There are more threads than wanted: this one ends.
     Leave,
 }
@@ -48,11 +48,14 @@ pub(crate) enum Next {
 impl Workers {
     pub(crate) fn new(bound: usize) -> Arc<Workers> {
         let tasks = VecDeque::with_capacity(bound.min(64));
-        Arc::new(Workers { state: Mutex::new(State { tasks, bound, wanted: 0, running: 0, crashes: 0 }), work: Condvar::new() })
+        Arc::new(Workers {
+            state: Mutex::new(WorkersState { tasks, bound, wanted: 0, running: 0, crashes: 0 }),
+            work: Condvar::new(),
+        })
     }
 
     /// Puts a job in the queue, or gives it back.
-    pub(crate) fn submit(&self, task: Task) -> Submitted {
+    pub(crate) fn submit(&self, task: QueuedJob) -> Submitted {
         let mut state = lock(&self.state);
         if state.wanted == 0 && state.running == 0 {
             return Submitted::NoWorkers(task);
@@ -96,14 +99,14 @@ impl Workers {
     }
 
     /// Waits for the next task.
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> NextWork {
         let mut state = lock(&self.state);
         loop {
             let spare = state.running > state.wanted;
             // Jobs submitted while there were workers are run, even when none are wanted any more.
             if spare && (state.wanted > 0 || state.tasks.is_empty() || state.running > 1) {
                 state.running -= 1;
-                return Next::Leave;
+                return NextWork::Leave;
             }
             if state.crashes > 0 {
                 state.crashes -= 1;
@@ -111,7 +114,7 @@ impl Workers {
                 panic!("a test crashed this worker");
             }
             if let Some(task) = state.tasks.pop_front() {
-                return Next::Task(task);
+                return NextWork::Job(task);
             }
             state = wait(&self.work, state);
         }
@@ -119,8 +122,8 @@ impl Workers {
 
     /// Serves the queue: a worker thread's whole life. A panicking job is caught in [`Job::run`](crate::protocol::Job).
     pub(crate) fn serve(&self) {
-        while let Next::Task(task) = self.next() {
-            let Task { job, token, inbox } = task;
+        while let NextWork::Job(task) = self.next() {
+            let QueuedJob { job, token, inbox } = task;
             let result: JobResult = job.run();
             // A loop that is gone takes its connections with it: the result is not wanted.
             if let Err(message) = inbox.put(Message::Done(token, result)) {

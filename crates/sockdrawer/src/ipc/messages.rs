@@ -3,7 +3,7 @@
 use crate::admission::AcceptState;
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Passed, Receiver};
-pub(crate) use crate::ipc::plans::{Build, Planned, PoolPlanned, Replace, Replaced};
+pub(crate) use crate::ipc::plans::{BuildId, Planned, PoolPlanned, ReplaceReport, ReplaceRequest};
 use crate::ipc::record::{Record, Restored};
 use crate::ipc::state_level;
 use crate::ipc::yours::Yours;
@@ -25,7 +25,7 @@ pub(crate) enum Said {
     /// meeting place behind them.
     Welcome(Welcome),
     /// The predecessor goes on as it was, for this reason.
-    Refused(Refused),
+    Refused(RefusedSuccessor),
     /// The successor has all that can fail.
     Prepared(Prepared),
     /// The predecessor accepts no more: the successor owns the listeners.
@@ -45,11 +45,11 @@ pub(crate) enum Said {
     /// The successor stands: the predecessor may close its copies of the listening sockets.
     Settled,
     /// Any process of the user asks the predecessor to start a successor, and to say what comes of it.
-    Replace(Replace),
+    Replace(ReplaceRequest),
     /// The answer to that: what is about to happen.
     Planned(Planned),
     /// The last answer to that: what has happened.
-    Replaced(Replaced),
+    Replaced(ReplaceReport),
     /// A pool of the successor is shut down, and with it what the predecessor has of it.
     ShutDown(ShutDown),
     /// The successor asks for an operation on what the predecessor has of a pool.
@@ -101,15 +101,15 @@ pub(crate) struct Listened {
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedSuccessor {
     pub(crate) reason: String,
     /// The process that a successor does not replace, by its number; None: the one that hears it.
     pub(crate) to: Option<String>,
 }
 
-impl Refused {
-    pub(crate) fn because(reason: String) -> Refused {
-        Refused { reason, to: None }
+impl RefusedSuccessor {
+    pub(crate) fn because(reason: String) -> RefusedSuccessor {
+        RefusedSuccessor { reason, to: None }
     }
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn receive(receiver: &mut Receiver, socket: BorrowedFd<'_>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::packets::Sender;
+    use crate::ipc::packets::PacketSender;
     use crate::sys::passing::{packet_pair, send_packet};
     use std::os::fd::AsFd;
     use std::time::Duration;
@@ -266,7 +266,7 @@ mod tests {
     fn what_is_said_arrives_and_unknown_fields_are_skipped() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX], ..Yours::default() });
-        Sender::default().send(one.as_fd(), &said, &[two.as_fd()], true).expect("sent");
+        PacketSender::default().send(one.as_fd(), &said, &[two.as_fd()], true).expect("sent");
         let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));
         #[derive(serde::Serialize)]
@@ -275,11 +275,11 @@ mod tests {
             Unknown(u64),
         }
         let later = Later::Left { name: "pool", later: [7; 2] };
-        Sender::default().send(one.as_fd(), &later, &[], true).expect("sent");
+        PacketSender::default().send(one.as_fd(), &later, &[], true).expect("sent");
         let held = Held { name: "pool".to_owned(), ..Held::default() };
         let (heard, _) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!(heard, Said::Left(held));
-        Sender::default().send(one.as_fd(), &Later::Unknown(7), &[], true).expect("sent");
+        PacketSender::default().send(one.as_fd(), &Later::Unknown(7), &[], true).expect("sent");
         assert_eq!(receive(&mut Receiver::default(), two.as_fd()).map(|_| ()), Err(Errno::BADMSG));
         send_packet(one.as_fd(), &[&1_u64.to_le_bytes()[..], &[1, 0], b"\xff garbage"].concat(), &[], true).expect("sent");
         assert_eq!(receive(&mut Receiver::default(), two.as_fd()).map(|_| ()), Err(Errno::BADMSG));

@@ -19,11 +19,11 @@ const HEAD_BYTES: usize = 10;
 
 /// Sends messages of any length as packets.
 #[derive(Default)]
-pub(crate) struct Sender {
+pub(crate) struct PacketSender {
     sent: u64,
 }
 
-impl Sender {
+impl PacketSender {
     /// Sends a message. With `wait` it waits until the socket has room.
     ///
     /// # Errors
@@ -67,11 +67,11 @@ pub(crate) type Passed<T> = (T, Option<Vec<OwnedFd>>);
 #[derive(Default)]
 pub(crate) struct Receiver {
     /// The part that has come of the message on its way.
-    message: Message,
+    message: Packet,
 }
 
 #[derive(Default)]
-struct Message {
+struct Packet {
     number: u64,
     bytes: Wiped,
     descriptors: Vec<OwnedFd>,
@@ -98,7 +98,7 @@ impl Receiver {
             let number = u64::from_le_bytes(*number);
             // A sender's messages come one after another: one before this was given up in the middle.
             if self.message.number != number {
-                self.message = Message { number, ..Message::default() };
+                self.message = Packet { number, ..Packet::default() };
             }
             let message = &mut self.message;
             message.bytes.push(part);
@@ -108,7 +108,7 @@ impl Receiver {
                 return Err(Errno::MSGSIZE);
             }
             if *last == 1 {
-                let Message { bytes, descriptors, lost, .. } = std::mem::take(message);
+                let Packet { bytes, descriptors, lost, .. } = std::mem::take(message);
                 return Ok(Some((decode(&bytes)?, (!lost).then_some(descriptors))));
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Replace {
+pub(crate) struct ReplaceRequest {
     /// The program and its arguments; none: the predecessor's own.
     pub(crate) command: Vec<Vec<u8>>,
     /// Maximum time until the new build is ready, in milliseconds.
@@ -21,8 +21,8 @@ pub(crate) struct Replace {
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct Planned {
-    pub(crate) from: Build,
-    pub(crate) to: Option<Build>,
+    pub(crate) from: BuildId,
+    pub(crate) to: Option<BuildId>,
     pub(crate) pools: Vec<PoolPlanned>,
     /// The names of what the older build carries and the newer one does not.
     pub(crate) dropped: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Planned {
 
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Build {
+pub(crate) struct BuildId {
     pub(crate) version: String,
     pub(crate) pid: u32,
 }
@@ -57,7 +57,7 @@ pub(crate) struct PoolPlanned {
 /// Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Replaced {
+pub(crate) struct ReplaceReport {
     /// Reason why it was not replaced; empty: it was.
     pub(crate) refused: String,
     pub(crate) pid: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Replaced {
     pub(crate) not_restored: Vec<String>,
 }
 
-impl Replace {
+impl ReplaceRequest {
     /// Returns true where nothing is to be replaced: the answer is all that is wanted.
     pub(crate) fn is_question(&self) -> bool {
         self.look || self.build

@@ -98,7 +98,7 @@ impl Filtering for Accepts {
 
     fn filter(&self, peer: &Peer) -> HeaderFilter {
         let expected = peer.side() == Side::Accepted && self.sources.iter().any(|source| source.takes(peer));
-        HeaderFilter { stage: if expected { Stage::Expects } else { Stage::sends(&[]) } }
+        HeaderFilter { stage: if expected { HeaderStage::Expects } else { HeaderStage::sends(&[]) } }
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
@@ -186,14 +186,14 @@ impl Filtering for Sends {
     /// Makes the filter of a connection. Nothing is sent on one that was accepted.
     fn filter(&self, peer: &Peer) -> HeaderFilter {
         if peer.side() == Side::Accepted {
-            return HeaderFilter { stage: Stage::sends(&[]) };
+            return HeaderFilter { stage: HeaderStage::sends(&[]) };
         }
         let header = (self.source)(peer).map_or(Header::Local, |source| {
             // A Unix socket has no such address.
             let nowhere: IpAddr = if source.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
             Header::proxied(source, peer.remote().unwrap_or(SocketAddr::new(nowhere, 0)))
         });
-        HeaderFilter { stage: Stage::sends(&header.bytes(self.version)) }
+        HeaderFilter { stage: HeaderStage::sends(&header.bytes(self.version)) }
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
@@ -212,11 +212,11 @@ impl Filtering for Sends {
 /// The state of a connection whose first bytes are, or may be, a header.
 #[derive(Debug)]
 pub struct HeaderFilter {
-    stage: Stage,
+    stage: HeaderStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum HeaderStage {
     Expects,
     /// This number of bytes of the header is left, of which nothing is to be learned.
     Skips(usize, Option<SocketAddr>),
@@ -236,34 +236,34 @@ enum Written {
 impl HeaderFilter {
     fn restore(from: &mut Saved<'_>) -> Result<HeaderFilter, CannotRestore> {
         let stage = match from.value()? {
-            Written::Expects => Stage::Expects,
-            Written::Skips(left, source) => Stage::Skips(left.try_into().unwrap_or(usize::MAX), source),
-            Written::Open => Stage::Open,
+            Written::Expects => HeaderStage::Expects,
+            Written::Skips(left, source) => HeaderStage::Skips(left.try_into().unwrap_or(usize::MAX), source),
+            Written::Open => HeaderStage::Open,
         };
         Ok(HeaderFilter { stage })
     }
 }
 
-impl Stage {
-    fn sends(bytes: &[u8]) -> Stage {
-        Stage::Sends(bytes.into())
+impl HeaderStage {
+    fn sends(bytes: &[u8]) -> HeaderStage {
+        HeaderStage::Sends(bytes.into())
     }
 }
 
 impl Filter for HeaderFilter {
     fn start(&mut self, wire: &mut Output) {
-        if let Stage::Sends(bytes) = &self.stage {
+        if let HeaderStage::Sends(bytes) = &self.stage {
             wire.push(bytes);
         }
     }
 
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
-        if let Stage::Expects = self.stage {
+        if let HeaderStage::Expects = self.stage {
             let Some((header, length)) = Header::parse(wire.bytes())? else { return Ok(Progress::NeedMore) };
-            self.stage = Stage::Skips(length, header.source());
+            self.stage = HeaderStage::Skips(length, header.source());
         }
         match &mut self.stage {
-            Stage::Skips(left, source) => {
+            HeaderStage::Skips(left, source) => {
                 let here = wire.bytes().len().min(*left);
                 wire.take(here);
                 *left -= here;
@@ -271,15 +271,15 @@ impl Filter for HeaderFilter {
                     return Ok(Progress::NeedMore);
                 }
                 let source = *source;
-                self.stage = Stage::Open;
+                self.stage = HeaderStage::Open;
                 Ok(Progress::Established(source))
             }
-            Stage::Sends(_) => {
-                self.stage = Stage::Open;
+            HeaderStage::Sends(_) => {
+                self.stage = HeaderStage::Open;
                 Ok(Progress::Established(None))
             }
-            Stage::Expects | Stage::Open if wire.is_empty() => Ok(Progress::NeedMore),
-            Stage::Expects | Stage::Open => {
+            HeaderStage::Expects | HeaderStage::Open if wire.is_empty() => Ok(Progress::NeedMore),
+            HeaderStage::Expects | HeaderStage::Open => {
                 plain.extend_from_slice(wire.take_all());
                 Ok(Progress::Plain)
             }
@@ -287,7 +287,7 @@ impl Filter for HeaderFilter {
     }
 
     fn passes(&self) -> bool {
-        matches!(self.stage, Stage::Open)
+        matches!(self.stage, HeaderStage::Open)
     }
 
     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
@@ -299,10 +299,10 @@ impl Filter for HeaderFilter {
     /// Saves the stage. The part of a header that was not taken is input of the connection, which goes along.
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         to.value(&match &self.stage {
-            Stage::Expects => Written::Expects,
-            Stage::Skips(left, source) => Written::Skips(*left as u64, *source),
-            Stage::Open => Written::Open,
-            Stage::Sends(_) => return Err(CannotSave::because("its header was not sent")),
+            HeaderStage::Expects => Written::Expects,
+            HeaderStage::Skips(left, source) => Written::Skips(*left as u64, *source),
+            HeaderStage::Open => Written::Open,
+            HeaderStage::Sends(_) => return Err(CannotSave::because("its header was not sent")),
         })
     }
 }

@@ -21,19 +21,19 @@ pub(crate) struct Limiter {
     process: Option<Process>,
     /// Number of loops that wait here, those included that were called and have not looked yet; readable without the lock of `line`.
     waiting: AtomicUsize,
-    line: Mutex<Line>,
+    line: Mutex<WaitingLoops>,
 }
 
 /// Loops of this process that wait for room.
 #[derive(Default)]
-struct Line {
-    queue: VecDeque<Arc<Place>>,
+struct WaitingLoops {
+    queue: VecDeque<Arc<PlaceInLine>>,
     /// Number of loops that were called and have not looked yet: until then no other loop may take a second permit before them.
     called: usize,
 }
 
 /// A loop's place in line.
-struct Place {
+struct PlaceInLine {
     wake: Arc<Wake>,
     called: AtomicBool,
 }
@@ -54,13 +54,13 @@ pub(crate) struct Process {
 /// The place of a loop that waits for room at one limiter. It leaves the line when it is dropped.
 pub(crate) struct Waiter {
     limiter: Arc<Limiter>,
-    place: Arc<Place>,
+    place: Arc<PlaceInLine>,
     waits: bool,
 }
 
 impl Waiter {
     pub(crate) fn new(limiter: Arc<Limiter>, wake: Arc<Wake>) -> Waiter {
-        Waiter { limiter, place: Arc::new(Place { wake, called: AtomicBool::new(false) }), waits: false }
+        Waiter { limiter, place: Arc::new(PlaceInLine { wake, called: AtomicBool::new(false) }), waits: false }
     }
 
     /// Stands in line, once; its loop is woken when there is room and it is this loop's turn. A loop that was called, and came too late for
@@ -111,8 +111,8 @@ impl Drop for Waiter {
     }
 }
 
-impl Line {
-    fn has(&self, place: &Arc<Place>) -> bool {
+impl WaitingLoops {
+    fn has(&self, place: &Arc<PlaceInLine>) -> bool {
         self.queue.iter().any(|queued| Arc::ptr_eq(queued, place))
     }
 
@@ -238,7 +238,7 @@ impl Limiter {
 
     /// Tells this process's waiting to its own threads and to the other processes, which need not know of loops that wait for its own
     /// bound. Under the line's lock, or the bit could stay behind.
-    fn note_waiting(&self, line: &MutexGuard<'_, Line>) {
+    fn note_waiting(&self, line: &MutexGuard<'_, WaitingLoops>) {
         self.waiting.store(line.len(), SeqCst);
         let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
         let bit = 1 << index;

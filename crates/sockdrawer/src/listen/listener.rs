@@ -2,7 +2,7 @@
 //! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
 use super::path_lock::PathLock;
-use super::reuseport_group::{Groups, Joining, Membership};
+use super::reuseport_group::{Joining, PortGroups, SocketsOfListener};
 use super::socket::ListenSocket;
 use super::state::ListenerState;
 use super::unix_path::{OwnedPath, beside, is_socket, is_stale, path_of, take_over};
@@ -22,7 +22,7 @@ pub(crate) const SOCKETS: usize = 16;
 pub(crate) const MAX_SOCKETS: usize = 1024;
 
 /// A listener: one address with its sockets.
-pub(crate) struct Listener {
+pub(crate) struct BoundListener {
     /// The address, with the real port.
     pub(crate) address: Address,
     pub(crate) sockets: Vec<Arc<ListenSocket>>,
@@ -35,7 +35,7 @@ pub(crate) struct Listener {
     handed_over: bool,
 }
 
-impl Drop for Listener {
+impl Drop for BoundListener {
     fn drop(&mut self) {
         // While its socket still listens: another program must not take the path for stale, and lose it a moment later.
         // The mistake: the end of a predecessor removes the path of its successor.
@@ -57,7 +57,7 @@ pub(crate) enum Ownership {
     /// No other process has them.
     Own,
     /// No other process has them, and the order is known in which they share their port.
-    Ordered(Membership),
+    Ordered(SocketsOfListener),
 }
 
 /// A listener as it is asked for.
@@ -75,15 +75,15 @@ pub(crate) struct Ask<'a> {
 
 /// The way in which two addresses of a port meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Meeting {
+pub(crate) enum Clash {
     Same,
     /// Either takes all addresses, the other a single one. The kernel sends a connection to the narrower.
     Overlapping,
 }
 
-impl Meeting {
+impl Clash {
     /// Returns how two addresses meet; None: they do not.
-    pub(crate) fn of(one: &Address, other: &Address) -> Option<Meeting> {
+    pub(crate) fn of(one: &Address, other: &Address) -> Option<Clash> {
         let (Address::Tcp(one), Address::Tcp(other)) = (one, other) else { return None };
         if one.port() != other.port() {
             return None;
@@ -92,8 +92,8 @@ impl Meeting {
         // An IPv6 socket that takes every address takes those of IPv4, too.
         let takes = |wide: IpAddr, narrow: IpAddr| wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4());
         match one == other {
-            true => Some(Meeting::Same),
-            false => (takes(one, other) || takes(other, one)).then_some(Meeting::Overlapping),
+            true => Some(Clash::Same),
+            false => (takes(one, other) || takes(other, one)).then_some(Clash::Overlapping),
         }
     }
 }
@@ -102,7 +102,7 @@ impl Meeting {
 pub(crate) struct NotOpened {
     pub(crate) error: Error,
     /// Sockets that listened by then at an address that the pool has already: a client may have connected.
-    pub(crate) left: Option<Box<Listener>>,
+    pub(crate) left: Option<Box<BoundListener>>,
 }
 
 impl From<Error> for NotOpened {
@@ -111,10 +111,10 @@ impl From<Error> for NotOpened {
     }
 }
 
-impl Listener {
+impl BoundListener {
     /// Binds and listens, a TCP address with so many sockets. The first is bound alone, so that a second program is refused; then
     /// the port is shared among the others.
-    pub(crate) fn open(ask: &Ask<'_>) -> Result<Listener, Error> {
+    pub(crate) fn open(ask: &Ask<'_>) -> Result<BoundListener, Error> {
         let wanted = ask.wanted(ask.address, false);
         if let Some(by) = ask.by {
             return ask.opened_by(by, &wanted);
@@ -129,13 +129,13 @@ impl Listener {
         };
         let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
         let sockets = sockets.map_err(|errno| ask.error(errno))?;
-        ask.opened(sockets, Groups::lease(&Arc::default()))
+        ask.opened(sockets, PortGroups::lease(&Arc::default()))
     }
 
     /// Opens sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
-    pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
+    pub(crate) fn open_beside(old: &BoundListener, ask: &Ask<'_>) -> Result<BoundListener, NotOpened> {
         if !matches!(ask.address, Address::Tcp(_)) {
-            return Ok(Listener::open_for_path(old, ask)?);
+            return Ok(BoundListener::open_for_path(old, ask)?);
         }
         old.check_not_borrowed()?;
         let same = old.is_at(ask.address);
@@ -155,7 +155,7 @@ impl Listener {
             _ => Arc::default(),
         };
         let bound = Bound::bind(&wanted).map_err(fail)?;
-        let joining = Groups::lease(&groups);
+        let joining = PortGroups::lease(&groups);
         match bound.listen(&wanted) {
             Ok(sockets) => Ok(ask.opened(sockets, joining)?),
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
@@ -163,19 +163,19 @@ impl Listener {
         }
     }
 
-    /// Opens a Unix socket that is to have the path of `old`: it listens under a name of its own until [`Listener::exchange_paths`].
-    fn open_for_path(old: &Listener, ask: &Ask<'_>) -> Result<Listener, Error> {
+    /// Opens a Unix socket that is to have the path of `old`: it listens under a name of its own until [`BoundListener::exchange_paths`].
+    fn open_for_path(old: &BoundListener, ask: &Ask<'_>) -> Result<BoundListener, Error> {
         old.check_not_borrowed()?;
         let (Some(path), Some(_)) = (path_of(ask.address), &old.path) else { return Err(no_path(ask.address)) };
         let at = Address::Unix(beside(path).ok_or_else(|| ask.error(Errno::NAMETOOLONG))?);
-        let mut listener = Listener::open(&Ask { address: &at, ..*ask }).map_err(|error| of_address(error, ask.address))?;
+        let mut listener = BoundListener::open(&Ask { address: &at, ..*ask }).map_err(|error| of_address(error, ask.address))?;
         listener.address = ask.address.clone();
         if listener.path.is_none() { Err(no_path(ask.address)) } else { Ok(listener) }
     }
 
     /// Gives the path of `old` to this one, at once: no connect finds it absent or refused. Once more gives it back. Sockets that have no path, as
     /// those of TCP, stay as they are.
-    pub(crate) fn exchange_paths(&mut self, old: &mut Listener, system: &dyn System) -> Result<(), Error> {
+    pub(crate) fn exchange_paths(&mut self, old: &mut BoundListener, system: &dyn System) -> Result<(), Error> {
         let (Some(path), Some(before)) = (&mut self.path, &mut old.path) else { return Ok(()) };
         path.exchange(before, system).map_err(|errno| match errno {
             Errno::INVAL | Errno::NOSYS => Error::Listen {
@@ -196,13 +196,20 @@ impl Listener {
     }
 
     /// Returns how the sockets asked for meet these at their port; None: they do not, or they are not the pool's alone.
-    pub(crate) fn meets(&self, asked: &Address) -> Option<Meeting> {
-        if matches!(self.ownership, Ownership::Shared) { None } else { Meeting::of(&self.address, asked) }
+    pub(crate) fn meets(&self, asked: &Address) -> Option<Clash> {
+        if matches!(self.ownership, Ownership::Shared) { None } else { Clash::of(&self.address, asked) }
     }
 
     /// Makes a listener with sockets that another process bound; they come one by one.
-    pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false, handed_over: false }
+    pub(crate) fn shared(address: Address) -> BoundListener {
+        BoundListener {
+            address,
+            sockets: Vec::new(),
+            ownership: Ownership::Shared,
+            path: None,
+            retires: false,
+            handed_over: false,
+        }
     }
 
     /// Has the connections of each socket go round among all loops, where there are more loops than sockets, or a single socket.
@@ -212,14 +219,14 @@ impl Listener {
     }
 
     /// Makes a listener of a socket that listens already.
-    pub(crate) fn inherit(ask: &Ask<'_>, socket: Arc<OwnedFd>) -> Result<Listener, Error> {
+    pub(crate) fn inherit(ask: &Ask<'_>, socket: Arc<OwnedFd>) -> Result<BoundListener, Error> {
         let real = ask.checked(socket.as_fd()).map_err(|errno| ask.error(errno))?.ok_or_else(|| {
             let reason = format!("the socket inherited for {} does not listen: call listen on it first", ask.address);
             Error::Invalid { setting: "listeners", reason }
         })?;
         let socket = ListenSocket::new(socket, true);
         socket.set_options(ask.system, ask.accepted).map_err(|errno| ask.error(errno))?;
-        Ok(Listener {
+        Ok(BoundListener {
             address: real,
             sockets: vec![socket],
             ownership: Ownership::Shared,
@@ -230,9 +237,9 @@ impl Listener {
     }
 
     /// Goes on with the sockets of a process that this one replaces, which shared their port in this order. That process may take them back
-    /// until [`Listener::take_for_good`]: it must find them, and their path, as it left them.
-    pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>, is_shared: bool) -> Result<Listener, Error> {
-        let mut listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
+    /// until [`BoundListener::take_for_good`]: it must find them, and their path, as it left them.
+    pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>, is_shared: bool) -> Result<BoundListener, Error> {
+        let mut listener = ask.opened(sockets, PortGroups::lease(&Arc::default()))?;
         listener.hand_over(true);
         listener.sockets.iter().for_each(|socket| socket.set_borrowed(true, ask.system));
         if is_shared {
@@ -294,9 +301,9 @@ impl Listener {
     }
 
     /// Returns the same sockets for others to join, however far their end is; the retirement of this listener closes them.
-    pub(crate) fn to_join(&self) -> Listener {
+    pub(crate) fn to_join(&self) -> BoundListener {
         let (address, sockets, ownership) = (self.address.clone(), self.sockets.clone(), self.ownership.clone());
-        Listener { address, sockets, ownership, path: None, retires: true, handed_over: false }
+        BoundListener { address, sockets, ownership, path: None, retires: true, handed_over: false }
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
@@ -357,7 +364,7 @@ impl Ask<'_> {
     }
 
     /// Makes a listener of sockets that this module has bound.
-    fn opened(&self, sockets: Vec<OwnedFd>, mut joining: Joining<'_>) -> Result<Listener, Error> {
+    fn opened(&self, sockets: Vec<OwnedFd>, mut joining: Joining<'_>) -> Result<BoundListener, Error> {
         let alone = !matches!(self.address, Address::Tcp(_));
         let address = match (self.address, sockets.first()) {
             (Address::Tcp(asked), Some(first)) => {
@@ -368,11 +375,11 @@ impl Ask<'_> {
         let sockets: Vec<_> = sockets.into_iter().map(|socket| ListenSocket::new(Arc::new(socket), alone)).collect();
         let ownership = if alone { Ownership::Own } else { Ownership::Ordered(joining.join(self.options, &sockets)) };
         let path = OwnedPath::new(&address);
-        Ok(Listener { address, sockets, ownership, path, retires: false, handed_over: false })
+        Ok(BoundListener { address, sockets, ownership, path, retires: false, handed_over: false })
     }
 
     /// Makes a listener of sockets that the system interface has made.
-    fn opened_by(&self, by: &dyn Listen, wanted: &ListenRequest<'_>) -> Result<Listener, Error> {
+    fn opened_by(&self, by: &dyn Listen, wanted: &ListenRequest<'_>) -> Result<BoundListener, Error> {
         let address = wanted.address;
         let fail = |source| Error::Listen { address: address.clone(), source, remedy: "it was asked of Config::listen_by" };
         let sockets = by.listen(wanted).map_err(fail)?;
@@ -393,7 +400,7 @@ impl Ask<'_> {
         }
         let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
         let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
-        Ok(Listener { address, sockets, ownership, path, retires: false, handed_over: false })
+        Ok(BoundListener { address, sockets, ownership, path, retires: false, handed_over: false })
     }
 
     /// Makes a socket of another maker fit to accept from. Returns its real address; None: it does not listen.
@@ -476,11 +483,11 @@ mod tests {
     use crate::sys::Kernel;
     use std::path::{Path, PathBuf};
 
-    fn open(address: &Address) -> Result<Listener, Error> {
+    fn open(address: &Address) -> Result<BoundListener, Error> {
         let (options, accepted) = (ListenOptions::default(), SocketOptions::default());
         let ask =
             Ask { system: &Kernel, address, options: &options, accepted: &accepted, backlog: 16, sockets: SOCKETS, by: None };
-        Listener::open(&ask)
+        BoundListener::open(&ask)
     }
 
     #[test]

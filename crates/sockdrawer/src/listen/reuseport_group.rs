@@ -10,17 +10,17 @@ use std::sync::{Arc, Weak};
 
 /// The groups of one address: more than one where sockets with other options replace them.
 #[derive(Default)]
-pub(crate) struct Groups(Mutex<Vec<Group>>);
+pub(crate) struct PortGroups(Mutex<Vec<PortGroup>>);
 
 /// The sockets of an address that belong to one listener.
 #[derive(Clone)]
-pub(crate) struct Membership {
-    groups: Arc<Groups>,
+pub(crate) struct SocketsOfListener {
+    groups: Arc<PortGroups>,
     options: ListenOptions,
     ids: Vec<u64>,
 }
 
-struct Group {
+struct PortGroup {
     /// Options of one of its sockets; see [`ListenOptions::same_group`].
     options: ListenOptions,
     order: Order<Weak<ListenSocket>>,
@@ -28,11 +28,11 @@ struct Group {
 
 /// Members by place. Pure.
 struct Order<S> {
-    members: Vec<Member<S>>,
+    members: Vec<PortMember<S>>,
     next: u64,
 }
 
-struct Member<S> {
+struct PortMember<S> {
     id: u64,
     retiring: bool,
     socket: S,
@@ -41,7 +41,7 @@ struct Member<S> {
 impl<S> Order<S> {
     fn join(&mut self, socket: S) -> u64 {
         self.next += 1;
-        self.members.push(Member { id: self.next, retiring: false, socket });
+        self.members.push(PortMember { id: self.next, retiring: false, socket });
         self.next
     }
 
@@ -86,8 +86,8 @@ impl<S> Order<S> {
     }
 }
 
-impl Group {
-    fn socket_where(&self, wanted: impl Fn(&Member<Weak<ListenSocket>>) -> bool) -> Option<Arc<ListenSocket>> {
+impl PortGroup {
+    fn socket_where(&self, wanted: impl Fn(&PortMember<Weak<ListenSocket>>) -> bool) -> Option<Arc<ListenSocket>> {
         self.order.members.iter().filter(|member| wanted(member)).find_map(|member| member.socket.upgrade())
     }
 
@@ -130,36 +130,36 @@ impl Group {
 /// Holds an address's groups as they are, from before sockets begin to listen until they are members here too: if another stopped
 /// in between, the kernel would give its place to one of them.
 pub(crate) struct Joining<'a> {
-    groups: &'a Arc<Groups>,
-    all: MutexGuard<'a, Vec<Group>>,
+    groups: &'a Arc<PortGroups>,
+    all: MutexGuard<'a, Vec<PortGroup>>,
 }
 
-impl Groups {
-    pub(crate) fn lease(groups: &Arc<Groups>) -> Joining<'_> {
+impl PortGroups {
+    pub(crate) fn lease(groups: &Arc<PortGroups>) -> Joining<'_> {
         Joining { groups, all: lock(&groups.0) }
     }
 }
 
 impl Joining<'_> {
     /// Returns a new member set, in the order in which they began to listen.
-    pub(crate) fn join(&mut self, options: &ListenOptions, sockets: &[Arc<ListenSocket>]) -> Membership {
+    pub(crate) fn join(&mut self, options: &ListenOptions, sockets: &[Arc<ListenSocket>]) -> SocketsOfListener {
         let Joining { groups, all } = self;
         let at = all.iter().position(|group| group.options.same_group(options)).unwrap_or_else(|| {
             let order = Order { members: Vec::new(), next: 0 };
-            all.push(Group { options: options.clone(), order });
+            all.push(PortGroup { options: options.clone(), order });
             all.len() - 1
         });
         let ids = sockets.iter().map(|socket| all[at].order.join(Arc::downgrade(socket))).collect();
-        Membership { groups: groups.clone(), options: options.clone(), ids }
+        SocketsOfListener { groups: groups.clone(), options: options.clone(), ids }
     }
 }
 
-impl Membership {
-    pub(crate) fn groups(&self) -> &Arc<Groups> {
+impl SocketsOfListener {
+    pub(crate) fn groups(&self) -> &Arc<PortGroups> {
         &self.groups
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Group) -> T) -> Option<T> {
+    fn with<T>(&self, work: impl FnOnce(&mut PortGroup) -> T) -> Option<T> {
         let mut all = lock(&self.groups.0);
         all.iter_mut().find(|group| group.options.same_group(&self.options)).map(work)
     }

@@ -32,7 +32,7 @@ const CHILDREN: usize = 1;
 
 /// The children of a helper.
 pub(crate) struct Children {
-    table: Unforked<Mutex<Table>>,
+    table: Unforked<Mutex<ChildTable>>,
     shared_counters: SharedCounters,
     /// The descriptor by which a child maps its own page of the shared numbers.
     numbers: OwnedFd,
@@ -41,7 +41,7 @@ pub(crate) struct Children {
 }
 
 /// Places, in chunks that never move, for those that live: each is where a child counts among the shared numbers, too.
-struct Table {
+struct ChildTable {
     /// The place of each process.
     slots: HashMap<u32, usize>,
     chunks: Vec<Unforked<Chunk>>,
@@ -111,7 +111,7 @@ struct ChildSlot {
     page: ChildPage,
 }
 
-impl Table {
+impl ChildTable {
     fn at(&mut self, slot: usize) -> &mut Option<Child> {
         &mut self.chunks[slot / CHUNK][slot % CHUNK]
     }
@@ -227,7 +227,7 @@ impl Children {
         own.push(connections.watched().as_raw_fd());
         let inherited = Inherited { own, ..Inherited::default() };
         let (slots, chunks, free) = Default::default();
-        let table = Unforked::new(Mutex::new(Table { slots, chunks, free, inherited, programs: 0, connections }))?;
+        let table = Unforked::new(Mutex::new(ChildTable { slots, chunks, free, inherited, programs: 0, connections }))?;
         Ok(Arc::new(Children { table, shared_counters, numbers, main: Box::new(main), parent: std::process::id() }))
     }
 
@@ -249,7 +249,7 @@ impl Children {
     /// Returns the processes of programs whose peers are gone, each once.
     pub(crate) fn gone(&self) -> Vec<u32> {
         let mut table = lock(&self.table);
-        let Table { chunks, connections, slots, .. } = &mut *table;
+        let ChildTable { chunks, connections, slots, .. } = &mut *table;
         let gone = connections.look(|slot| {
             let child = chunks.get(slot / CHUNK)?[slot % CHUNK].as_ref()?;
             child.connection.as_ref().map(AsFd::as_fd)

@@ -67,7 +67,7 @@ fn watch(event_loop: &EventLoop, runtime: &LocalRuntime) -> io::Result<AsyncFd<A
 /// Turns the event loop whenever it has something to do, and lets the other tasks run between two turns.
 async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<Arc<OwnedFd>>) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
-    let mut alarm = Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
+    let mut alarm = RuntimeTimer { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
     while !event_loop.stopping {
         let busy = event_loop.turn_now(&mut events);
         // Another turn, for the supervisor, which looks whether this loop hangs.
@@ -93,12 +93,12 @@ async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<A
 
 /// Wakes the event loop's task when something is due. Most deadlines are moved away again before they come, so it is set anew only for
 /// an earlier one; it may be early then, which costs a turn that finds nothing. The runtime's clock ticks in milliseconds, rounded up.
-struct Alarm {
+struct RuntimeTimer {
     sleep: Pin<Box<Sleep>>,
     armed: Option<Instant>,
 }
 
-impl Alarm {
+impl RuntimeTimer {
     fn poll_at(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.armed.is_none_or(|armed| due < armed) {
             self.sleep.as_mut().reset(due.into());

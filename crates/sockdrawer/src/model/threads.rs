@@ -40,7 +40,7 @@ pub(crate) struct Threads {
 
 #[derive(Default)]
 struct Served {
-    all: Vec<Started>,
+    all: Vec<StartedThread>,
     /// Threads without a connection; the one that has been idle for the shortest time is last, and next.
     idle: Vec<Arc<Thread>>,
     /// Connections for threads that have given their permit back and are about to be idle.
@@ -58,7 +58,7 @@ struct Thread {
     snapshot: Arc<SnapshotCell>,
 }
 
-struct Started {
+struct StartedThread {
     thread: Arc<Thread>,
     handle: JoinHandle<()>,
 }
@@ -93,7 +93,7 @@ impl Threads {
         };
         // The inbox of the thread is open: before it can end it must pass the lock that is held here.
         let _ = thread.inbox.put(Message::Adopt(incoming));
-        served.all.push(Started { thread, handle });
+        served.all.push(StartedThread { thread, handle });
         Ok(())
     }
 

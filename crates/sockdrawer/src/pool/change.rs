@@ -4,7 +4,7 @@ use super::control::{Control, Core, Started, is_running};
 use super::listeners::{ListenerEntry, Replacing};
 use super::members::{Changing, Members};
 use super::plan::{Applied, How, Plan, Sockets, plan};
-use super::retire::Begun;
+use super::retire::RetiringAddresses;
 use super::validate::{validate, validate_addresses};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Revision};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// All that a change needs, made before anything is changed.
-struct Prepared<M: Members> {
+struct PreparedChange<M: Members> {
     next: Option<M::Next>,
     added: Vec<ListenerEntry>,
     /// New sockets by the index of the listener that each replaces.
@@ -30,7 +30,7 @@ struct Prepared<M: Members> {
 impl<M: Members> Core<M> {
     /// Makes a change from its beginning to its end. Also returns the configuration before it: its service and observer are the user's, and are
     /// dropped without the lock, under which changes come one after another.
-    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
+    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, RetiringAddresses), Error> {
         let mut control = lock(&self.control);
         if control.handing_over {
             let reason = match control.listeners.handed_over.is_empty() && control.accept_state == AcceptState::Suspended {
@@ -43,7 +43,11 @@ impl<M: Members> Core<M> {
     }
 
     /// Makes a change as [`Core::change`] does, also where another process may have, or take back, what the pool listens at.
-    pub(super) fn change_now(&self, control: &mut Control<M>, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
+    pub(super) fn change_now(
+        &self,
+        control: &mut Control<M>,
+        wanted: Config,
+    ) -> Result<(Applied, Config, RetiringAddresses), Error> {
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(control, &plan, &wanted)?;
         let (before, begun) = self.commit(control, wanted, prepared);
@@ -54,7 +58,7 @@ impl<M: Members> Core<M> {
         Ok((Applied { plan, generation, revision, took: Duration::ZERO }, before, begun))
     }
 
-    fn prepare(&self, control: &mut Control<M>, plan: &Plan, wanted: &Config) -> Result<Prepared<M>, Error> {
+    fn prepare(&self, control: &mut Control<M>, plan: &Plan, wanted: &Config) -> Result<PreparedChange<M>, Error> {
         let limit = self.own.limit(&control.own, wanted)?;
         let next = if plan.has(How::NewGeneration) {
             check_generations(wanted, M::live_generations(self, control, wanted).into_iter())?;
@@ -72,7 +76,7 @@ impl<M: Members> Core<M> {
         let (started, outcome) = self.start_members(control, wanted);
         let change = Changing { wanted, next, started };
         match outcome.and_then(|()| self.prepare_members(control, &change)) {
-            Ok(replacing) => Ok(Prepared { next: change.next, started: change.started, added, replacing, limit }),
+            Ok(replacing) => Ok(PreparedChange { next: change.next, started: change.started, added, replacing, limit }),
             Err(error) => {
                 change.started.iter().filter_map(|(_, member)| member.running.as_ref()).for_each(M::dismiss);
                 added.into_iter().for_each(ListenerEntry::put_back);
@@ -105,7 +109,7 @@ impl<M: Members> Core<M> {
     }
 
     /// Commits a change: nothing here can fail for a reason that the caller could mend. Returns the configuration before.
-    fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: Prepared<M>) -> (Config, Begun) {
+    fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: PreparedChange<M>) -> (Config, RetiringAddresses) {
         // First: the members hear of the switch.
         control.put(prepared.started);
         // Members that are not wanted go on with the connections they have; members that come back are the first of the list.

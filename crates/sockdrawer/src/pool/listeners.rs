@@ -6,7 +6,7 @@ use super::retire::{Retirement, Retirements};
 use super::validate::sockets_per_address;
 use crate::config::{Config, Listening};
 use crate::error::Error;
-use crate::listen::listener::{Ask, Listener, NotOpened};
+use crate::listen::listener::{Ask, BoundListener, NotOpened};
 use crate::listen::passed_on::PassedOn;
 use crate::listen::probe::probe;
 use crate::listen::state::ListenerState;
@@ -22,7 +22,7 @@ pub(crate) struct ListenerEntry {
     /// The number among listeners that retire, once it does.
     pub(crate) retirement: u64,
     pub(crate) asked: Listening,
-    pub(crate) listener: Listener,
+    pub(crate) listener: BoundListener,
     pub(crate) state: Arc<ListenerState>,
     /// Place of the listener's numbers among those that processes share.
     pub(crate) slot: usize,
@@ -72,7 +72,7 @@ impl ListenerEntry {
     pub(super) fn new(
         number: u64,
         asked: &Listening,
-        listener: Listener,
+        listener: BoundListener,
         state: Arc<ListenerState>,
         slot: usize,
     ) -> ListenerEntry {
@@ -109,13 +109,13 @@ impl Listeners {
         (config, listening): (&Config, &Listening),
         retirements: &Retirements,
         added: &[ListenerEntry],
-    ) -> Result<Listener, Error> {
+    ) -> Result<BoundListener, Error> {
         if let Some(taken) = passed_on(listening).and_then(|passed_on| passed_on.take(&ask(config, listening))) {
             return taken;
         }
         if let Some(at) = self.inherited.iter().position(|inherited| goes_on(&inherited.address, &listening.address)) {
             let ListeningSockets { sockets, is_shared, .. } = self.inherited.swap_remove(at);
-            return Listener::go_on(&ask(config, listening), sockets, is_shared);
+            return BoundListener::go_on(&ask(config, listening), sockets, is_shared);
         }
         let retiring = retirements.listeners();
         let here = self.listening.iter().chain(added).map(|entry| &entry.listener);
@@ -160,7 +160,7 @@ impl Listeners {
             let before = &self.listening[at];
             // Connections that came in there stay counted: the state is the address's.
             let (state, slot) = (before.state.clone(), before.slot);
-            let listener = Listener::open_beside(&before.listener, &ask(wanted, new)).and_then(|mut listener| {
+            let listener = BoundListener::open_beside(&before.listener, &ask(wanted, new)).and_then(|mut listener| {
                 listener.exchange_paths(&mut self.listening[at].listener, &*wanted.system)?;
                 Ok(listener)
             });
@@ -278,16 +278,16 @@ pub(crate) fn goes_on(inherited: &Address, asked: &Address) -> bool {
 pub(super) fn listen<'a>(
     config: &Config,
     listening: &Listening,
-    others: impl Iterator<Item = &'a Listener>,
-) -> Result<Listener, Error> {
+    others: impl Iterator<Item = &'a BoundListener>,
+) -> Result<BoundListener, Error> {
     let ask = ask(config, listening);
     if let Some(socket) = &listening.inherited {
-        return Listener::inherit(&ask, socket.clone());
+        return BoundListener::inherit(&ask, socket.clone());
     }
     let met = others.filter_map(|other| Some((other.meets(&listening.address)?, other)));
     match met.min_by_key(|(meeting, _)| *meeting) {
-        Some((_, other)) => Listener::open_beside(other, &ask).map_err(|failed| failed.error),
-        None => Listener::open(&ask),
+        Some((_, other)) => BoundListener::open_beside(other, &ask).map_err(|failed| failed.error),
+        None => BoundListener::open(&ask),
     }
 }
 

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::listen::listener::{Listener, Ownership};
+use crate::listen::listener::{BoundListener, Ownership};
 use crate::listen::socket::ListenSocket;
 use crate::net::Address;
 use crate::observe::Event;
@@ -59,7 +59,7 @@ pub(super) struct Retirement {
 
 /// The addresses that a change has begun to retire.
 #[derive(Default)]
-pub(super) struct Begun {
+pub(super) struct RetiringAddresses {
     removed: Vec<u64>,
     replaced: bool,
 }
@@ -68,14 +68,14 @@ pub(super) struct Begun {
 pub(crate) struct Retirements {
     system: Arc<dyn System>,
     keeper: OnceLock<Weak<dyn Keeper>>,
-    state: Mutex<State>,
+    state: Mutex<RetirementsState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct RetirementsState {
     /// Listeners that retire, by number. Until they are closed their ports are taken, whichever member empties them.
-    under_way: BTreeMap<u64, Arc<Listener>>,
+    under_way: BTreeMap<u64, Arc<BoundListener>>,
     /// There was no thread for these: a caller that waits, or a thread that has done another, does the work.
     left: Vec<Retirement>,
     last: u64,
@@ -91,7 +91,7 @@ impl Retirement {
 
     /// Begins the retirement. From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
     /// is dropped before its handshake begins.
-    pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {
+    pub(super) fn begin(number: u64, listener: &mut BoundListener, replaced: bool, system: &dyn System) -> Retirement {
         listener.retires();
         let (address, sockets, ownership) = (listener.address.clone(), listener.sockets.clone(), listener.ownership.clone());
         let retirement = Retirement { number, address, replaced, sockets, ownership };
@@ -166,7 +166,7 @@ fn handshakes(system: &dyn System, address: SocketAddr, all: &Retirements) -> Op
 }
 
 /// Returns true where no connection waits at these sockets.
-pub(super) fn is_empty(listener: &Listener, system: &dyn System) -> bool {
+pub(super) fn is_empty(listener: &BoundListener, system: &dyn System) -> bool {
     // Twice: a connection may be counted a moment after its handshake.
     (0..2).all(|_| listener.queued(system) == 0) && !listener.is_readable(system)
 }
@@ -183,7 +183,7 @@ impl Retirements {
     }
 
     /// Returns the number of a listener that retires.
-    pub(super) fn number(&self, listener: &Listener) -> u64 {
+    pub(super) fn number(&self, listener: &BoundListener) -> u64 {
         let mut state = lock(&self.state);
         state.last += 1;
         let number = state.last;
@@ -192,7 +192,7 @@ impl Retirements {
     }
 
     /// Listeners that are not closed yet: one that comes back to their address shares the port with them.
-    pub(super) fn listeners(&self) -> Vec<Arc<Listener>> {
+    pub(super) fn listeners(&self) -> Vec<Arc<BoundListener>> {
         lock(&self.state).under_way.values().cloned().collect()
     }
 
@@ -201,8 +201,8 @@ impl Retirements {
     }
 
     /// Carries them out in the background.
-    pub(super) fn start(self: &Arc<Retirements>, retirements: Vec<Retirement>) -> Begun {
-        let mut begun = Begun::default();
+    pub(super) fn start(self: &Arc<Retirements>, retirements: Vec<Retirement>) -> RetiringAddresses {
+        let mut begun = RetiringAddresses::default();
         for retirement in retirements {
             begun.replaced |= retirement.replaced;
             if !retirement.replaced {
@@ -223,11 +223,11 @@ impl Retirements {
     }
 
     /// Waits for what a change has begun, but not for long. Without any lock that a pool needs.
-    pub(super) fn settle(&self, begun: &Begun) {
+    pub(super) fn settle(&self, begun: &RetiringAddresses) {
         self.carry_out_left();
         let until = Instant::now() + RETIRE_WITHIN;
         let mut state = lock(&self.state);
-        let is_over = |state: &State| {
+        let is_over = |state: &RetirementsState| {
             state.stopped
                 || begun.removed.iter().all(|number| !state.under_way.contains_key(number))
                     && (!begun.replaced || state.under_way.len() <= MAX_AT_ONCE)

@@ -4,7 +4,7 @@
 use super::control::{Control, Core, Member};
 use super::listeners::{ListenerEntry, Replacements, Replacing};
 use super::members::Members;
-use super::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
+use super::retire::{GaveUp, Keeper, Retirement, RetiringAddresses, is_empty};
 use crate::config::Config;
 use crate::error::Error;
 use crate::sync::lock;
@@ -144,7 +144,7 @@ impl<M: Members> Core<M> {
     }
 
     /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
-    pub(super) fn retire_listeners(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> Begun {
+    pub(super) fn retire_listeners(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> RetiringAddresses {
         self.retirements.start(control.listeners.retire(gone, &**self.own.system()))
     }
 }

@@ -73,7 +73,7 @@ impl Asks {
 
 /// Statements of a callback about its connection.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct Statements {
     pub(crate) tag: Option<Tag>,
     pub(crate) report: Option<Report>,
     /// Connects to begin.
@@ -122,9 +122,9 @@ pub(crate) trait LateAdmission: Send + Sync {
     fn admit(&self, peer: &Peer) -> (bool, Box<dyn Any + Send>);
 }
 
-impl Said {
+impl Statements {
     /// Adds what an inner protocol said of the connection.
-    pub(crate) fn join(&mut self, inner: Said) {
+    pub(crate) fn join(&mut self, inner: Statements) {
         self.tag = inner.tag.or(self.tag.take());
         self.report = inner.report.or(self.report.take());
         self.connects.extend(inner.connects);

@@ -51,11 +51,11 @@ use std::time::{Duration, Instant};
 /// }
 /// ```
 #[derive(Clone, Default)]
-pub struct Group(pub(crate) Arc<Members>);
+pub struct Group(pub(crate) Arc<GroupMembers>);
 
 /// The loops that have members of a group, and how many.
 #[derive(Default)]
-pub(crate) struct Members(Mutex<Vec<OfLoop>>);
+pub(crate) struct GroupMembers(Mutex<Vec<OfLoop>>);
 
 struct OfLoop {
     post: Arc<dyn Post>,
@@ -166,7 +166,7 @@ impl Group {
     }
 }
 
-impl Members {
+impl GroupMembers {
     /// Notes that a connection of this loop has become a member.
     pub(crate) fn joined(&self, post: *const ()) {
         if let Some(of) = lock(&self.0).iter_mut().find(|of| of.is(post)) {
@@ -194,15 +194,15 @@ impl OfLoop {
 }
 
 /// A group is itself alone, whatever members it has.
-impl PartialEq for Members {
-    fn eq(&self, other: &Members) -> bool {
+impl PartialEq for GroupMembers {
+    fn eq(&self, other: &GroupMembers) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for Members {}
+impl Eq for GroupMembers {}
 
-impl Hash for Members {
+impl Hash for GroupMembers {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::ptr::from_ref(self).addr().hash(state);
     }
@@ -216,11 +216,11 @@ impl std::fmt::Debug for Group {
 
 /// Groups by name, for topics that clients name: one without members takes no memory for long.
 #[derive(Clone, Debug, Default)]
-pub struct Groups(Arc<Mutex<Named>>);
+pub struct Groups(Arc<Mutex<GroupsByName>>);
 
 #[derive(Debug, Default)]
-struct Named {
-    groups: HashMap<Box<[u8]>, Weak<Members>>,
+struct GroupsByName {
+    groups: HashMap<Box<[u8]>, Weak<GroupMembers>>,
     /// Number of names at which those without members are dropped.
     tidies_at: usize,
 }
@@ -228,7 +228,7 @@ struct Named {
 impl Groups {
     /// Returns the group of this name, which exists from now on, to join it.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Group {
-        let Named { groups, tidies_at } = &mut *lock(&self.0);
+        let GroupsByName { groups, tidies_at } = &mut *lock(&self.0);
         if let Some(members) = groups.get(name.as_ref()).and_then(Weak::upgrade) {
             return Group(members);
         }
@@ -254,8 +254,8 @@ impl Groups {
     }
 }
 
-impl std::fmt::Debug for Members {
+impl std::fmt::Debug for GroupMembers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").finish_non_exhaustive()
+        f.debug_struct("GroupMembers").finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::group::{Group, Membership};
 use super::tag::{Tag, tag};
-use super::{ConnectionId, LateAdmission, Members, Report};
+use super::{ConnectionId, GroupMembers, LateAdmission, Report};
 use std::any::Any;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -32,9 +32,9 @@ pub(crate) trait Post: Sender {
     /// Puts in a note whether there is room or not. True where there was none: then the sender is told when there is.
     fn push(&self, token: u64, note: Note, sender: Option<&Waiter>) -> bool;
     /// Puts in a message of a group, whether there is room or not: likewise. None: the loop is gone.
-    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
+    fn publish(&self, to: &Arc<GroupMembers>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
     /// Has a connection come into a group, or leave it.
-    fn change(&self, token: u64, group: &Arc<Members>, change: Membership);
+    fn change(&self, token: u64, group: &Arc<GroupMembers>, change: Membership);
     /// Notes that a handle to this connection was given away.
     fn give(&self, token: u64);
     /// Returns true where the connection, to which a handle was given away, has ended.

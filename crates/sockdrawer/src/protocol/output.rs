@@ -1,6 +1,6 @@
 //! The output of a callback.
 
-use super::asks::{Asks, HandshakeKind, Said};
+use super::asks::{Asks, HandshakeKind, Statements};
 use std::fmt;
 use std::io;
 
@@ -29,7 +29,7 @@ pub struct Output {
     /// Requests of the callback beside its step; nearly always none.
     pub(crate) asks: Asks,
     /// A tag or a report of the callback about its connection; rare.
-    pub(crate) said: Option<Box<Said>>,
+    pub(crate) said: Option<Box<Statements>>,
 }
 
 impl Output {
@@ -63,7 +63,7 @@ impl Output {
     }
 
     /// Returns the box for what is said beside a step.
-    pub(crate) fn say(&mut self) -> &mut Said {
+    pub(crate) fn say(&mut self) -> &mut Statements {
         self.asks.add(Asks::SAID);
         self.said.get_or_insert_default()
     }

@@ -118,7 +118,7 @@ fn ask(socket: &OwnedFd, family: AddressFamily, states: u32, port: u16) -> Resul
     rustix::net::send(socket.as_fd(), &request, SendFlags::empty()).map(|_| ())
 }
 
-fn collect(socket: &OwnedFd, mut take: impl FnMut(&Message<'_>) -> Result<()>) -> Result<()> {
+fn collect(socket: &OwnedFd, mut take: impl FnMut(&DiagMessage<'_>) -> Result<()>) -> Result<()> {
     let mut answer = vec![0; 32 * 1024];
     loop {
         let (_, count) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
@@ -134,12 +134,12 @@ fn collect(socket: &OwnedFd, mut take: impl FnMut(&Message<'_>) -> Result<()>) -
     }
 }
 
-struct Message<'a> {
+struct DiagMessage<'a> {
     kind: u16,
     body: &'a [u8],
 }
 
-impl Message<'_> {
+impl DiagMessage<'_> {
     /// Returns true where the local address of the connection is `local`, or `local` is unspecified.
     fn is_at(&self, local: IpAddr) -> bool {
         let Some(told) = self.body.get(LOCAL) else { return false };
@@ -157,12 +157,12 @@ impl Message<'_> {
 }
 
 /// Takes a message off the front; None if no whole message is left.
-fn next<'a>(rest: &mut &'a [u8]) -> Option<Message<'a>> {
+fn next<'a>(rest: &mut &'a [u8]) -> Option<DiagMessage<'a>> {
     let whole = *rest;
     let length = u32::from_ne_bytes(whole.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(whole.get(4..6)?.try_into().ok()?);
     let body = whole.get(HEADER..length)?;
     // Messages begin at multiples of four.
     *rest = whole.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some(Message { kind, body })
+    Some(DiagMessage { kind, body })
 }

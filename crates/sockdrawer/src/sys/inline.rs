@@ -13,7 +13,7 @@ pub(crate) const INLINE_BYTES: usize = 96;
 #[repr(align(16))]
 struct Bytes(MaybeUninit<[u8; INLINE_BYTES]>);
 
-struct Table {
+struct InlineTable {
     type_id: fn() -> TypeId,
     type_name: fn() -> &'static str,
     /// Drops the value at the pointer.
@@ -24,11 +24,11 @@ struct Table {
 
 struct Cell {
     bytes: Bytes,
-    table: &'static Table,
+    table: &'static InlineTable,
 }
 
 impl Cell {
-    fn new<T>(value: T, table: &'static Table) -> Cell {
+    fn new<T>(value: T, table: &'static InlineTable) -> Cell {
         const {
             assert!(size_of::<T>() <= INLINE_BYTES, "larger than 96 bytes: use Job::boxed, or return a Box");
             assert!(align_of::<T>() <= 16, "aligned to more than 16 bytes: use Job::boxed, or return a Box");
@@ -78,7 +78,7 @@ impl InlineValue {
     pub(crate) fn new<T: Send + 'static>(value: T) -> InlineValue {
         InlineValue(Cell::new(
             value,
-            const { &Table { type_id: TypeId::of::<T>, type_name: type_name::<T>, drop: drop_at::<T>, call: None } },
+            const { &InlineTable { type_id: TypeId::of::<T>, type_name: type_name::<T>, drop: drop_at::<T>, call: None } },
         ))
     }
 
@@ -108,7 +108,7 @@ impl InlineCall {
     /// Stores `function`; a larger closure does not compile.
     pub(crate) fn new<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(function: F) -> InlineCall {
         let table = const {
-            &Table { type_id: TypeId::of::<F>, type_name: type_name::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) }
+            &InlineTable { type_id: TypeId::of::<F>, type_name: type_name::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) }
         };
         InlineCall(Cell::new(function, table))
     }

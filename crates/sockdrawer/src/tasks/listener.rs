@@ -18,10 +18,10 @@ use std::task::{Context, Poll, Waker};
 
 /// Connections that wait to be taken: at most as many as there are permits. Each queue belongs to one behaviour.
 #[derive(Default)]
-pub(crate) struct Queue(Mutex<State>);
+pub(crate) struct Queue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Lease>,
     /// Wakers of listeners, and of tasks that wait for the end.
     wakers: Vec<Waker>,
@@ -51,7 +51,7 @@ impl Queue {
         self.change(|state| state.ended = true);
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
         let (done, wakers) = {
             let mut state = lock(&self.0);
             (change(&mut state), std::mem::take(&mut state.wakers))
@@ -92,7 +92,7 @@ impl Queue {
         self.poll_state(cx, |state| state.waiting.pop_front().map(Some).or(state.ended.then_some(None)))
     }
 
-    fn poll_state<T>(&self, cx: &Context<'_>, look: impl FnOnce(&mut State) -> Option<T>) -> Poll<T> {
+    fn poll_state<T>(&self, cx: &Context<'_>, look: impl FnOnce(&mut QueueState) -> Option<T>) -> Poll<T> {
         let mut state = lock(&self.0);
         if let Some(seen) = look(&mut state) {
             return Poll::Ready(seen);

@@ -53,7 +53,7 @@ impl Behaviour {
         H: Fn(Connection, Info) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + 'static,
     {
-        Behaviour::handler(Task(handler))
+        Behaviour::handler(HandlerFn(handler))
     }
 
     /// Returns a task for each connection, as by [`Behaviour::task`], whose connections move to a new build: for
@@ -66,14 +66,14 @@ impl Behaviour {
     /// Each call makes another queue, for one pool: a pool that stops ends the listeners of its queue. When a pool changes to another queue, its new
     /// connections go there, and connections taken from the old queue are not affected.
     pub fn listener() -> Behaviour {
-        Behaviour::Protocol(Arc::new(Source(Slabs(Arc::new(Queued(Arc::default()))))))
+        Behaviour::Protocol(Arc::new(ListenerService(Slabs(Arc::new(Queued(Arc::default()))))))
     }
 }
 
 /// A function as a [`Handler`] that gives no connection back.
-struct Task<F>(F);
+struct HandlerFn<F>(F);
 
-impl<H, F> Handler for Task<H>
+impl<H, F> Handler for HandlerFn<H>
 where
     H: Fn(Connection, Info) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + 'static,
@@ -113,15 +113,15 @@ impl Service for Queued {
 
 /// The service of [`Behaviour::listener`] with its type erased. It is dropped, which ends the queue, when no loop uses its behaviour any
 /// more and its last connection has ended.
-struct Source(Slabs<Queued>);
+struct ListenerService(Slabs<Queued>);
 
-impl Source {
+impl ListenerService {
     fn listeners(&self) -> &Arc<Queue> {
         &self.0.0.0
     }
 }
 
-impl AnyService for Source {
+impl AnyService for ListenerService {
     fn state(&self) -> State {
         State::none()
     }
@@ -156,7 +156,7 @@ pub(crate) fn queue(behaviour: &Behaviour) -> Option<&Arc<Queue>> {
     behaviour.service().queue()?.downcast_ref()
 }
 
-impl Drop for Source {
+impl Drop for ListenerService {
     fn drop(&mut self) {
         self.listeners().end();
     }

@@ -1,24 +1,24 @@
 //! The inbox of a connection under test.
 
-use crate::protocol::{Members, Membership, Note, NotifyError, Post, Report, Sender, Tag, Urgency, Waiter};
+use crate::protocol::{GroupMembers, Membership, Note, NotifyError, Post, Report, Sender, Tag, Urgency, Waiter};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Notes sent through handles and groups, until the test delivers them.
-pub(super) struct Inbox {
+pub(super) struct TestInbox {
     capacity: usize,
-    state: Mutex<State>,
+    state: Mutex<TestInboxState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TestInboxState {
     notes: VecDeque<Note>,
     waiters: Vec<Waiter>,
-    groups: Vec<Arc<Members>>,
+    groups: Vec<Arc<GroupMembers>>,
     /// The connection was told of room elsewhere.
     has_room: bool,
     /// News that the groups are still to be told.
-    told: Vec<(Arc<Members>, Told)>,
+    told: Vec<(Arc<GroupMembers>, Told)>,
     /// The connection has ended.
     gone: bool,
     /// The tag of the connection; empty if it has none.
@@ -33,12 +33,12 @@ enum Told {
     Left,
 }
 
-impl Inbox {
-    pub(super) fn new(capacity: usize) -> Inbox {
-        Inbox { capacity, state: Mutex::default() }
+impl TestInbox {
+    pub(super) fn new(capacity: usize) -> TestInbox {
+        TestInbox { capacity, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TestInboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,13 +96,13 @@ impl Inbox {
     }
 }
 
-impl Sender for Inbox {
+impl Sender for TestInbox {
     fn room(&self, _token: u64) {
         self.lock().has_room = true;
     }
 }
 
-impl Post for Inbox {
+impl Post for TestInbox {
     fn post(&self, _token: u64, note: Note, _urgency: Urgency) -> Result<(), NotifyError> {
         if !self.has_room(None) {
             return Err(NotifyError::Full(note));
@@ -115,12 +115,12 @@ impl Post for Inbox {
         self.put(note, sender)
     }
 
-    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, _urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
+    fn publish(&self, to: &Arc<GroupMembers>, bytes: &Arc<[u8]>, _urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
         let is_member = self.lock().groups.iter().any(|group| Arc::ptr_eq(group, to));
         Some(is_member && self.put(Note::Bytes(bytes.clone()), sender))
     }
 
-    fn change(&self, _token: u64, group: &Arc<Members>, change: Membership) {
+    fn change(&self, _token: u64, group: &Arc<GroupMembers>, change: Membership) {
         // Outside of the group's lock, which the caller holds: the group is told when the test looks at notes, or the connection ends.
         let mut state = self.lock();
         let at = state.groups.iter().position(|of| Arc::ptr_eq(of, group));

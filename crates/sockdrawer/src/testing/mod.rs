@@ -37,7 +37,7 @@ use crate::protocol::{
     Asks, Closed, Connect, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note,
     Output, Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
 };
-use inbox::Inbox;
+use inbox::TestInbox;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
 }
 
 /// The state of the connection that outlives the service that runs it.
-struct Wire {
+struct TestConnection {
     peer: Peer,
     limits: Bounds,
     reports: Vec<String>,
@@ -118,7 +118,7 @@ struct Wire {
     finished_sending: bool,
     drain_asked: bool,
     told_draining: bool,
-    inbox: Arc<Inbox>,
+    inbox: Arc<TestInbox>,
     post: Arc<dyn Post>,
     id: ConnectionId,
     generation: u32,
@@ -133,14 +133,14 @@ pub struct Driver<S: Service> {
     delegate: Option<Delegate>,
     closed: Option<Closed>,
     pub(crate) out: Output,
-    wire: Wire,
+    wire: TestConnection,
 }
 
 /// Returns a connection before its protocol is there.
 fn without_state<S: Service>(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
     let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
-    let inbox = Arc::new(Inbox::new(limits.inbox));
-    let wire = Wire {
+    let inbox = Arc::new(TestInbox::new(limits.inbox));
+    let wire = TestConnection {
         peer,
         limits,
         reports: Vec::new(),
@@ -574,7 +574,7 @@ impl<S: Service> Driver<S> {
 struct Scene<'a> {
     out: &'a mut Output,
     local: &'a mut Local,
-    wire: &'a Wire,
+    wire: &'a TestConnection,
 }
 
 impl Scene<'_> {

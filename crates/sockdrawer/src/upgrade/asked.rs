@@ -1,6 +1,6 @@
 //! Operations that a successor asks for, on the connections that stayed here.
 
-use super::Named;
+use super::NamedPool;
 use super::talk::Talk;
 use crate::ipc::messages::Said;
 use crate::ipc::operations::{Answered, Asked};
@@ -20,7 +20,7 @@ impl Owed {
 
     /// Has an operation done, and answered, on a thread of its own, for it may take long. A note waits for nothing, is not answered, and
     /// keeps its place among what the successor says.
-    pub(super) fn answer(&self, asked: Asked, pools: &[Named], talk: &Talk) {
+    pub(super) fn answer(&self, asked: Asked, pools: &[NamedPool], talk: &Talk) {
         let (number, talk, share) = (asked.number, talk.clone(), self.0.clone());
         let pool = pools.iter().find(|named| named.name == asked.pool).map(|named| named.pool.clone());
         let reply = move |outcome| {

@@ -34,7 +34,7 @@ const MAX_NOTES: usize = 1024;
 /// The process before this one.
 #[derive(Default)]
 pub(super) struct Before {
-    line: Mutex<Option<Line>>,
+    line: Mutex<Option<Standing>>,
     settled: AtomicBool,
     /// Number of processes before this one that may have connections, that one included.
     pub(super) count: AtomicU32,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Before {
 }
 
 /// The state of the conversation while it stands.
-struct Line {
+struct Standing {
     talk: Talk,
     /// The number of the next question.
     next: u64,
@@ -81,7 +81,7 @@ struct Slice {
 
 impl Before {
     pub(super) fn speak_by(&self, talk: Talk) {
-        *lock(&self.line) = Some(Line { talk, next: 0, waiting: HashMap::new() });
+        *lock(&self.line) = Some(Standing { talk, next: 0, waiting: HashMap::new() });
     }
 
     /// Ends the conversation: no answer is waited for any more.
@@ -172,7 +172,7 @@ impl Before {
         let mut number = 0;
         let answer = gather([asked], deadline(Instant::now(), within), |asked, reply| {
             let mut line = lock(&self.line);
-            let Some(Line { talk, next, waiting }) = &mut *line else { return };
+            let Some(Standing { talk, next, waiting }) = &mut *line else { return };
             *next += 1;
             number = *next;
             waiting.insert(number, reply);

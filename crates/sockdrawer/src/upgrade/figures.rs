@@ -1,6 +1,6 @@
 //! Figures of an upgrade, told once all that could move has moved.
 
-use crate::ipc::messages::Replaced;
+use crate::ipc::messages::ReplaceReport;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Returns the message to the program that asked: the successor's process, how long all moved, and which connections stay.
-    pub(super) fn told(self, pid: u32, moving: Duration, staying: BTreeMap<String, BTreeMap<String, u64>>) -> Replaced {
+    pub(super) fn told(self, pid: u32, moving: Duration, staying: BTreeMap<String, BTreeMap<String, u64>>) -> ReplaceReport {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let Figures { prepared, gap, moved, pauses, not_restored } = self;
-        Replaced {
+        ReplaceReport {
             refused: String::new(),
             pid,
             prepared: micros(prepared),

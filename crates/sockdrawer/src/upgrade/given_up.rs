@@ -1,9 +1,9 @@
 //! The fate of each pool of the predecessor. Pools that the successor does not have go on until it stands, and end then. Addresses of them at which
 //! other pools of the successor listen change owner at the commit.
 
-use super::Named;
+use super::NamedPool;
 use super::handing_over::{Conversation, changed};
-use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Prepared, Reads};
+use crate::ipc::messages::{BuildId, Hello, Planned, PoolPlanned, Prepared, Reads};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -17,20 +17,20 @@ const TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// A pool that the successor does not have.
 pub(super) struct GivenUp {
-    pub(super) named: Named,
+    pub(super) named: NamedPool,
     /// The revision at which the successor took copies of its sockets.
     revision: u64,
     /// Addresses at which other pools of the successor listen.
     passed_on: Vec<String>,
 }
 
-fn addresses(named: &Named) -> Vec<String> {
+fn addresses(named: &NamedPool) -> Vec<String> {
     named.pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect()
 }
 
 /// Returns how many connections of a pool that the successor does not have stay: all. Those that are in an earlier process are among them, other than
 /// where the pool goes on: they end with it.
-fn all_stay(named: &Named) -> BTreeMap<String, u64> {
+fn all_stay(named: &NamedPool) -> BTreeMap<String, u64> {
     let connections = named.pool.held();
     (connections > 0).then(|| (NO_SUCH_POOL.to_owned(), connections)).into_iter().collect()
 }
@@ -38,7 +38,7 @@ fn all_stay(named: &Named) -> BTreeMap<String, u64> {
 impl Conversation<'_> {
     /// Sets those pools apart that the successor does not have. Returns the revisions of the others.
     pub(super) fn give_up(&mut self, prepared: &Prepared, revisions: &[u64]) -> Vec<u64> {
-        let is_kept = |named: &Named| prepared.pools.iter().any(|reads| reads.name == named.name);
+        let is_kept = |named: &NamedPool| prepared.pools.iter().any(|reads| reads.name == named.name);
         let all = std::mem::take(&mut self.pools).into_iter().zip(revisions.iter().copied());
         let (kept, given_up): (Vec<_>, Vec<_>) = all.partition(|(named, _)| is_kept(named));
         let given_up = given_up.into_iter().map(|(named, revision)| {
@@ -88,7 +88,7 @@ impl Conversation<'_> {
             PoolPlanned { name: reads.name.clone(), taken_over, added, limit: reads.limit, ..PoolPlanned::default() }
         };
         let left = |named| addresses(named).into_iter().filter(|address| !prepared.listens_at(address)).collect();
-        let find = |named: &Named| prepared.pools.iter().find(|reads| reads.name == named.name);
+        let find = |named: &NamedPool| prepared.pools.iter().find(|reads| reads.name == named.name);
         let kept = self.pools.iter().filter_map(|named| Some((named, find(named)?))).map(|(named, reads)| {
             let (move_on, stay) = named.plan(&prepared.reads(&named.name), None);
             let (connections, limit_before) = (named.pool.held(), named.pool.limit());
@@ -103,7 +103,7 @@ impl Conversation<'_> {
         let is_new = |reads: &&Reads| !self.pools.iter().any(|named| named.name == reads.name);
         let new = prepared.pools.iter().filter(is_new);
         let new = new.map(|reads| PoolPlanned { limit_before: reads.limit, ..of_reads(reads) });
-        let to = Some(Build { version: hello.version.clone(), pid: self.pid });
+        let to = Some(BuildId { version: hello.version.clone(), pid: self.pid });
         let is_dropped = |name: &&String| prepared.carried.as_ref().is_some_and(|carried| !carried.contains(name));
         let dropped = self.meeting.carries.iter().map(|carry| &carry.name).filter(is_dropped).cloned().collect();
         Planned { from: self.meeting.build(), to, pools: kept.chain(given_up).chain(new).collect(), dropped }

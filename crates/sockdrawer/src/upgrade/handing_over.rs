@@ -5,9 +5,11 @@ use super::figures::Figures;
 use super::given_up::GivenUp;
 use super::meeting::{DIED, GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Room, Talk};
-use super::{MAX_BEHIND, Named, REHEARSAL, Replace};
+use super::{MAX_BEHIND, NamedPool, REHEARSAL, Replace};
 use crate::clock::deadline;
-use crate::ipc::messages::{FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, Refused, Replaced, Said, ShutDown, Welcome};
+use crate::ipc::messages::{
+    FORMATS, Go, Held, Hello, Listened, Pooled, Prepared, RefusedSuccessor, ReplaceReport, Said, ShutDown, Welcome,
+};
 use crate::ipc::packets::MAX_MESSAGE;
 use crate::observe::Event;
 use crate::operation::{Drain, Op, Selector};
@@ -46,7 +48,7 @@ pub(super) struct Conversation<'a> {
     pub(super) pid: u32,
     pub(super) meeting: &'a Meeting,
     /// Pools of both builds; before the successor has named its own, all.
-    pub(super) pools: Vec<Named>,
+    pub(super) pools: Vec<NamedPool>,
     pub(super) given_up: Vec<GivenUp>,
     /// The program that asked for it.
     replacing: Option<Replacing>,
@@ -82,7 +84,7 @@ impl Conversation<'_> {
         talk: Talk,
         pid: u32,
         meeting: &Meeting,
-        pools: Vec<Named>,
+        pools: Vec<NamedPool>,
         place: Arc<OwnedFd>,
         replacing: Option<Replacing>,
     ) -> Conversation<'_> {
@@ -147,7 +149,7 @@ impl Conversation<'_> {
         {
             pools.iter().for_each(|named| end(named, how, true));
         }
-        for Named { pool, .. } in &pools {
+        for NamedPool { pool, .. } in &pools {
             pool.wait_for_none(None);
             pool.end_handed_over();
         }
@@ -157,7 +159,7 @@ impl Conversation<'_> {
     }
 
     /// Returns the pools of this process, whatever becomes of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Named> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &NamedPool> {
         self.pools.iter().chain(self.given_up.iter().map(|one| &one.named))
     }
 
@@ -221,7 +223,7 @@ impl Conversation<'_> {
 
     /// Says a last word to a successor that does not take over.
     fn refuse(self, reason: String) -> String {
-        self.talk.end(Said::Refused(Refused::because(reason.clone())));
+        self.talk.end(Said::Refused(RefusedSuccessor::because(reason.clone())));
         reason
     }
 
@@ -344,8 +346,8 @@ impl Conversation<'_> {
                     said => matches!(said, Ok(Said::Replace(_))),
                 };
                 let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
-                let refused = Replaced { refused: reason.clone(), ..Replaced::default() };
-                other.end(if asks { Said::Replaced(refused) } else { Said::Refused(Refused::because(reason)) });
+                let refused = ReplaceReport { refused: reason.clone(), ..ReplaceReport::default() };
+                other.end(if asks { Said::Replaced(refused) } else { Said::Refused(RefusedSuccessor::because(reason)) });
             }
         }
     }
@@ -389,14 +391,14 @@ impl Conversation<'_> {
     /// none.
     pub(super) fn set_waits(&self, gathered: Instant) -> Option<Instant> {
         let until = gathered + TOGETHER_WITHIN;
-        let waits = |named: &Named| named.pool.gathers();
+        let waits = |named: &NamedPool| named.pool.gathers();
         (!self.has_acted && self.talk.now() < until && self.pools.iter().any(waits)).then_some(until)
     }
 
     /// Has frozen connections go on here, for the successor may be stopped; those that move together do not where these `wait`.
     pub(super) fn go_on(&mut self, wait: bool) {
         self.has_acted |= !wait;
-        let goes_on = |named: &&Named| !(wait && named.pool.state().moves_together());
+        let goes_on = |named: &&NamedPool| !(wait && named.pool.state().moves_together());
         self.pools.iter().filter(goes_on).for_each(|named| named.pool.thaw(false));
     }
 
@@ -428,7 +430,7 @@ impl Conversation<'_> {
         self.pools.iter().map(|named| self.what_is_left_of(named, with_peers)).collect()
     }
 
-    fn what_is_left_of(&self, named: &Named, with_peers: bool) -> Held {
+    fn what_is_left_of(&self, named: &NamedPool, with_peers: bool) -> Held {
         Held { behind: self.meeting.before.count.load(SeqCst), ..named.pool.what_is_held(&named.name, with_peers) }
     }
 
@@ -551,7 +553,7 @@ pub(super) fn changed(name: &str) -> String {
 }
 
 /// Ends what is left of a pool, which is still told of meanwhile; the pool as well, unless it may have to take its listeners back.
-fn end(Named { pool, .. }: &Named, how: Drain, whole: bool) {
+fn end(NamedPool { pool, .. }: &NamedPool, how: Drain, whole: bool) {
     let pool = pool.clone();
     let end = move || match whole {
         true => pool.end_with_successor(how),

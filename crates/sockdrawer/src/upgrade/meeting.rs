@@ -4,9 +4,9 @@ use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
 use super::pools::Pools;
 use super::talk::Talk;
-use super::{Carry, Consent, MEETS_AT, Named, Place, REPLACES};
+use super::{Carry, Consent, MEETS_AT, MeetingPlace, NamedPool, REPLACES};
 use crate::clock::deadline;
-use crate::ipc::messages::{Build, Go, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::ipc::messages::{BuildId, Go, Hello, Planned, PoolPlanned, RefusedSuccessor, ReplaceReport, ReplaceRequest, Said};
 use crate::operation::Drain;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{Errno, Result, descendants, passing, signals};
@@ -36,7 +36,7 @@ pub(super) const DIED: &str = "it died, and this process goes on";
 /// The place where successors are met, and what is needed there.
 pub(super) struct Meeting {
     pub(super) path: PathBuf,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<MeetingPlace>,
     pub(super) version: String,
     pub(super) pools: Arc<Pools>,
     pub(super) before: Arc<Before>,
@@ -80,19 +80,19 @@ impl Meeting {
         Ok(go)
     }
 
-    pub(super) fn build(&self) -> Build {
-        Build { version: self.version.clone(), pid: std::process::id() }
+    pub(super) fn build(&self) -> BuildId {
+        BuildId { version: self.version.clone(), pid: std::process::id() }
     }
 
     /// Starts a successor, meets it, and tells the asking program what comes of it.
-    fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
+    fn replace(&self, asking: Talk, replace: ReplaceRequest, place: Arc<OwnedFd>) {
         if replace.is_question() {
             return asking.end(Said::Planned(self.look(&replace)));
         }
         let (since, rehearsal) = (Instant::now(), replace.rehearsal);
         let until = deadline(since, Duration::from_millis(replace.within));
         let refuse = |reason: String| {
-            asking.clone().end(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
+            asking.clone().end(Said::Replaced(ReplaceReport { refused: reason, ..ReplaceReport::default() }));
         };
         let asked = if rehearsal { Ok(()) } else { self.asked.ask() };
         let mut successor = match asked.and_then(|()| start(replace.command, &self.path)) {
@@ -120,17 +120,17 @@ impl Meeting {
     }
 
     /// Answers another program that asks while a successor starts.
-    fn answer_beside(&self, successor: u32, asking: Talk, asks: &Replace) {
+    fn answer_beside(&self, successor: u32, asking: Talk, asks: &ReplaceRequest) {
         let refused = format!("a new build is being started already, as pid {successor}: wait for it, or end that process");
-        let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
+        let busy = || Said::Replaced(ReplaceReport { refused, ..ReplaceReport::default() });
         asking.end(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
     }
 
     /// Returns what a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
-    pub(super) fn look(&self, asks: &Replace) -> Planned {
-        let pool = |named: Named| {
+    pub(super) fn look(&self, asks: &ReplaceRequest) -> Planned {
+        let pool = |named: NamedPool| {
             let (move_on, stay) = named.plan(&named.pool.state(), None);
-            let Named { name, pool, .. } = named;
+            let NamedPool { name, pool, .. } = named;
             let limit = pool.limit();
             let listening = pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect();
             PoolPlanned {
@@ -171,7 +171,7 @@ impl Met {
         let talk = Talk::new(socket)?;
         let said = talk.answer(Some(GREETS_WITHIN))?;
         if !trusted {
-            talk.end(Said::Refused(Refused::because("another user may not replace it".to_owned())));
+            talk.end(Said::Refused(RefusedSuccessor::because("another user may not replace it".to_owned())));
             return Ok(None);
         }
         // A build whose own predecessor has died comes too late, maybe while the successor of this process is awaited.
@@ -179,11 +179,11 @@ impl Met {
         if let Said::Hello(Hello { replaces: Some(whom), .. }) = &said
             && !is_meant(whom, own)
         {
-            talk.end(Said::Refused(Refused::because(serves(own))));
+            talk.end(Said::Refused(RefusedSuccessor::because(serves(own))));
             return Ok(None);
         }
         // The meeting place stays where it is: this may be the last word to a process that met builds there before.
-        if matches!(&said, Said::Refused(Refused { to: Some(whom), .. }) if !is_meant(whom, own)) {
+        if matches!(&said, Said::Refused(RefusedSuccessor { to: Some(whom), .. }) if !is_meant(whom, own)) {
             return Ok(None);
         }
         Ok(Some(Met { talk, pid, said }))
@@ -204,7 +204,7 @@ pub(super) fn serves(pid: u32) -> String {
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the reason, which need not be told to the other process again: by then it may take that for the last word of a later build.
-pub(super) fn refused(Refused { reason, .. }: Refused) -> String {
+pub(super) fn refused(RefusedSuccessor { reason, .. }: RefusedSuccessor) -> String {
     IS_REFUSED.store(true, Ordering::Relaxed);
     reason
 }
@@ -219,13 +219,13 @@ pub fn give_up(reason: &str) {
     let (Some(replaces), Some(path)) = (variable(REPLACES), variable(MEETS_AT)) else { return };
     let Ok(socket) = passing::packet_connect(Path::new(&path)) else { return };
     // Another process that meets there by now, as this one itself may, is not meant.
-    let refused = Refused { reason: reason.to_owned(), to: Some(replaces.to_string_lossy().into_owned()) };
+    let refused = RefusedSuccessor { reason: reason.to_owned(), to: Some(replaces.to_string_lossy().into_owned()) };
     // The other process goes on, whether it hears this or not.
     let _ = Talk::new(socket).and_then(|talk| talk.say(Said::Refused(refused), &[]));
 }
 
 /// A successor that this process has started.
-struct Started {
+struct StartedBuild {
     child: Child,
     /// The descriptor that is readable when the process has ended.
     itself: Option<OwnedFd>,
@@ -233,7 +233,7 @@ struct Started {
 }
 
 /// Starts a program that may replace this process; no command: this program, by the name and the arguments with which it was started.
-fn start(command: Vec<Vec<u8>>, path: &Path) -> std::result::Result<Started, String> {
+fn start(command: Vec<Vec<u8>>, path: &Path) -> std::result::Result<StartedBuild, String> {
     let command: Vec<OsString> = match command.is_empty() {
         true => std::env::args_os().collect(),
         false => command.into_iter().map(OsString::from_vec).collect(),
@@ -244,16 +244,16 @@ fn start(command: Vec<Vec<u8>>, path: &Path) -> std::result::Result<Started, Str
     let mut starts = Command::new(program);
     let child = starts.args(arguments).env(REPLACES, std::process::id().to_string()).env(MEETS_AT, path).spawn();
     let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
-    Ok(Started { itself: passing::itself(&child), child, name })
+    Ok(StartedBuild { itself: passing::itself(&child), child, name })
 }
 
-impl Started {
+impl StartedBuild {
     /// Waits until a successor connects, for one that was started may start another; or until this one has failed.
     fn come(
         &mut self,
         place: &OwnedFd,
         until: Instant,
-        beside: impl Fn(Talk, &Replace),
+        beside: impl Fn(Talk, &ReplaceRequest),
     ) -> std::result::Result<(Talk, u32, Hello), String> {
         let mut until = until;
         loop {
@@ -286,7 +286,7 @@ impl Started {
     }
 
     /// Returns its last word, once it has ended: it may have more to say elsewhere.
-    fn gave_up(&self, Refused { reason, .. }: &Refused) -> String {
+    fn gave_up(&self, RefusedSuccessor { reason, .. }: &RefusedSuccessor) -> String {
         if let Some(itself) = &self.itself {
             let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
         }
@@ -366,7 +366,7 @@ mod tests {
         let (_, _, hello) = waiting.come(&place, until, |_, _| ()).expect("the second one comes");
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(hello.version, own);
-        let Ok(Said::Refused(Refused { reason, .. })) = late.answer(None) else { panic!("the first one is refused") };
+        let Ok(Said::Refused(RefusedSuccessor { reason, .. })) = late.answer(None) else { panic!("the first one is refused") };
         assert!(reason.starts_with(&format!("pid {own} serves here; start it with")), "{reason}");
         waiting.child.kill().and_then(|()| waiting.child.wait()).expect("a child");
         drop(meant);

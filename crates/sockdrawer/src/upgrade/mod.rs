@@ -106,7 +106,7 @@ pub struct Upgrade {
 /// Parts of an upgrade that has begun.
 #[derive(Debug)]
 struct Begun {
-    place: Arc<Place>,
+    place: Arc<MeetingPlace>,
     path: Mutex<Option<OwnedPath>>,
     predecessor: Mutex<Option<Predecessor>>,
     before: Arc<Before>,
@@ -174,14 +174,14 @@ pub fn leaves_behind(reason: &str) -> bool {
 
 /// A pool, by the name that both builds know.
 #[derive(Clone)]
-struct Named {
+struct NamedPool {
     name: String,
     pool: Arc<dyn Movable>,
     /// Addresses that the predecessor has and this build does not want.
     given_up: Vec<Address>,
 }
 
-impl Named {
+impl NamedPool {
     /// Returns how many connections of a pool can move to a build that reads these states, and how many others are here, by reason.
     fn plan(&self, reads: &State, within: Option<Duration>) -> (u64, BTreeMap<String, u64>) {
         let (moving, mut stay) = self.pool.plan_to_move(reads, within);
@@ -197,9 +197,9 @@ impl Named {
 
 /// The socket at which the next successor is met, until another process meets it.
 #[derive(Debug)]
-struct Place(Mutex<Option<Arc<OwnedFd>>>);
+struct MeetingPlace(Mutex<Option<Arc<OwnedFd>>>);
 
-impl Place {
+impl MeetingPlace {
     fn socket(&self) -> Option<Arc<OwnedFd>> {
         lock(&self.0).clone()
     }
@@ -209,7 +209,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Debug for Named {
+impl std::fmt::Debug for NamedPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
     }
@@ -312,7 +312,7 @@ impl Upgrade {
     pub fn begin(mut self) -> Result<Upgrade, Error> {
         let (predecessor, socket, died) = self.meet()?;
         let (predecessor, pools) = (Mutex::new(predecessor), Arc::default());
-        let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
+        let place = Arc::new(MeetingPlace(Mutex::new(Some(Arc::new(socket)))));
         let path = Mutex::new(OwnedPath::new(&Address::Unix(self.path.clone())));
         self.begun = Some(Begun { place, path, predecessor, before: Arc::default(), pools, carries: Mutex::default(), died });
         Ok(self)
@@ -456,7 +456,7 @@ impl Upgrade {
             }
         };
         let pool = Pool::of(movable.clone());
-        begun.pools.add(Named { name: name.to_owned(), pool: movable, given_up: Vec::new() })?;
+        begun.pools.add(NamedPool { name: name.to_owned(), pool: movable, given_up: Vec::new() })?;
         Ok(pool)
     }
 

@@ -13,7 +13,7 @@ use super::meeting::Meeting;
 use super::pools::Pools;
 use super::taking_over::Predecessor;
 use super::talk::Talk;
-use super::{Consent, Named, Place};
+use super::{Consent, MeetingPlace, NamedPool};
 use crate::ipc::messages::{FORMATS, Hello};
 use crate::operation::Drain;
 use crate::sync::Mutex;
@@ -33,8 +33,8 @@ const FAULTS: &str = "SOCKDRAWER_FAULTS";
 /// was seen cannot be left out: it is on the stacks of two threads that run the code itself.
 const TRIPLES: &str = "SOCKDRAWER_TRIPLES";
 
-fn named(world: &Arc<World>, side: usize, together: bool) -> Vec<Named> {
-    let one = |pool| Named {
+fn named(world: &Arc<World>, side: usize, together: bool) -> Vec<NamedPool> {
+    let one = |pool| NamedPool {
         name: format!("pool {pool}"),
         pool: Arc::new(Fake::new(world, side, pool, together)),
         given_up: Vec::new(),
@@ -45,7 +45,7 @@ fn named(world: &Arc<World>, side: usize, together: bool) -> Vec<Named> {
 /// Runs the old process. Returns why it goes on.
 fn hand_over(world: &Arc<World>, together: bool) -> Option<String> {
     let socket: Arc<OwnedFd> = Arc::new(std::fs::File::open("/dev/null").expect("/dev/null").into());
-    let place = Arc::new(Place(Mutex::new(Some(socket.clone()))));
+    let place = Arc::new(MeetingPlace(Mutex::new(Some(socket.clone()))));
     let meeting = Meeting {
         path: std::path::PathBuf::new(),
         place,

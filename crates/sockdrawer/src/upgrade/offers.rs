@@ -1,6 +1,6 @@
 //! The predecessor offers its connections, and lets go of those that the successor has restored.
 
-use super::Named;
+use super::NamedPool;
 use super::handing_over::{Conversation, RESTORES_WITHIN};
 use super::talk::Room;
 use crate::event_loop::connections::moving::Reading;
@@ -28,7 +28,7 @@ struct RestoredSlice {
 
 impl Conversation<'_> {
     /// Returns the pools whose connections move together: they are one set, because groups reach over pools.
-    fn together(&self) -> Vec<Named> {
+    fn together(&self) -> Vec<NamedPool> {
         self.pools.iter().filter(|named| named.pool.state().moves_together()).cloned().collect()
     }
 
@@ -36,7 +36,7 @@ impl Conversation<'_> {
     /// which only the successor can judge: it has the other connections of that peer.
     pub(super) fn gather(&self, prepared: &Prepared) {
         let pools = self.together();
-        self.pools.iter().for_each(|Named { name, pool, .. }| pool.freeze(&prepared.reads(name)));
+        self.pools.iter().for_each(|NamedPool { name, pool, .. }| pool.freeze(&prepared.reads(name)));
         let heard = |last| pools.iter().map(|named| named.pool.gathered(last)).sum::<u64>();
         // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
         (0..MAX_ROUNDS).take_while(|_| heard(false) > 0).count();
@@ -79,12 +79,12 @@ impl Conversation<'_> {
     /// where the successor does not take them now.
     fn offer_all(
         &mut self,
-        named: &Named,
+        named: &NamedPool,
         prepared: &Prepared,
         restored: &mut Vec<RestoredSlice>,
         gathered: Option<Instant>,
     ) -> Result<Option<usize>> {
-        let Named { name, pool, .. } = named;
+        let NamedPool { name, pool, .. } = named;
         let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
         let (mut moved, together, since) = (0, gathered.is_some(), self.talk.now());
         let waits = |this: &Self| pool.gathers() && gathered.is_some_and(|gathered| this.set_waits(gathered).is_some());
@@ -136,7 +136,7 @@ impl Conversation<'_> {
     }
 
     /// Lets go of what the successor has restored, and says so. Of pools whose connections moved `together` all others go on here.
-    fn give(&mut self, restored: &mut Vec<RestoredSlice>, began: Instant, together: &[Named]) -> Result<usize> {
+    fn give(&mut self, restored: &mut Vec<RestoredSlice>, began: Instant, together: &[NamedPool]) -> Result<usize> {
         let (mut yours, mut count) = (Yours::default(), 0);
         for RestoredSlice { pool, holder, ids } in restored.drain(..) {
             let gone = holder.let_go(ids);

@@ -1,6 +1,6 @@
 //! The pools of a program by name. A running program may start more of them, and end some.
 
-use super::Named;
+use super::NamedPool;
 use crate::error::Error;
 use crate::net::Address;
 use crate::pool::moving::Movable;
@@ -13,9 +13,9 @@ pub(super) struct Pools(Mutex<List>);
 
 #[derive(Default)]
 struct List {
-    stage: Stage,
+    stage: PoolStage,
     /// Pools that take no connection before [`Upgrade::ready`](super::Upgrade::ready).
-    waiting: Vec<Named>,
+    waiting: Vec<NamedPool>,
     /// Pools that were opened, and may have stopped.
     opened: Vec<(String, Weak<dyn Movable>)>,
 }
@@ -28,7 +28,7 @@ impl std::fmt::Debug for List {
 }
 
 #[derive(Default, Clone, Copy, PartialEq)]
-enum Stage {
+enum PoolStage {
     /// [`Upgrade::ready`](super::Upgrade::ready) is still to come.
     #[default]
     Prepares,
@@ -39,7 +39,7 @@ enum Stage {
 
 impl List {
     fn may_start(&self, name: &str) -> Result<(), Error> {
-        if self.stage == Stage::HandsOver {
+        if self.stage == PoolStage::HandsOver {
             return Err(Error::HandingOver {
                 reason: "this process takes over, or is replaced: start its pools in the next one",
             });
@@ -57,7 +57,7 @@ impl List {
         self.opened.iter().filter_map(|(name, pool)| Some((name, pool.upgrade().filter(|pool| pool.is_running())?)))
     }
 
-    fn open(&mut self, Named { name, pool, .. }: &Named) {
+    fn open(&mut self, NamedPool { name, pool, .. }: &NamedPool) {
         self.opened.retain(|(_, pool)| pool.strong_count() > 0);
         self.opened.push((name.clone(), Arc::downgrade(pool)));
     }
@@ -74,10 +74,10 @@ impl Pools {
     }
 
     /// Adds a pool that has started and takes no connection before `ready`; or from now on, where that has been.
-    pub(super) fn add(&self, named: Named) -> Result<(), Error> {
+    pub(super) fn add(&self, named: NamedPool) -> Result<(), Error> {
         let mut list = self.list();
         list.may_start(&named.name)?;
-        if list.stage == Stage::Prepares {
+        if list.stage == PoolStage::Prepares {
             list.waiting.push(named);
             return Ok(());
         }
@@ -88,47 +88,47 @@ impl Pools {
     }
 
     /// Takes the pools that wait for `ready`, which happens once. None: it has been.
-    pub(super) fn take_waiting(&self) -> Option<Vec<Named>> {
+    pub(super) fn take_waiting(&self) -> Option<Vec<NamedPool>> {
         let mut list = self.list();
-        (list.stage == Stage::Prepares).then(|| {
-            list.stage = Stage::HandsOver;
+        (list.stage == PoolStage::Prepares).then(|| {
+            list.stage = PoolStage::HandsOver;
             std::mem::take(&mut list.waiting)
         })
     }
 
     /// Notes that these pools are open now.
-    pub(super) fn serve(&self, opened: &[Named]) {
+    pub(super) fn serve(&self, opened: &[NamedPool]) {
         let mut list = self.list();
         opened.iter().for_each(|named| list.open(named));
-        list.stage = Stage::Serves;
+        list.stage = PoolStage::Serves;
     }
 
     /// Returns whether none runs, and no predecessor or successor has them, or may have.
     pub(super) fn have_ended(&self) -> bool {
         let list = self.list();
-        list.stage != Stage::HandsOver && list.running().next().is_none()
+        list.stage != PoolStage::HandsOver && list.running().next().is_none()
     }
 
     /// Returns the pools that a successor is offered.
-    pub(super) fn offered(&self) -> Vec<Named> {
-        let named = |(name, pool): (&String, _)| Named { name: name.clone(), pool, given_up: Vec::<Address>::new() };
+    pub(super) fn offered(&self) -> Vec<NamedPool> {
+        let named = |(name, pool): (&String, _)| NamedPool { name: name.clone(), pool, given_up: Vec::<Address>::new() };
         self.list().running().map(named).collect()
     }
 
     /// Ends the adding of pools. Returns false where there is one that was not offered.
-    pub(super) fn hand_over(&self, offered: &[Named]) -> bool {
+    pub(super) fn hand_over(&self, offered: &[NamedPool]) -> bool {
         let mut list = self.list();
         let is_offered =
             |pool: &Arc<dyn Movable>| offered.iter().any(|named| std::ptr::addr_eq(Arc::as_ptr(&named.pool), Arc::as_ptr(pool)));
         let all = list.running().all(|(_, pool)| is_offered(&pool));
         if all {
-            list.stage = Stage::HandsOver;
+            list.stage = PoolStage::HandsOver;
         }
         all
     }
 
     /// Goes on with the pools: the successor has failed.
     pub(super) fn take_back(&self) {
-        self.list().stage = Stage::Serves;
+        self.list().stage = PoolStage::Serves;
     }
 }

@@ -163,7 +163,7 @@ impl Replace {
     /// # Errors
     /// [`Error::Upgrade`] when no such program runs.
     pub fn look(&self) -> Result<Takeover, Error> {
-        self.see(messages::Replace { look: true, ..messages::Replace::default() })
+        self.see(messages::ReplaceRequest { look: true, ..messages::ReplaceRequest::default() })
     }
 
     /// Returns the build that runs. Answered at once, however long its pools would take to say what they have.
@@ -171,10 +171,10 @@ impl Replace {
     /// # Errors
     /// [`Error::Upgrade`] when no such program runs.
     pub fn build(&self) -> Result<Build, Error> {
-        Ok(self.see(messages::Replace { build: true, ..messages::Replace::default() })?.from)
+        Ok(self.see(messages::ReplaceRequest { build: true, ..messages::ReplaceRequest::default() })?.from)
     }
 
-    fn see(&self, asks: messages::Replace) -> Result<Takeover, Error> {
+    fn see(&self, asks: messages::ReplaceRequest) -> Result<Takeover, Error> {
         let until = deadline(Instant::now(), self.within);
         loop {
             match self.connect(&asks)?.answer(Some(ANSWERS_AFTER)) {
@@ -186,10 +186,10 @@ impl Replace {
         }
     }
 
-    fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::Replaced, Error> {
+    fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::ReplaceReport, Error> {
         let command = self.command.iter().map(|word| word.clone().into_vec()).collect();
         let within = u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX);
-        let talk = self.connect(&messages::Replace { command, within, rehearsal, look: false, build: false })?;
+        let talk = self.connect(&messages::ReplaceRequest { command, within, rehearsal, look: false, build: false })?;
         let until = deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
         loop {
             match talk.answer(Some(until.saturating_duration_since(Instant::now()))) {
@@ -200,13 +200,17 @@ impl Replace {
         }
     }
 
-    fn connect(&self, asks: &messages::Replace) -> Result<Talk, Error> {
+    fn connect(&self, asks: &messages::ReplaceRequest) -> Result<Talk, Error> {
         self.connect_by(asks, || passing::packet_connect(&self.path).and_then(Talk::new))
     }
 
     /// Connects until what is asked for is taken. A process hangs up that has waited for this one's word in vain, as on a machine that gives this one
     /// no turn for that long, or that is short of something: nothing has begun then.
-    fn connect_by(&self, asks: &messages::Replace, connects: impl Fn() -> crate::sys::Result<Talk>) -> Result<Talk, Error> {
+    fn connect_by(
+        &self,
+        asks: &messages::ReplaceRequest,
+        connects: impl Fn() -> crate::sys::Result<Talk>,
+    ) -> Result<Talk, Error> {
         let until = deadline(Instant::now(), self.within);
         loop {
             let talk = connects().map_err(|errno| match errno {
@@ -248,7 +252,7 @@ fn staying(all: u64, by_pool: BTreeMap<String, BTreeMap<String, u64>>) -> BTreeM
 }
 
 fn takeover(planned: messages::Planned) -> Takeover {
-    let build = |build: messages::Build| Build { version: build.version, pid: build.pid };
+    let build = |build: messages::BuildId| Build { version: build.version, pid: build.pid };
     let pool = |pool: messages::PoolPlanned| PoolTakeover {
         name: pool.name,
         connections: pool.connections,
@@ -283,7 +287,7 @@ mod tests {
         let (gone, heard) = (pair(), pair());
         drop(gone.1);
         let lines = RefCell::new(vec![heard.0, gone.0]);
-        let asks = messages::Replace { look: true, ..messages::Replace::default() };
+        let asks = messages::ReplaceRequest { look: true, ..messages::ReplaceRequest::default() };
         let replace = Replace::at("/none").within(LONG);
         replace.connect_by(&asks, || Ok(lines.borrow_mut().pop().expect("two are enough"))).expect("the second one hears it");
         assert_eq!(heard.1.answer(None), Ok(Said::Replace(asks)));
@@ -292,7 +296,7 @@ mod tests {
     #[test]
     fn a_process_that_always_hangs_up_is_told_as_that_in_time() {
         let replace = Replace::at("/none").within(Duration::from_millis(50));
-        let refused = replace.connect_by(&messages::Replace::default(), || Ok(pair().0)).err().expect("none hears it");
+        let refused = replace.connect_by(&messages::ReplaceRequest::default(), || Ok(pair().0)).err().expect("none hears it");
         assert!(refused.to_string().contains(HANGS_UP), "{refused}");
     }
 
@@ -304,7 +308,7 @@ mod tests {
             let comes = || Talk::new(passing::packet_accept(place.as_fd()).expect("it comes")).expect("a socket");
             let asked = comes().answer(None).expect("a question");
             assert!(matches!(&asked, Said::Replace(asks) if asks.build), "{asked:?}");
-            let from = messages::Build { version: "chat 2".to_owned(), pid: 7 };
+            let from = messages::BuildId { version: "chat 2".to_owned(), pid: 7 };
             let again = comes();
             assert_eq!(again.answer(None), Ok(asked));
             again.end(Said::Planned(messages::Planned { from, ..messages::Planned::default() }));

@@ -2,13 +2,13 @@
 
 use super::before::{Before, Stayed};
 use super::talk::{Room, Talk};
-use super::{Build, Carry, Named, meeting};
+use super::{Build, Carry, NamedPool, meeting};
 use crate::config::Listening;
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Said, Welcome};
 use crate::ipc::record::Restored;
 use crate::ipc::yours::Yours;
-use crate::listen::listener::Meeting;
+use crate::listen::listener::Clash;
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::observe::Event;
@@ -57,7 +57,7 @@ pub(super) struct Arrivals {
 
 /// A pool whose connections come.
 struct Arriving {
-    named: Named,
+    named: NamedPool,
     stayed: Arc<Stayed>,
     /// Connections that the predecessor has, by its last word.
     left: u64,
@@ -145,7 +145,7 @@ impl Predecessor {
 
     /// Returns true where it listens at a wider or narrower address of this port.
     pub(super) fn overlaps(&self, asked: &Address) -> bool {
-        self.sockets.iter().any(|(_, sockets)| Meeting::of(&sockets.address, asked) == Some(Meeting::Overlapping))
+        self.sockets.iter().any(|(_, sockets)| Clash::of(&sockets.address, asked) == Some(Clash::Overlapping))
     }
 
     /// Sockets that a service manager made, unless they were taken.
@@ -173,8 +173,8 @@ impl Predecessor {
     }
 
     /// Commits. When it returns, this process accepts and the other does not; an error means that the other goes on.
-    pub(super) fn take_over(self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
-        let reads = pools.iter().map(|Named { name, pool, given_up }| {
+    pub(super) fn take_over(self, pools: &[NamedPool], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
+        let reads = pools.iter().map(|NamedPool { name, pool, given_up }| {
             let listening = pool.listening_sockets().into_iter().map(|sockets| sockets.address);
             Reads {
                 name: name.clone(),

@@ -5,7 +5,7 @@
 //! ([`Talk::end`]). The model in `model.rs` fails each call of both sides.
 
 use crate::ipc::messages::{Said, receive};
-use crate::ipc::packets::{Receiver, Sender};
+use crate::ipc::packets::{PacketSender, Receiver};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, Result, passing};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,20 +57,20 @@ pub(super) trait Line: Send + Sync {
 pub(super) type Heard = (Said, Option<Vec<OwnedFd>>);
 
 /// The end of a packet pair.
-struct Wire {
+struct PacketWire {
     socket: OwnedFd,
-    sender: Mutex<Sender>,
+    sender: Mutex<PacketSender>,
     receiver: Mutex<Receiver>,
 }
 
 /// Ends the conversation at once, though a process that this one is starting has a copy of the socket until it runs its program.
-impl Drop for Wire {
+impl Drop for PacketWire {
     fn drop(&mut self) {
         passing::hang_up(self.socket.as_fd());
     }
 }
 
-impl Line for Wire {
+impl Line for PacketWire {
     fn send(&self, said: Said, descriptors: &[BorrowedFd<'_>], room: Room) -> Result<()> {
         let mut sender = lock(&self.sender);
         let sent = sender.send(self.socket.as_fd(), &said, descriptors, room == Room::Soon);
@@ -131,7 +131,7 @@ pub(super) struct Talk(Arc<dyn Line>);
 impl Talk {
     pub(super) fn new(socket: OwnedFd) -> Result<Talk> {
         passing::send_within(socket.as_fd(), Some(SPEAKS_WITHIN))?;
-        Ok(Talk::over(Wire { socket, sender: Mutex::default(), receiver: Mutex::default() }))
+        Ok(Talk::over(PacketWire { socket, sender: Mutex::default(), receiver: Mutex::default() }))
     }
 
     pub(super) fn over(line: impl Line + 'static) -> Talk {

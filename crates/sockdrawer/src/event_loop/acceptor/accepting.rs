@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Retiring, STARVED, State};
+use super::{Accepted, Accepting, HeldSocket, Retiring, STARVED};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
@@ -47,7 +47,7 @@ fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) ->
     let spared_from = acceptor.spared_from;
     let lacks = spared_from != RawFd::MAX && next().map_or(true, |next| next.as_raw_fd() >= spared_from);
     if lacks {
-        acceptor.state = State::Starved(Instant::now() + STARVED);
+        acceptor.state = Accepting::Starved(Instant::now() + STARVED);
     }
     lacks
 }
@@ -93,7 +93,7 @@ impl EventLoop {
     pub(in crate::event_loop) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
-            let open = (self.acceptor.state == State::Open) & !self.acceptor.suspended;
+            let open = (self.acceptor.state == Accepting::Open) & !self.acceptor.suspended;
             if !(open || self.acceptor.turns_away_at(index)) || !matches!(self.admit(index), Accepted::Yes) {
                 return;
             }
@@ -175,16 +175,16 @@ impl EventLoop {
     /// Does the acceptor's part of a turn: room that came free, the end of a pause, sockets that are to go.
     pub(in crate::event_loop) fn acceptor_turn(&mut self) {
         match self.acceptor.state {
-            State::Open => {}
-            State::Full => self.look_for_room(),
-            State::Starved(until) => {
+            Accepting::Open => {}
+            Accepting::Full => self.look_for_room(),
+            Accepting::Starved(until) => {
                 if Instant::now() >= until {
                     self.try_after_starving();
                 }
             }
-            State::Paused(until) => {
+            Accepting::Paused(until) => {
                 if Instant::now() >= until {
-                    self.acceptor.state = State::Open;
+                    self.acceptor.state = Accepting::Open;
                     self.acceptor.watch_sockets(&self.connections.io);
                 }
             }
@@ -206,14 +206,14 @@ impl EventLoop {
             if !self.acceptor.waiter.is_called() {
                 return;
             }
-            self.acceptor.state = State::Open;
+            self.acceptor.state = Accepting::Open;
             let accepted = matches!(self.accept_any(), Accepted::Yes);
             match self.acceptor.state {
-                State::Open if accepted && !self.connections.io.shared.limiter.has_room() => {
-                    self.acceptor.state = State::Full;
+                Accepting::Open if accepted && !self.connections.io.shared.limiter.has_room() => {
+                    self.acceptor.state = Accepting::Full;
                     self.acceptor.waiter.wait_again();
                 }
-                State::Open => {
+                Accepting::Open => {
                     self.acceptor.waiter.leave();
                     return self.acceptor.watch_sockets(&self.connections.io);
                 }
@@ -238,12 +238,12 @@ impl EventLoop {
         if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.connections.io.shared.limiter.has_room() {
             self.accept_any();
         }
-        if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
+        if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, Accepting::Starved(_)) {
             // The connection that was just accepted may have taken the free descriptor.
             if lacks_descriptors(self) {
                 return;
             }
-            self.acceptor.state = State::Open;
+            self.acceptor.state = Accepting::Open;
             self.acceptor.watch_sockets(&self.connections.io);
         }
     }
@@ -393,7 +393,7 @@ impl EventLoop {
     fn look_at_listener(&mut self, at: usize) {
         let listener = self.acceptor.listeners[at].listener.clone();
         // While the loop is full, or nothing waits at the listener, other loops have their turn.
-        if self.acceptor.state == State::Open
+        if self.acceptor.state == Accepting::Open
             && !self.acceptor.suspended
             && let Some(index) = self.acceptor.ready_at(&self.connections.io, &listener)
         {
@@ -470,7 +470,7 @@ impl EventLoop {
                 left -= 1;
                 if let Some(reject) = self.acceptor.refuses_at(index) {
                     self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
-                    if matches!(self.acceptor.state, State::Starved(_)) {
+                    if matches!(self.acceptor.state, Accepting::Starved(_)) {
                         break;
                     }
                     continue;
@@ -491,7 +491,7 @@ impl EventLoop {
                         }
                     },
                 }
-                if matches!(self.acceptor.state, State::Starved(_)) {
+                if matches!(self.acceptor.state, Accepting::Starved(_)) {
                     break;
                 }
             }
@@ -500,7 +500,7 @@ impl EventLoop {
             let pause = if left == 0 { Duration::ZERO } else { RETIRES_AGAIN };
             self.acceptor.retires_at = Some(Instant::now() + pause);
         }
-        if self.acceptor.state == State::Full || lacking {
+        if self.acceptor.state == Accepting::Full || lacking {
             self.acceptor.waiter.wait();
         } else {
             self.acceptor.waiter.leave();

@@ -1,6 +1,6 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Acceptor, State};
+use super::{Accepted, Accepting, Acceptor};
 use crate::admission::Reject;
 use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::event_loop::connections::Connections;
@@ -9,7 +9,7 @@ use crate::limit::limiter::Waiter;
 use crate::limit::policy::{Entered, Policy};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::observe::counters::RejectReason;
 use crate::protocol::Side;
 use std::net::SocketAddr;
@@ -171,20 +171,20 @@ impl Acceptor {
     fn count_policy_panic(&mut self, io: &Io, panicked: Option<String>) {
         if let Some(message) = panicked {
             io.counters.admission_panics().add(1);
-            io.tell_some(&Told::AdmissionPanicked { message });
+            io.tell_some(&Event::AdmissionPanicked { message });
         }
     }
 
     fn pause(&mut self, io: &Io, until: Instant) -> Accepted {
         self.unwatch_sockets(io);
         self.waiter.leave();
-        self.state = State::Paused(until);
+        self.state = Accepting::Paused(until);
         Accepted::Held
     }
 
     /// Waits for room in the pool. Sockets that turn away go on.
     pub(super) fn stand_in_line(&mut self, io: &Io) {
-        self.state = State::Full;
+        self.state = Accepting::Full;
         self.wait_at_no_listener();
         self.unwatch_sockets(io);
         self.watch_sockets(io);

@@ -1,12 +1,12 @@
 //! The end of a listening socket: the connections in its queue are accepted first.
 
-use super::{Accepted, Acceptor, State};
+use super::{Accepted, Accepting, Acceptor};
 use crate::admission::Reject;
 use crate::event_loop::Shared;
 use crate::event_loop::connections::Connections;
 use crate::gather::ReplyTo;
 use crate::net::Address;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::observe::counters::RejectReason;
 use crate::sync::atomic::Ordering::SeqCst;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ impl Retiring {
 impl Drop for Retiring {
     fn drop(&mut self) {
         if let Some(address) = self.address.take() {
-            self.shared.tell(&Told::ListenerRemoved(address));
+            self.shared.tell(&Event::ListenerRemoved(address));
         }
         self.shared.leaving.fetch_sub(1, SeqCst);
         self.shared.notifier.notify();
@@ -70,7 +70,7 @@ impl Acceptor {
             waited += held.map_or(0, |held| connections.io.system.queued(held.socket.fd()).unwrap_or(0));
         }
         // Nothing is left to be accepted.
-        self.state = State::Open;
+        self.state = Accepting::Open;
         self.waiter.leave();
         waited
     }

@@ -1,11 +1,11 @@
 //! Calls of a protocol: what it sees of its connection, and doing as its step says.
 
 use super::Connections;
-use crate::behaviour::{Answer, Event, More, Table};
+use crate::behaviour::{Answer, Callback, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::protocol::{Asks, Closed, Context, Local, Note, Output, Post, Said, Timer, Urgency};
+use crate::protocol::{Asks, Closed, Context, Local, Note, Output, Post, Statements, Timer, Urgency};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) fn context<'a>(
 
 impl Connections {
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
-    pub(super) fn dispatch(&mut self, slot: u32, event: Event<'_>) -> Answer {
+    pub(super) fn dispatch(&mut self, slot: u32, event: Callback<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let answer = self.with_context(slot, &mut timer, &now, |table, state, cx, more| table.dispatch(state, event, cx, more));
         self.after_call(slot, timer, &now);
@@ -112,12 +112,12 @@ impl Connections {
         }
         let unsent = self.unsent.bytes(slot).len();
         if self.slots.at(slot).has_protocol() && self.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(unsent)) {
-            self.callback(slot, Event::Writable);
+            self.callback(slot, Callback::Writable);
         }
     }
 
     #[cold]
-    fn heard(&mut self, slot: u32, said: Said) {
+    fn heard(&mut self, slot: u32, said: Statements) {
         self.io.count_handshakes(&said.handshakes);
         if let Some(learned) = said.learned {
             self.peer_learned(slot, learned);
@@ -153,7 +153,7 @@ impl Connections {
     }
 
     /// Makes a callback other than `received`, and does all that follows from it.
-    pub(super) fn callback(&mut self, slot: u32, event: Event<'_>) {
+    pub(super) fn callback(&mut self, slot: u32, event: Callback<'_>) {
         let held = !self.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
         if matches!(answer, Answer::Close) && self.leaves_unanswered(slot) {
@@ -194,7 +194,7 @@ impl Connections {
             return;
         }
         record.flags.set(Flags::TOLD_ENDED);
-        let answer = self.dispatch(slot, Event::PeerEnded);
+        let answer = self.dispatch(slot, Callback::PeerEnded);
         self.act(slot, answer, Tail::Unknown, false);
         self.ask_to_drain(slot);
     }
@@ -263,7 +263,7 @@ impl Connections {
             }
         }
         self.io.counters.notes().add(1);
-        self.callback(slot, Event::Notified(&mut Some(note)));
+        self.callback(slot, Callback::Notified(&mut Some(note)));
     }
 
     pub(super) fn timer_due(&mut self, slot: u32, now: Instant) {
@@ -276,7 +276,7 @@ impl Connections {
         } else if record.has_protocol() && record.flags.any(Flags::IDLE) {
             self.idle_due(slot, now);
         } else if record.has_protocol() {
-            self.callback(slot, Event::Timeout);
+            self.callback(slot, Callback::Timeout);
             self.begin_idle(slot);
         } else if record.flags.is(Phase::Flushing) {
             // Its time is up, and something is unsent still.

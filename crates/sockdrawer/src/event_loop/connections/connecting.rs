@@ -1,7 +1,7 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::Connections;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::clock::deadline;
 use crate::event_loop::inbox::Asker;
 use crate::event_loop::incoming::Incoming;
@@ -115,7 +115,7 @@ impl Connections {
             if let Some(extra) = self.slots.extra_of(slot) {
                 extra.connects -= 1;
             }
-            self.callback(slot, Event::Connected(&mut Some(result)));
+            self.callback(slot, Callback::Connected(&mut Some(result)));
         }
         // Made for a connection that is gone, it would stay alone.
         if self.slots.with_protocol(token).is_none()

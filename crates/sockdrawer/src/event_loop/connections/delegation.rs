@@ -2,7 +2,7 @@
 
 use super::Connections;
 use super::calling::Tail;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::event_loop::delegation::Delegation;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Returned};
 use crate::event_loop::phase::Phase;
@@ -168,7 +168,7 @@ impl Connections {
         match outcome {
             LeaseEnd::Note(note) => {
                 self.io.counters.notes().add(1);
-                let answer = self.dispatch(slot, Event::Notified(&mut Some(note)));
+                let answer = self.dispatch(slot, Callback::Notified(&mut Some(note)));
                 self.follow(slot, answer, true);
                 self.settle(slot, false);
             }

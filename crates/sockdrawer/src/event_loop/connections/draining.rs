@@ -2,7 +2,7 @@
 //! count of its results.
 
 use super::Connections;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::clock::deadline;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::phase::Phase;
@@ -59,14 +59,14 @@ impl Connections {
         let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
         if asked && whole && record.is_free() {
             record.flags.set(Flags::TOLD_DRAINING);
-            self.callback(slot, Event::Draining);
+            self.callback(slot, Callback::Draining);
         }
     }
 
     /// Tells the protocol, once, whatever it is doing.
     pub(super) fn tell_draining_now(&mut self, slot: u32) {
         if self.slots.at(slot).is_told_first() {
-            self.callback(slot, Event::Draining);
+            self.callback(slot, Callback::Draining);
         }
     }
 
@@ -91,7 +91,7 @@ impl Connections {
         }
         if self.slots.at(slot).is_told_first() {
             // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
-            let answer = self.dispatch(slot, Event::Draining);
+            let answer = self.dispatch(slot, Callback::Draining);
             self.follow(slot, answer, false);
         }
         if self.slots.at(slot).flags.is(Phase::Leased) {

@@ -2,10 +2,10 @@
 
 use super::Connections;
 use super::calling::Tail;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::slot::Flags;
-use crate::protocol::{Members, Note, Urgency};
+use crate::protocol::{GroupMembers, Note, Urgency};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Connections {
     /// Delivers a message of a group, and those that follow it in the inbox.
     pub(in crate::event_loop) fn published(
         &mut self,
-        group: &Arc<Members>,
+        group: &Arc<GroupMembers>,
         first: Arc<[u8]>,
         urgency: Urgency,
         unread: &mut VecDeque<Message>,
@@ -52,7 +52,7 @@ impl Connections {
             && let Some(message) = left.next()
         {
             self.io.counters.notes().add(1);
-            let answer = self.dispatch(slot, Event::Notified(&mut Some(Note::Bytes(message.clone()))));
+            let answer = self.dispatch(slot, Callback::Notified(&mut Some(Note::Bytes(message.clone()))));
             self.act(slot, answer, Tail::Unknown, left.len() > 0);
             if !self.slots.at(slot).has_protocol() {
                 return;

@@ -1,10 +1,10 @@
 //! Jobs: what a protocol asked workers to do, and what came of it.
 
 use super::Connections;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::worker::{Submitted, Task};
-use crate::observe::Event as Told;
+use crate::event_loop::worker::{QueuedJob, Submitted};
+use crate::observe::Event;
 use crate::protocol::{Job, JobError, JobResult};
 use crate::sys::panics;
 
@@ -15,7 +15,7 @@ impl Connections {
         }
         self.slots.at(slot).flags.set(Flags::WORKING.union(Flags::WORKED));
         let token = self.slots.token(slot);
-        match self.io.shared.workers.submit(Task { job, token, inbox: self.io.inbox.clone() }) {
+        match self.io.shared.workers.submit(QueuedJob { job, token, inbox: self.io.inbox.clone() }) {
             Submitted::Queued => self.io.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
                 self.io.counters.jobs().add(1);
@@ -33,7 +33,7 @@ impl Connections {
         if let Some(payload) = result.take_panic() {
             let message = panics::message(payload);
             self.io.counters.job_panics().add(1);
-            self.io.tell_some(&Told::JobPanicked { message });
+            self.io.tell_some(&Event::JobPanicked { message });
         }
         let Some(slot) = self.slots.find(token) else {
             panics::discard(result);
@@ -46,7 +46,7 @@ impl Connections {
             return;
         }
         // Held until the callback, so that it resumes; then the job is over.
-        let answer = self.dispatch(slot, Event::JobDone(&mut Some(result)));
+        let answer = self.dispatch(slot, Callback::JobDone(&mut Some(result)));
         self.slots.at(slot).flags.clear(Flags::WORKING);
         self.follow(slot, answer, true);
         self.settle(slot, false);

@@ -3,7 +3,7 @@
 
 use super::Connections;
 use crate::limit::policy::Admitted;
-use crate::observe::Event as Told;
+use crate::observe::Event;
 use crate::protocol::Learned;
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ impl Connections {
             answer.and_then(|answer| answer.downcast::<Admitted>().ok()).map_or((Ok(None), None), |answer| *answer);
         if let Some(message) = panicked {
             self.io.counters.admission_panics().add(1);
-            self.io.tell_some(&Told::AdmissionPanicked { message });
+            self.io.tell_some(&Event::AdmissionPanicked { message });
         }
         if let Some(real) = real {
             self.set_remote(slot, real);

@@ -7,7 +7,7 @@ use crate::event_loop::io::Io;
 use crate::event_loop::phase::{ENDING, Phase};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::{Extra, Slots};
-use crate::event_loop::timers::Timers;
+use crate::event_loop::timers::LoopTimers;
 use crate::ipc::record::Record;
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::state::ListenerState;
@@ -30,7 +30,7 @@ const MAX_LATER: usize = 16 * MAX_NOTES;
 
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
-pub(crate) struct Moving {
+pub(crate) struct MovingConnections {
     /// Frozen connections, by id.
     frozen: HashMap<u64, Frozen>,
     /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
@@ -43,7 +43,7 @@ pub(crate) struct Moving {
     slices: Slices,
 }
 
-impl Moving {
+impl MovingConnections {
     pub(super) fn tokens(&self) -> Vec<u64> {
         self.frozen.values().map(|frozen| frozen.token).collect()
     }
@@ -69,7 +69,7 @@ impl Moving {
 
     /// Ends that a connection is frozen, and with it the other side of its relay: before anything happens to one, neither is. Returns what is
     /// left to be done for them.
-    fn thaw(&mut self, slots: &mut Slots, timers: &mut Timers, id: u64) -> Vec<Thawed> {
+    fn thaw(&mut self, slots: &mut Slots, timers: &mut LoopTimers, id: u64) -> Vec<Thawed> {
         let Some(frozen) = self.frozen.remove(&id) else { return Vec::new() };
         let other = slots.find(frozen.token).and_then(|slot| slots.other(slot));
         let other = other.and_then(|other| self.frozen.remove(&slots.at(other).id.0));
@@ -79,7 +79,7 @@ impl Moving {
         thawed
     }
 
-    fn thaw_one(&self, slots: &mut Slots, timers: &mut Timers, frozen: Frozen) -> Thawed {
+    fn thaw_one(&self, slots: &mut Slots, timers: &mut LoopTimers, frozen: Frozen) -> Thawed {
         let Frozen { token, due, waited, notes, later, .. } = frozen;
         let notes = notes.into_iter().map(|at| Later::Note(Note::Bytes(self.notes[at as usize].clone())));
         if let Some(slot) = slots.find(token).filter(|slot| slots.at(*slot).flags.is(Phase::Frozen)) {
@@ -101,7 +101,7 @@ impl Moving {
 
     /// Keeps a note for a frozen connection, if it can wait.
     fn keep(&mut self, id: u64, note: Note) -> NoteFate {
-        let Moving { frozen, gathered, notes, note_bytes, .. } = self;
+        let MovingConnections { frozen, gathered, notes, note_bytes, .. } = self;
         let Some(frozen) = frozen.get_mut(&id) else { return NoteFate::Heard(note) };
         match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => {

@@ -1,12 +1,12 @@
 //! Requests of the control plane about a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::Extra;
 use crate::event_loop::snapshot::Snapshot;
-use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
+use crate::observe::{ConnectionState, ConnectionStatus, Event};
 use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic_coarse};
@@ -159,7 +159,7 @@ impl Connections {
         } else {
             let (id, peer) = (self.slots.at(slot).id, self.io.remote(&mut self.slots, slot));
             self.end(slot, Closed::Killed, true);
-            self.io.shared.tell(&Told::ConnectionKilled { id, peer });
+            self.io.shared.tell(&Event::ConnectionKilled { id, peer });
         }
         true
     }
@@ -239,7 +239,7 @@ impl Connections {
     pub(super) fn tell_restored(&mut self, slot: u32) {
         let record = self.slots.at(slot);
         let held = !record.may_receive();
-        let answer = self.dispatch(slot, Event::Restored);
+        let answer = self.dispatch(slot, Callback::Restored);
         self.follow(slot, answer, held);
         self.settle(slot, false);
     }

@@ -21,7 +21,7 @@ enum Read {
 }
 
 /// Input that was offered to a protocol, and its answer.
-struct Offered {
+struct OfferedInput {
     length: usize,
     taken: usize,
     answer: Answer,
@@ -85,7 +85,7 @@ impl Connections {
         let (taken, no_line) = (input.taken(), input.has_no_line());
         self.after_call(slot, timer, &now);
         let short = count < most;
-        self.received(slot, Offered { length: count, taken, answer, no_line, short, more_follows: !short });
+        self.received(slot, OfferedInput { length: count, taken, answer, no_line, short, more_follows: !short });
     }
 
     /// Sends what the protocol appended. It took all there is.
@@ -115,7 +115,7 @@ impl Connections {
 
     /// Goes on after the first read, and its offer.
     #[inline(never)]
-    fn received(&mut self, slot: u32, offered: Offered) {
+    fn received(&mut self, slot: u32, offered: OfferedInput) {
         let full = offered.more_follows;
         self.after_offer(slot, offered);
         if full {
@@ -192,11 +192,11 @@ impl Connections {
         let (taken, no_line) = (input.taken(), input.has_no_line());
         self.read.pages = read;
         self.after_call(slot, timer, &now);
-        self.after_offer(slot, Offered { length, taken, answer, no_line, short, more_follows });
+        self.after_offer(slot, OfferedInput { length, taken, answer, no_line, short, more_follows });
     }
 
-    fn after_offer(&mut self, slot: u32, offered: Offered) {
-        let Offered { length, taken, answer, no_line, short, more_follows } = offered;
+    fn after_offer(&mut self, slot: u32, offered: OfferedInput) {
+        let OfferedInput { length, taken, answer, no_line, short, more_follows } = offered;
         if taken < length {
             self.kept.keep(&mut self.slots, slot, &self.read.pages[taken..length]);
             if no_line {

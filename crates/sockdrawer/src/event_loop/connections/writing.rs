@@ -1,7 +1,7 @@
 //! Output: from a callback to the socket, at once as far as the kernel takes it; the rest when the socket has room.
 
 use super::Connections;
-use crate::behaviour::Event;
+use crate::behaviour::Callback;
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
@@ -97,10 +97,10 @@ impl Connections {
         if flags.any(Flags::FULL) && left <= self.generations.settings(table).low_water {
             self.slots.at(slot).flags.clear(Flags::FULL.union(Flags::BACKED_UP));
             self.slots.extra_of(slot).map(|extra| extra.takes_wake(left));
-            self.callback(slot, Event::Writable);
+            self.callback(slot, Callback::Writable);
             self.resume(slot);
         } else if flags.any(Flags::EXTRA) && self.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(left)) {
-            self.callback(slot, Event::Writable);
+            self.callback(slot, Callback::Writable);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes of a configuration, as loops carry them out.
 
-use super::{Loops, State, prepare_generation};
+use super::{Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
@@ -74,7 +74,7 @@ impl Core<Loops> {
 
     /// Tells each loop what it connects, and all loops which of them take connections from sockets that are alone at their address.
     pub(super) fn balanced(&self, control: &mut Control<Loops>) {
-        let Control { listeners, members, accept_state, own: State { dialer, .. }, .. } = control;
+        let Control { listeners, members, accept_state, own: LoopsState { dialer, .. }, .. } = control;
         for member in members.iter_mut() {
             let wanted = dialer.as_ref().filter(|_| member.active && *accept_state == AcceptState::Open);
             let Some(running) = &mut member.running else { continue };

@@ -1,7 +1,7 @@
 //! Loops as members of a pool, for the control plane.
 
 use super::change::same_dialer;
-use super::{LoopHandle, Loops, News, State, prepare_generation};
+use super::{LoopHandle, LoopNews, Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
@@ -33,10 +33,10 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 impl Members for Loops {
     type Running = LoopHandle;
-    type State = State;
+    type State = LoopsState;
     type Next = Arc<Generation>;
     type Start = Config;
-    type News = News;
+    type News = LoopNews;
     type GaveUp = ();
 
     const PART: Part = Part::Loop;
@@ -68,7 +68,7 @@ impl Members for Loops {
         config.loops
     }
 
-    fn limit(&self, own: &State, wanted: &Config) -> Result<Option<usize>, Error> {
+    fn limit(&self, own: &LoopsState, wanted: &Config) -> Result<Option<usize>, Error> {
         // Among several processes the limit is not this one's matter.
         if self.shared.process.is_some() {
             return Ok(None);
@@ -211,10 +211,10 @@ impl Members for Loops {
         (Vec::new(), false)
     }
 
-    fn hear(core: &Arc<Core<Loops>>, news: News) {
+    fn hear(core: &Arc<Core<Loops>>, news: LoopNews) {
         match news {
-            News::ThreadDied { panic } => core.thread_died(panic),
-            News::WorkerDied { panic } => core.worker_died(&panic),
+            LoopNews::ThreadDied { panic } => core.thread_died(panic),
+            LoopNews::WorkerDied { panic } => core.worker_died(&panic),
         }
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Loops {
 }
 
 /// The state of a pool of loops under its lock.
-pub(crate) struct State {
+pub(crate) struct LoopsState {
     /// The generation in force, after retired ones. They belong to the switch and to the loops that have connections of them.
     generations: Vec<Weak<Generation>>,
     dialer: Option<Arc<Dialer>>,
@@ -62,7 +62,7 @@ pub(crate) struct LoopHandle {
 }
 
 /// News of a pool's threads, beside the end of a loop.
-pub(crate) enum News {
+pub(crate) enum LoopNews {
     /// A thread that served one connection died.
     ThreadDied { panic: String },
     /// A worker thread died.
@@ -106,7 +106,7 @@ impl Core<Loops> {
     pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
         // Each loop builds its own once the addresses are had: where one is taken nothing of the service has begun.
         let generation = prepare_generation(on.generation, &config, 0)?;
-        let state = State {
+        let state = LoopsState {
             generations: vec![Arc::downgrade(&generation)],
             dialer: match &config.endpoint {
                 Endpoint::Connect(connecting) => Some(Dialer::new(connecting.clone(), None)),
@@ -116,7 +116,7 @@ impl Core<Loops> {
             others: on.others,
         };
         let (others, limit) = (on.others, on.limiter.limit());
-        let shared = |reports: &mpsc::Sender<FromMember<News>>| {
+        let shared = |reports: &mpsc::Sender<FromMember<LoopNews>>| {
             let died = reports.clone();
             let shared = Shared::new(Basis {
                 system: config.system.clone(),
@@ -128,7 +128,9 @@ impl Core<Loops> {
                 delegates: Delegates::new(model::delegates(&config), config.stack),
                 observer: config.observer.clone(),
                 admission: config.admission.clone(),
-                placement: model::placement(&config, move |panic| _ = died.send(FromMember::News(News::ThreadDied { panic }))),
+                placement: model::placement(&config, move |panic| {
+                    _ = died.send(FromMember::News(LoopNews::ThreadDied { panic }))
+                }),
             });
             shared.set_spin(config.spin);
             shared.set_spare(config.spare);
@@ -176,7 +178,7 @@ impl Core<Loops> {
                 panics::caught_on_this_thread();
                 if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
                     workers.died();
-                    let _ = reports.send(FromMember::News(News::WorkerDied { panic: panics::message(payload) }));
+                    let _ = reports.send(FromMember::News(LoopNews::WorkerDied { panic: panics::message(payload) }));
                 }
             });
             if let Err(source) = thread {

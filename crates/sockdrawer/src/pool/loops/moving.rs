@@ -54,11 +54,11 @@ impl Moving for Loops {
         inboxes.into_iter().map(|inbox| inbox as Arc<dyn Holder>).collect()
     }
 
-    fn begun(own: &super::State) -> u64 {
+    fn begun(own: &super::LoopsState) -> u64 {
         own.dialer.as_ref().map_or(0, |dialer| dialer.begun())
     }
 
-    fn begin_behind(own: &super::State, begun: u64) {
+    fn begin_behind(own: &super::LoopsState, begun: u64) {
         own.dialer.iter().for_each(|dialer| dialer.begin_behind(begun));
     }
 }

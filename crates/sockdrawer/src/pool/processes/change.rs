@@ -2,7 +2,7 @@
 
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers, told};
-use super::supervise::Ear;
+use super::supervise::report;
 use super::wire::{Generated, HelperRequest, Start, Tuning, VERSION};
 use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
@@ -142,8 +142,10 @@ impl Core<Helpers> {
     /// Starts it and waits until it is there, which needs no lock.
     pub(super) fn launch(&self, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
         let failed = |source| Error::System { what: "start a process", source };
-        let ear = Ear { reports: self.reports.clone(), index: announced.start.index, life };
-        let channel = Channel::start(&format!("{} {}", announced.start.model, announced.start.index), ear).map_err(failed)?;
+        let (reports, index) = (self.reports.clone(), announced.start.index);
+        // The supervisor is gone when the pool is.
+        let tell = move |news| report(index, life, news).into_iter().for_each(|news| _ = reports.send(news));
+        let channel = Channel::start(&format!("{} {index}", announced.start.model), tell).map_err(failed)?;
         let descriptors = [self.own.numbers.as_fd(), self.own.event.as_fd()];
         let start = HelperRequest::Start(Box::new(announced.start.clone()));
         match gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| channel.tell(start, &descriptors, reply)) {

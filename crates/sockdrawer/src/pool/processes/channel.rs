@@ -2,7 +2,7 @@
 
 use super::wire::{FromHelper, HelperRequest};
 use crate::gather::{self, ReplyTo};
-use crate::ipc::packets::{Receiver, Sender};
+use crate::ipc::packets::{PacketSender, Receiver};
 use crate::observe::Event;
 use crate::pool::request::{Refusal, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// The pool's end of the connection to one helper.
 pub(crate) struct Channel {
     socket: OwnedFd,
-    sender: Mutex<Sender>,
+    sender: Mutex<PacketSender>,
     next: AtomicU64,
     /// The way back of the answer of each number.
     pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
@@ -41,11 +41,10 @@ pub(crate) struct Channel {
     process: Option<OwnedFd>,
 }
 
-/// The receiver of what a channel's reader tells.
-pub(super) trait Listener: Send + 'static {
-    fn event(&self, event: Event);
-    /// Called when the helper ended, with the way it did.
-    fn ended(&self, how: &Ended);
+/// News of a helper, from the thread that reads what it says.
+pub(super) enum FromChannel {
+    Event(Event),
+    Ended(Ended),
 }
 
 /// The way in which a process ended.
@@ -66,12 +65,12 @@ impl std::fmt::Display for Ended {
 
 impl Channel {
     /// Starts a helper and reads what it says, on a thread of its own.
-    pub(super) fn start(what: &str, listener: impl Listener) -> std::io::Result<Arc<Channel>> {
+    pub(super) fn start(what: &str, tell: impl Fn(FromChannel) + Send + 'static) -> std::io::Result<Arc<Channel>> {
         let (socket, end) = passing::packet_pair(ANSWERS_WITHIN)?;
         let child = process::start_helper(what, end)?;
         let channel = Arc::new(Channel {
             socket,
-            sender: Mutex::new(Sender::default()),
+            sender: Mutex::new(PacketSender::default()),
             next: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
             closed: AtomicBool::new(false),
@@ -81,12 +80,12 @@ impl Channel {
             process: passing::itself(&child),
         });
         let reader = channel.clone();
-        let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, &listener));
+        let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, tell));
         // Without a reader the helper sees its end of the pair closed, and ends; init reaps it with this process.
         started.inspect_err(|_| channel.close()).map(|_| channel)
     }
 
-    fn read(&self, mut child: Child, listener: &impl Listener) {
+    fn read(&self, mut child: Child, tell: impl Fn(FromChannel)) {
         let mut receiver = Receiver::default();
         while let Ok(Some((message, descriptors))) = receiver.receive::<FromHelper>(self.socket.as_fd(), true) {
             match message {
@@ -99,7 +98,7 @@ impl Channel {
                         asked.answer(reply);
                     }
                 }
-                FromHelper::Event(event) => listener.event(event),
+                FromHelper::Event(event) => tell(FromChannel::Event(event)),
             }
         }
         // Gone, or not to be understood: then it must go.
@@ -110,7 +109,7 @@ impl Channel {
         drop(pending);
         let how = Ended(process::wait_or_kill(&mut child, self.process.as_ref(), ENDS_WITHIN).ok());
         self.ended.store(true, Ordering::SeqCst);
-        listener.ended(&how);
+        tell(FromChannel::Ended(how));
     }
 
     /// Closes the conversation: the helper sees its end, and ends with its connections.

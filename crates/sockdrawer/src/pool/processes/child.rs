@@ -97,7 +97,7 @@ impl Observer for PageObserver {
 }
 
 /// An event loop that was made before there was a connection for it, so that a child has little to do before its first byte.
-struct Prepared {
+struct PreparedChild {
     event_loop: EventLoop,
     permit: Option<Permit>,
     generation: u32,
@@ -107,7 +107,7 @@ struct Prepared {
 /// The data prepared for the next child, in a page of its own, because a child gets a copy of each page that it writes to.
 #[derive(Default)]
 #[repr(align(4096))]
-pub(super) struct OwnPage(Mutex<Option<Prepared>>);
+pub(super) struct OwnPage(Mutex<Option<PreparedChild>>);
 
 impl ChildTemplate {
     /// Has the event loop of the next child ready. A panic of the service's `local` is met again by each child. A function of its own for
@@ -124,14 +124,18 @@ impl ChildTemplate {
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut event_loop = EventLoop::asleep(shared, inbox);
         event_loop.prepare();
-        let before =
-            lock(&self.prepared.0).replace(Prepared { event_loop, permit: Some(permit), generation: generation.id, observer });
+        let before = lock(&self.prepared.0).replace(PreparedChild {
+            event_loop,
+            permit: Some(permit),
+            generation: generation.id,
+            observer,
+        });
         // Values that its service made for it are the user's.
         panics::discard(before);
     }
 
     /// Returns what is prepared for a child, which has it until it ends.
-    fn prepared_for(&self, generation: &Generation) -> MutexGuard<'_, Option<Prepared>> {
+    fn prepared_for(&self, generation: &Generation) -> MutexGuard<'_, Option<PreparedChild>> {
         let prepared = lock(&self.prepared.0);
         if prepared.as_ref().is_some_and(|prepared| prepared.generation == generation.id) {
             return prepared;
@@ -149,7 +153,7 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     let (generation, permit_of_parent) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
-    let Prepared { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
+    let PreparedChild { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
     event_loop.connections.name_next(id, permit_of_parent.listener().map(|listener| &listener.address));
     // The counts go where the parent sees them, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut event_loop.connections.io.counters, page.counters()));

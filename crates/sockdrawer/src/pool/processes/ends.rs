@@ -20,7 +20,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// All ends that are asked for and not over.
 #[derive(Default)]
 pub(super) struct Ends {
-    open: HashMap<u64, Asked>,
+    open: HashMap<u64, AskedEnds>,
     /// Children that were asked to end, or have their turn for that.
     draining: HashSet<u32>,
     /// Children that were told as cut, and when they are killed: to let go of what the kernel has for many of them takes all CPUs for a
@@ -33,7 +33,7 @@ pub(super) struct Ends {
 }
 
 /// A question to children that is not over.
-struct Asked {
+struct AskedEnds {
     kind: AskedFor,
     /// Children that are not gone.
     left: HashSet<u32>,
@@ -45,7 +45,7 @@ struct Asked {
     last_words: Instant,
     /// The queue of a listener is still accepted from.
     listener: bool,
-    stage: Stage,
+    stage: EndStage,
     drained: Drained,
 }
 
@@ -62,7 +62,7 @@ enum AskedFor {
 
 /// The progress of a question towards its deadline. A child with a protocol keeps the deadline itself; one that does not is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum EndStage {
     Asking,
     /// Programs were sent SIGTERM.
     LastWords,
@@ -74,29 +74,29 @@ enum Stage {
     Told,
 }
 
-impl Asked {
-    fn new(kind: AskedFor, within: Duration) -> Asked {
+impl AskedEnds {
+    fn new(kind: AskedFor, within: Duration) -> AskedEnds {
         let endings = Endings::within(within);
-        Asked {
+        AskedEnds {
             kind,
             left: HashSet::new(),
             turns: VecDeque::new(),
             until: endings.until,
             last_words: endings.last_words,
             listener: false,
-            stage: Stage::Asking,
+            stage: EndStage::Asking,
             drained: Drained::default(),
         }
     }
 
     /// Returns the next stage, and when it begins.
-    fn next(&self) -> Option<(Stage, Instant)> {
+    fn next(&self) -> Option<(EndStage, Instant)> {
         match self.stage {
-            Stage::Asking => Some((Stage::LastWords, self.last_words)),
-            Stage::LastWords => Some((Stage::Over, self.until)),
-            Stage::Over => Some((Stage::Told, deadline(self.until, CUT_WITHIN / 2))),
-            Stage::Killed => Some((Stage::Told, deadline(self.until, KILLED_WITHIN))),
-            Stage::Told => None,
+            EndStage::Asking => Some((EndStage::LastWords, self.last_words)),
+            EndStage::LastWords => Some((EndStage::Over, self.until)),
+            EndStage::Over => Some((EndStage::Told, deadline(self.until, CUT_WITHIN / 2))),
+            EndStage::Killed => Some((EndStage::Told, deadline(self.until, KILLED_WITHIN))),
+            EndStage::Told => None,
         }
         .filter(|_| self.kind != AskedFor::Nothing)
     }
@@ -158,7 +158,7 @@ impl Ends {
     }
 
     pub(super) fn drain(&mut self, number: u64, mut meant: Vec<u32>, how: Drain) {
-        let mut asked = Asked::new(AskedFor::Drain, how.deadline);
+        let mut asked = AskedEnds::new(AskedFor::Drain, how.deadline);
         if how.max_connections.is_some() {
             meant.retain(|pid| !self.draining.contains(pid));
         }
@@ -171,7 +171,7 @@ impl Ends {
     }
 
     pub(super) fn purge(&mut self, number: u64, meant: Vec<u32>, within: Duration) {
-        let mut asked = Asked::new(AskedFor::Purge, within);
+        let mut asked = AskedEnds::new(AskedFor::Purge, within);
         asked.has_turns(meant, Drain::within(within));
         // A program has no way to end in order but by itself: it is told at once.
         asked.last_words = Instant::now();
@@ -179,10 +179,10 @@ impl Ends {
     }
 
     pub(super) fn kill(&mut self, number: u64, meant: Vec<u32>, children: &Children) {
-        let mut asked = Asked::new(AskedFor::Kill, Duration::ZERO);
+        let mut asked = AskedEnds::new(AskedFor::Kill, Duration::ZERO);
         meant.iter().for_each(|pid| children.kill(*pid, KillReason::Killed));
         asked.left.extend(meant);
-        asked.stage = Stage::Killed;
+        asked.stage = EndStage::Killed;
         self.open.insert(number, asked);
     }
 
@@ -194,7 +194,7 @@ impl Ends {
     }
 
     pub(super) fn wait_for_listener(&mut self, number: u64) {
-        self.open.insert(number, Asked { listener: true, ..Asked::new(AskedFor::Nothing, Duration::ZERO) });
+        self.open.insert(number, AskedEnds { listener: true, ..AskedEnds::new(AskedFor::Nothing, Duration::ZERO) });
     }
 
     pub(super) fn retired(&mut self, number: u64) {
@@ -217,7 +217,7 @@ impl Ends {
 
     /// Returns true where nothing may be accepted any more.
     pub(super) fn is_time_over(&self) -> bool {
-        self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.stage >= Stage::Over)
+        self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.stage >= EndStage::Over)
     }
 
     /// Counts connections that were never accepted as cut.
@@ -236,7 +236,7 @@ impl Ends {
 
     /// Returns the time when there is something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
-        let of = |asked: &Asked| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
+        let of = |asked: &AskedEnds| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
         self.open
             .values()
             .flat_map(of)
@@ -258,26 +258,26 @@ impl Ends {
                 self.draining.insert(pid);
                 let is_program = children.with(pid, |child| child.kind()) == Some(Kind::Program);
                 match (is_program, asked.stage) {
-                    (false, Stage::Asking | Stage::LastWords) => {
+                    (false, EndStage::Asking | EndStage::LastWords) => {
                         children.ask_to_end(pid, asked.until, asked.kind == AskedFor::Purge);
                     }
-                    (true, Stage::Asking) => {}
-                    (true, Stage::LastWords) => children.signal_program(pid, SIGTERM, KillReason::Cut),
+                    (true, EndStage::Asking) => {}
+                    (true, EndStage::LastWords) => children.signal_program(pid, SIGTERM, KillReason::Cut),
                     // The child came after the end of all.
                     _ => children.kill(pid, KillReason::Cut),
                 }
             }
             while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
                 asked.stage = stage;
-                if stage == Stage::Told && asked.kind != AskedFor::Kill {
+                if stage == EndStage::Told && asked.kind != AskedFor::Kill {
                     let at = now + CUT_WITHIN;
                     self.cut.extend(asked.cut_all(children).into_iter().map(|pid| (at, pid)));
                 }
                 for pid in &asked.left {
                     let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
                     match (is_program, stage) {
-                        (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM, KillReason::Cut),
-                        (true, Stage::Over) => children.kill(*pid, KillReason::Cut),
+                        (true, EndStage::LastWords) => children.signal_program(*pid, SIGTERM, KillReason::Cut),
+                        (true, EndStage::Over) => children.kill(*pid, KillReason::Cut),
                         _ => {}
                     }
                 }
@@ -295,9 +295,9 @@ impl Ends {
     /// nothing that comes later.
     pub(super) fn answered(&mut self, taken: usize) -> Vec<(u64, Reply)> {
         let last = self.last;
-        let over = |number: &u64, asked: &mut Asked| {
+        let over = |number: &u64, asked: &mut AskedEnds| {
             let waits = asked.listener || (Some(*number) == last && taken > 0);
-            asked.stage == Stage::Told || (asked.left.is_empty() && !waits)
+            asked.stage == EndStage::Told || (asked.left.is_empty() && !waits)
         };
         let mut answered: Vec<_> = self.open.extract_if(over).map(|(number, asked)| (number, asked.reply())).collect();
         answered.sort_by_key(|(number, _)| Some(*number) == last);

@@ -12,7 +12,7 @@ use crate::event_loop::generation::Generation;
 use crate::ipc::packets::Receiver;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
-use crate::listen::listener::Listener;
+use crate::listen::listener::BoundListener;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
 use crate::observe::Event;
@@ -255,7 +255,7 @@ impl Helper {
         let known = control.listeners.listening.iter().position(|entry| entry.number == listener);
         let at = known.unwrap_or_else(|| {
             let asked = Listening::new(state.address.clone());
-            let shared = Listener::shared(state.address.clone());
+            let shared = BoundListener::shared(state.address.clone());
             control.listeners.listening.push(ListenerEntry::new(listener, &asked, shared, state, 0));
             control.listeners.listening.len() - 1
         });

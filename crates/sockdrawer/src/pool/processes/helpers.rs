@@ -55,7 +55,7 @@ pub(crate) struct Helpers {
 }
 
 /// The state of a pool of processes under its lock.
-pub(crate) struct State {
+pub(crate) struct HelpersState {
     /// The generation in force.
     pub(super) generated: Generated,
     /// The helpers that have each generation.
@@ -85,7 +85,8 @@ impl Core<Helpers> {
         let (shared_counters, numbers) = SharedCounters::create().map_err(no_memory)?;
         let event = Arc::new(config.system.event().map_err(failed)?);
         let process = Process { index: None, most: 0, event: event.clone(), system: config.system.clone() };
-        let state = State { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_listeners: Recounts::default() };
+        let state =
+            HelpersState { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_listeners: Recounts::default() };
         let helpers = Helpers {
             limiter: Limiter::shared(shared_counters.clone(), limit, Some(process)),
             shared_counters,

@@ -2,9 +2,9 @@
 
 use super::change::agree;
 use super::channel::{ANSWERS_WITHIN, Channel};
-use super::helpers::{Announced, Helpers, State, live_generations, parts, told};
+use super::helpers::{Announced, Helpers, HelpersState, live_generations, parts, told};
 use super::registry::generated;
-use super::supervise::News;
+use super::supervise::HelperNews;
 use super::wire::{Generated, HelperRequest, Start, Tuning};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
@@ -35,10 +35,10 @@ const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 impl Members for Helpers {
     type Running = Arc<Channel>;
-    type State = State;
+    type State = HelpersState;
     type Next = Generated;
     type Start = Announced;
-    type News = News;
+    type News = HelperNews;
     type GaveUp = Reply;
 
     const PART: Part = Part::Process;
@@ -73,7 +73,7 @@ impl Members for Helpers {
         prefork::processes(config)
     }
 
-    fn limit(&self, _own: &State, wanted: &Config) -> Result<Option<usize>, Error> {
+    fn limit(&self, _own: &HelpersState, wanted: &Config) -> Result<Option<usize>, Error> {
         Helpers::effective_limit(wanted).map(Some)
     }
 
@@ -195,10 +195,10 @@ impl Members for Helpers {
         core.helper_ended(control, index, life)
     }
 
-    fn hear(core: &Arc<Core<Helpers>>, news: News) {
+    fn hear(core: &Arc<Core<Helpers>>, news: HelperNews) {
         match news {
-            News::GenerationEnded { generation, life } => core.generation_ended(generation, life),
-            News::Event(event) => core.tell(&event),
+            HelperNews::GenerationEnded { generation, life } => core.generation_ended(generation, life),
+            HelperNews::Event(event) => core.tell(&event),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Supervision of processes: one that dies is replaced, its permits come back, its sockets go to its successor.
 
-use super::channel::{Ended, Listener};
-use super::helpers::{Helpers, State};
+use super::channel::FromChannel;
+use super::helpers::{Helpers, HelpersState};
 use super::recount::{Finding, Recount};
 use super::wire::HelperRequest;
 use crate::ipc::shared_counters::SharedCounters;
@@ -9,10 +9,10 @@ use crate::observe::Event;
 use crate::pool::control::{Control, Core, FromMember};
 use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
-use crate::sync::{lock, mpsc};
+use crate::sync::lock;
 
 /// News of helpers for their pool, beside their end.
-pub(crate) enum News {
+pub(crate) enum HelperNews {
     /// A helper has no connection left of a retired generation.
     GenerationEnded {
         generation: u32,
@@ -21,31 +21,20 @@ pub(crate) enum News {
     Event(Event),
 }
 
-/// Hears one helper, on the thread that reads from it.
-pub(super) struct Ear {
-    pub(super) reports: mpsc::Sender<FromMember<News>>,
-    pub(super) index: usize,
-    pub(super) life: u64,
+/// Returns what the supervisor of a pool has to hear of a helper's news. None: nothing.
+pub(super) fn report(index: usize, life: u64, news: FromChannel) -> Option<FromMember<HelperNews>> {
+    Some(match news {
+        FromChannel::Ended(how) => FromMember::Ended { index, life, reason: how.to_string() },
+        FromChannel::Event(Event::GenerationEnded(generation)) => {
+            FromMember::News(HelperNews::GenerationEnded { generation, life })
+        }
+        // The pool says itself that it is ready, and where it listens.
+        FromChannel::Event(Event::ReadinessChanged(_) | Event::ListenerRemoved(_)) => return None,
+        FromChannel::Event(event) => FromMember::News(HelperNews::Event(event)),
+    })
 }
 
-impl Listener for Ear {
-    fn event(&self, event: Event) {
-        let news = match event {
-            Event::GenerationEnded(generation) => News::GenerationEnded { generation, life: self.life },
-            // The pool says itself that it is ready, and where it listens.
-            Event::ReadinessChanged(_) | Event::ListenerRemoved(_) => return,
-            event => News::Event(event),
-        };
-        // The supervisor is gone when the pool is.
-        let _ = self.reports.send(FromMember::News(news));
-    }
-
-    fn ended(&self, how: &Ended) {
-        let _ = self.reports.send(FromMember::Ended { index: self.index, life: self.life, reason: how.to_string() });
-    }
-}
-
-impl State {
+impl HelpersState {
     /// Returns the generations that no process has any more without it.
     fn forget_holder(&mut self, life: u64) -> Vec<u32> {
         self.holders.values_mut().for_each(|holders| _ = holders.remove(&life));

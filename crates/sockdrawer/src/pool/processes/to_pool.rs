@@ -1,7 +1,7 @@
 //! A helper's end of the channel to its pool: answers and events.
 
 use super::wire::FromHelper;
-use crate::ipc::packets::Sender;
+use crate::ipc::packets::PacketSender;
 use crate::observe::Event;
 use crate::pool::request::Reply;
 use crate::sync::{Mutex, lock};
@@ -16,7 +16,7 @@ pub(super) struct ToPool {
 
 #[derive(Default)]
 struct Outgoing {
-    sender: Sender,
+    sender: PacketSender,
     /// Generations whose end the pool counts on, and did not hear of because it did not read: said before anything else.
     owed: Vec<Event>,
 }

@@ -155,7 +155,7 @@ pub(crate) type ToHelper = (u64, HelperRequest);
 mod tests {
     use super::*;
     use crate::ipc::codec;
-    use crate::ipc::packets::{Receiver, Sender};
+    use crate::ipc::packets::{PacketSender, Receiver};
     use crate::sys::Errno;
     use crate::sys::passing::{MAX_BYTES, MAX_DESCRIPTORS, packet_pair, send_packet};
     use std::os::fd::{AsFd, BorrowedFd};
@@ -168,7 +168,7 @@ mod tests {
         let lots: Vec<BorrowedFd<'_>> = (0..2 * MAX_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut sender = Sender::default();
+                let mut sender = PacketSender::default();
                 let message: ToHelper = (1, HelperRequest::Apply(Op::Notify(notes.clone()), Selector::All));
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
                 let sockets = (0..lots.len()).collect();
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_message_that_was_given_up_in_the_middle_is_forgotten() {
         let (one, two) = packet_pair(Duration::from_millis(1)).expect("a pair");
-        let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
+        let (mut sender, mut receiver) = (PacketSender::default(), Receiver::default());
         let long: ToHelper = (1, HelperRequest::Apply(Op::Notify(vec![0; 100 * MAX_BYTES].into()), Selector::All));
         assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
         assert_eq!(receiver.receive::<ToHelper>(two.as_fd(), false).map(|_| ()), Err(Errno::AGAIN));

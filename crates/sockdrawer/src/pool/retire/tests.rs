@@ -1,6 +1,6 @@
 //! Sockets retire while handshakes are under way, and while the system refuses to help.
 
-use super::{Begun, Retirement, Retirements};
+use super::{Retirement, Retirements, RetiringAddresses};
 use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::net::Address;
@@ -130,7 +130,8 @@ fn an_address_comes_back_while_there_is_no_room_for_who_waits_at_its_former_sock
 #[test]
 fn what_had_no_thread_is_done_by_who_waits_or_ends_with_the_pool() {
     let config = Config::accept(Echo).listen("127.0.0.1:0");
-    let ends: [fn(&Retirements); 3] = [|all| all.settle(&Begun::default()), |all| all.carry_out_left(), |all| all.stop()];
+    let ends: [fn(&Retirements); 3] =
+        [|all| all.settle(&RetiringAddresses::default()), |all| all.carry_out_left(), |all| all.stop()];
     for end in ends {
         let all = Retirements::new(config.system.clone());
         let mut listener = listen(&config, &config.listened()[0], std::iter::empty()).expect("a free port");
